@@ -1,0 +1,1 @@
+"""Training that heals itself: the SDK of SCAR."""

@@ -1,0 +1,73 @@
+"""Blocks in flat memory: where each block of a table lies, and how to copy many of them at once.
+
+A *layout* describes ``n`` blocks stored one after the other in a flat array. Blocks of one size (the common case) are
+copied as rows of a matrix; ragged blocks by an index array. Nothing here loops over blocks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = NDArray[np.uint32]
+Positions = NDArray[np.int64]
+Array = NDArray[np.generic]
+
+
+class Layout:
+    """Blocks of given sizes (elements), back to back. ``starts[i]:starts[i + 1]`` is block ``i``."""
+
+    def __init__(self, sizes: NDArray[np.int64]) -> None:
+        self.sizes = np.ascontiguousarray(sizes, dtype=np.int64)
+        self.starts: Positions = np.zeros(len(self.sizes) + 1, dtype=np.int64)
+        np.cumsum(self.sizes, out=self.starts[1:])
+        uniform = len(self.sizes) > 0 and bool((self.sizes == self.sizes[0]).all())
+        self.width = int(self.sizes[0]) if uniform else 0  # elements per block; 0: ragged
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def elements(self) -> int:
+        return int(self.starts[-1])
+
+    def take(self, positions: Positions) -> Layout:
+        """The layout of these blocks when they are packed one after the other."""
+        return Layout(self.sizes[positions])
+
+    def indices(self, positions: Positions) -> Positions:
+        """Flat element index of every element of these blocks, in order; 8 bytes an element."""
+        sizes = self.sizes[positions]
+        ends = np.cumsum(sizes)
+        total = int(ends[-1]) if len(ends) else 0
+        return np.arange(total, dtype=np.int64) + np.repeat(self.starts[positions] - (ends - sizes), sizes)
+
+    def is_all(self, positions: Positions) -> bool:
+        """True when ``positions`` (strictly ascending) are all blocks: then packed and flat are the same."""
+        return len(positions) == len(self.sizes)
+
+    def gather(self, flat: Array, positions: Positions) -> Array:
+        """Copy of these blocks, packed."""
+        if self.is_all(positions):
+            return flat.copy()
+        if self.width:
+            return flat.reshape(-1, self.width)[positions].reshape(-1)
+        return flat[self.indices(positions)]
+
+    def scatter(self, flat: Array, positions: Positions, packed: Array) -> None:
+        """Write packed blocks to their places."""
+        if self.is_all(positions):
+            flat[...] = packed
+        elif self.width:
+            flat.reshape(-1, self.width)[positions] = packed.reshape(-1, self.width)
+        else:
+            flat[self.indices(positions)] = packed
+
+
+def positions_of(held: Ids, wanted: Ids) -> Positions:
+    """Index in ``held`` (ascending) of every id in ``wanted``; -1 where it is not held."""
+    if len(held) == 0:
+        return np.full(len(wanted), -1, dtype=np.int64)
+    at = np.searchsorted(held, wanted)
+    at[at == len(held)] = 0
+    return np.where(held[at] == wanted, at, -1).astype(np.int64)

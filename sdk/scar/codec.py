@@ -1,0 +1,276 @@
+"""Between the wire and the program: protocol messages to dataclasses, tensors to chunks and back.
+
+Tensor payloads never become protobuf objects. A chunk is encoded by writing its few protobuf tag bytes by hand around the
+raw bytes, and decoded by reading them, so that the wire is exactly ``TensorChunk`` of ps.proto and a payload is copied once
+on each side. Everything decoded here comes from the wire: lengths are checked before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from scar.blocks import Array, Ids
+from scar.errors import BlockOutOfRange, InvalidRequest, TooLarge
+from scar.placement import BlockGroup, Epoch, Member, Role, Source
+from scar.tables import Blocks, Checkpoint, Init, Job, Rule, Table
+from scar.v1 import ps_pb2, types_pb2
+
+CHUNK_BYTES = 2 << 20
+MAX_CHUNK_BYTES = 8 << 20
+MAX_MESSAGE_BYTES = 64 << 20
+MAX_BLOCKS = 1 << 27
+
+_HEADER_TAG = 0x0A  # field 1, length-delimited
+_DATA_TAG = 0x12  # field 2, length-delimited
+
+
+@dataclass(slots=True)
+class Chunk:
+    """One message of a tensor stream. ``data`` may be any buffer; decoded chunks hold a view of the received message."""
+
+    header: ps_pb2.TensorHeader | None = None
+    data: memoryview | bytes = b""
+
+
+def encode_chunk(chunk: Chunk) -> bytes:
+    """Serializer for gRPC: wire bytes of a ``TensorChunk``."""
+    parts: list[bytes | memoryview] = []
+    if chunk.header is not None:
+        header = chunk.header.SerializeToString()
+        parts += [bytes([_HEADER_TAG]), _varint(len(header)), header]
+    if len(chunk.data):
+        parts += [bytes([_DATA_TAG]), _varint(len(chunk.data)), chunk.data]
+    return b"".join(parts)
+
+
+def decode_chunk(wire: bytes) -> Chunk:
+    """Deserializer for gRPC. Raises :class:`InvalidRequest` for anything but a well-formed chunk of bounded size."""
+    if len(wire) > MAX_CHUNK_BYTES:
+        raise TooLarge(f"a tensor chunk has {len(wire)} bytes, the limit is {MAX_CHUNK_BYTES}")
+    view, at, chunk = memoryview(wire), 0, Chunk()
+    while at < len(wire):
+        tag = wire[at]
+        size, at = _read_varint(wire, at + 1)
+        if tag not in (_HEADER_TAG, _DATA_TAG) or at + size > len(wire):
+            raise InvalidRequest("a tensor chunk is malformed")
+        field, at = view[at : at + size], at + size
+        if tag == _DATA_TAG:
+            chunk.data = field
+            continue
+        try:
+            chunk.header = ps_pb2.TensorHeader.FromString(bytes(field))
+        except DecodeError as error:
+            raise InvalidRequest("a tensor header is malformed") from error
+    return chunk
+
+
+def chunks(header: ps_pb2.TensorHeader, payload: Array) -> Iterator[Chunk]:
+    """The stream of one table: the header with the first data, then the rest. ``payload`` is contiguous."""
+    view = memoryview(payload.reshape(-1)).cast("B") if payload.size else memoryview(b"")
+    header.bytes = len(view)
+    yield Chunk(header, view[:CHUNK_BYTES])
+    for start in range(CHUNK_BYTES, len(view), CHUNK_BYTES):
+        yield Chunk(None, view[start : start + CHUNK_BYTES])
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _read_varint(wire: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(wire) and shift < 35:
+        byte = wire[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at
+    raise InvalidRequest("a tensor chunk is cut short")
+
+
+# --- ids -------------------------------------------------------------------------------------------------------------
+
+
+def ids_to_bytes(ids: Ids) -> bytes:
+    return np.ascontiguousarray(ids, dtype="<u4").tobytes()
+
+
+def ids_from_bytes(raw: bytes, blocks: int = MAX_BLOCKS) -> Ids:
+    """Strictly ascending block ids below ``blocks``. Raises :class:`InvalidRequest` otherwise."""
+    if len(raw) % 4:
+        raise InvalidRequest(f"block ids have {len(raw)} bytes, not a multiple of 4")
+    ids = np.frombuffer(raw, dtype="<u4")
+    if len(ids) and int(ids[-1]) >= blocks:
+        raise BlockOutOfRange(f"block {int(ids[-1])} is out of range, the table has {blocks}")
+    if len(ids) > 1 and not (ids[1:] > ids[:-1]).all():
+        raise InvalidRequest("block ids must be strictly ascending")
+    return ids
+
+
+# --- members and epochs ----------------------------------------------------------------------------------------------
+
+
+def member_to_proto(member: Member) -> types_pb2.Member:
+    return types_pb2.Member(
+        role=types_pb2.Role.ValueType(int(member.role)), name=member.name, incarnation=member.incarnation, address=member.address
+    )
+
+
+def member_from_proto(message: types_pb2.Member) -> Member:
+    try:
+        return Member(Role(message.role), message.name, message.incarnation, message.address)
+    except ValueError as error:
+        raise InvalidRequest(f"member {message.name!r} has no known role") from error
+
+
+def epoch_to_proto(epoch: Epoch) -> types_pb2.Epoch:
+    return types_pb2.Epoch(
+        number=epoch.number,
+        author=epoch.author,
+        job=epoch.job,
+        shards=[member_to_proto(member) for member in epoch.shards],
+        workers=[member_to_proto(member) for member in epoch.workers],
+        owners=[types_pb2.TableOwners(table=t, owners=np.asarray(o, dtype="<u2").tobytes()) for t, o in epoch.owners.items()],
+        moved=[_group_to_proto(group) for group in epoch.moved],
+        fenced=epoch.fenced,
+        rollback=epoch.rollback,
+        manifest=epoch.manifest,
+        clock=epoch.clock,
+        cause=epoch.cause,
+        failure=epoch.failure,
+    )
+
+
+def epoch_from_proto(message: types_pb2.Epoch) -> Epoch:
+    return Epoch(
+        number=message.number,
+        author=message.author,
+        job=message.job,
+        shards=tuple(member_from_proto(member) for member in message.shards),
+        workers=tuple(member_from_proto(member) for member in message.workers),
+        owners={entry.table: np.frombuffer(entry.owners, dtype="<u2") for entry in message.owners},
+        moved=tuple(_group_from_proto(group) for group in message.moved),
+        fenced=tuple(message.fenced),
+        rollback=message.rollback,
+        manifest=message.manifest,
+        clock=message.clock,
+        cause=message.cause,
+        failure=message.failure,
+    )
+
+
+def _group_to_proto(group: BlockGroup) -> types_pb2.BlockGroup:
+    return types_pb2.BlockGroup(
+        table=group.table,
+        block_ids=ids_to_bytes(group.ids),
+        former_owner=group.former_owner,
+        source=types_pb2.Source.ValueType(int(group.source)),
+        object_key=group.object_key,
+        clock=group.clock,
+        watermark=dict(group.watermark),
+    )
+
+
+def _group_from_proto(message: types_pb2.BlockGroup) -> BlockGroup:
+    return BlockGroup(
+        table=message.table,
+        ids=ids_from_bytes(message.block_ids),
+        former_owner=message.former_owner,
+        source=Source(message.source),
+        object_key=message.object_key,
+        clock=message.clock,
+        watermark=dict(message.watermark),
+    )
+
+
+# --- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def job_to_proto(job: Job) -> types_pb2.JobSpec:
+    return types_pb2.JobSpec(
+        name=job.name,
+        seed=job.seed,
+        tables=[_table_to_proto(table) for table in job.tables],
+        consistency=job.consistency,
+        staleness=job.staleness,
+        shards=job.shards,
+        workers=job.workers,
+        checkpoint=types_pb2.CheckpointPolicy(
+            selection=job.checkpoint.selection,
+            fraction=job.checkpoint.fraction,
+            period=job.checkpoint.period,
+            keep=job.checkpoint.keep,
+        ),
+        recovery=job.recovery,
+    )
+
+
+def job_from_proto(message: types_pb2.JobSpec) -> Job:
+    """Raises :class:`scar.errors.ConfigError` for a description that no user could have declared."""
+    policy = message.checkpoint
+    return Job(
+        name=message.name,
+        tables=tuple(_table_from_proto(table) for table in message.tables),
+        seed=message.seed,
+        consistency=message.consistency,
+        staleness=message.staleness,
+        shards=message.shards,
+        workers=message.workers,
+        checkpoint=Checkpoint(policy.selection, policy.fraction, policy.period, policy.keep),
+        recovery=message.recovery,
+    )
+
+
+def job_arrays(job: Job) -> Mapping[str, bytes]:
+    """Initial arrays that the user gave: table -> raw little-endian bytes."""
+    return {t.name: t.init.array.astype(t.dtype).tobytes() for t in job.tables if t.init.array is not None}
+
+
+def _table_to_proto(table: Table) -> types_pb2.TableSpec:
+    key = f"init/{table.name}" if table.init.kind == "given" else ""
+    offsets = table.row_offsets if table.cut.offsets or table.cut.pieces else None
+    return types_pb2.TableSpec(
+        name=table.name,
+        dtype=table.dtype.name,
+        shape=table.shape,
+        offsets=b"" if offsets is None else zlib.compress(offsets.astype("<i8").tobytes()),
+        rows_per_block=table.cut.rows,
+        rule=types_pb2.Rule(kind=table.rule.kind, parameters=dict(table.rule.parameters)),
+        init=types_pb2.Initializer(kind=table.init.kind, low=table.init.low, high=table.init.high, key=key),
+        norm=table.norm,
+        allow_nonfinite=table.allow_nonfinite,
+    )
+
+
+def _table_from_proto(message: types_pb2.TableSpec) -> Table:
+    cut = Blocks(rows=message.rows_per_block)
+    if message.offsets:
+        cut = Blocks(offsets=_offsets(message.offsets))
+    return Table(
+        message.name,
+        tuple(message.shape),
+        dtype=message.dtype,
+        rule=Rule(message.rule.kind, dict(message.rule.parameters)),
+        init=Init(message.init.kind, message.init.low, message.init.high, key=message.init.key),
+        blocks=cut,
+        norm=message.norm,
+        allow_nonfinite=message.allow_nonfinite,
+    )
+
+
+def _offsets(packed: bytes) -> tuple[int, ...]:
+    unpack = zlib.decompressobj()
+    raw = unpack.decompress(packed, MAX_MESSAGE_BYTES)
+    if unpack.unconsumed_tail or len(raw) % 8:
+        raise TooLarge("block offsets are too many or malformed")
+    return tuple(int(value) for value in np.frombuffer(raw, dtype="<i8"))

@@ -1,0 +1,333 @@
+"""What a user declares: tables, their blocks, update rules, initial values; and the job that holds them.
+
+    import scar
+
+    job = scar.Job("mnist", tables=[
+        scar.Table("w", (785, 10), rule=scar.sgd(lr=1e-5)),                       # a block per row
+        scar.Table("embedding", (1_000_000, 64), rule=scar.adagrad(lr=0.1), blocks=scar.rows(16)),
+        scar.Table("conv1", (32, 1, 3, 3), rule=scar.adam(), blocks=scar.layer(), init=scar.normal(0, 0.1)),
+    ])
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scar.blocks import Array, Ids, Layout
+from scar.errors import ConfigError, ShapeMismatch, UnknownTable
+
+DTYPES = ("float32", "float64", "int32", "int64")
+NORMS = ("l2", "l1", "tv")
+SELECTIONS = ("priority", "round", "random", "full")
+PAGE_ELEMENTS = 1 << 16  # initial values are made in pages of about this many elements
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a shard does with pushed values; ``slots`` are extra arrays of the table's shape that live and die with a block."""
+
+    kind: str
+    parameters: Mapping[str, float] = field(default_factory=dict)
+
+    SLOTS = {"assign": (), "add": (), "sgd": (), "momentum": ("velocity",), "adagrad": ("squares",), "adam": ("first", "second")}
+
+    def __post_init__(self) -> None:
+        if self.kind not in self.SLOTS:
+            raise ConfigError(f"rule {self.kind!r} is unknown", f"Use one of {', '.join(self.SLOTS)}")
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        return self.SLOTS[self.kind]
+
+
+def assign() -> Rule:
+    """x <- pushed. With several workers the last in rank order wins."""
+    return Rule("assign")
+
+
+def add() -> Rule:
+    """x <- x + pushed."""
+    return Rule("add")
+
+
+def sgd(lr: float) -> Rule:
+    """x <- x - lr * g, where g is the sum of what the workers pushed for the clock."""
+    return Rule("sgd", {"lr": lr})
+
+
+def momentum(lr: float, momentum: float = 0.9) -> Rule:
+    """v <- momentum * v + g; x <- x - lr * v."""
+    return Rule("momentum", {"lr": lr, "momentum": momentum})
+
+
+def adagrad(lr: float, eps: float = 1e-8) -> Rule:
+    """s <- s + g^2; x <- x - lr * g / (sqrt(s) + eps)."""
+    return Rule("adagrad", {"lr": lr, "eps": eps})
+
+
+def adam(lr: float = 1e-3, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8) -> Rule:
+    """Adam with bias correction by a step count per block."""
+    return Rule("adam", {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps})
+
+
+@dataclass(frozen=True)
+class Init:
+    """x(0). ``given`` arrays are uploaded when the job starts; all others can be made again anywhere."""
+
+    kind: str = "zeros"
+    low: float = 0.0
+    high: float = 0.0
+    array: Array | None = field(default=None, compare=False, repr=False)
+    key: str = ""
+
+
+def zeros() -> Init:
+    return Init()
+
+
+def constant(value: float) -> Init:
+    return Init("constant", value)
+
+
+def uniform(low: float = 0.0, high: float = 1.0) -> Init:
+    return Init("uniform", low, high)
+
+
+def normal(mean: float = 0.0, deviation: float = 1.0) -> Init:
+    return Init("normal", mean, deviation)
+
+
+def given(array: ArrayLike) -> Init:
+    return Init("given", array=np.asarray(array))
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How a table is cut along its first axis. Exactly one of the fields is set."""
+
+    rows: int = 0
+    pieces: int = 0
+    offsets: tuple[int, ...] = ()
+
+
+def rows(count: int = 1) -> Blocks:
+    """Groups of ``count`` rows; the last may be shorter."""
+    return Blocks(rows=count)
+
+
+def layer() -> Blocks:
+    """The whole table is one block."""
+    return Blocks(pieces=1)
+
+
+def layer_shards(pieces: int) -> Blocks:
+    """The first axis cut evenly into ``pieces`` (seed 000, appendix C, by-shard)."""
+    return Blocks(pieces=pieces)
+
+
+def ragged(offsets: Sequence[int]) -> Blocks:
+    """Block ``i`` is rows ``offsets[i]`` to ``offsets[i + 1]``."""
+    return Blocks(offsets=tuple(int(value) for value in offsets))
+
+
+class Table:
+    """A named parameter array (shape in elements), cut into blocks along its first axis.
+
+    Raises :class:`ConfigError` for a name, dtype, shape or blocks that cannot be.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        shape: int | Sequence[int],
+        *,
+        dtype: str = "float32",
+        rule: Rule | None = None,
+        init: Init | None = None,
+        blocks: Blocks | None = None,
+        norm: str = "l2",
+        allow_nonfinite: bool = False,
+    ) -> None:
+        self.name = name
+        self.shape: tuple[int, ...] = (int(shape),) if isinstance(shape, int) else tuple(int(axis) for axis in shape)
+        self.dtype = np.dtype(dtype)
+        self.rule = rule or add()
+        self.init = init or zeros()
+        self.cut = blocks or rows(1)
+        self.norm = norm
+        self.allow_nonfinite = allow_nonfinite
+        self._check()
+
+    def _check(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", self.name):
+            raise ConfigError(f"table name {self.name!r} is not valid", "Use 1 to 64 letters, digits, '_', '.', '-'")
+        if not self.shape or min(self.shape) < 1:
+            raise ConfigError(f"table {self.name}: shape {self.shape} has no elements", "Every axis needs at least 1")
+        if self.dtype.name not in DTYPES:
+            raise ConfigError(f"table {self.name}: dtype {self.dtype} is not supported", f"Use one of {', '.join(DTYPES)}")
+        if self.norm not in NORMS:
+            raise ConfigError(f"table {self.name}: norm {self.norm!r} is unknown", f"Use one of {', '.join(NORMS)}")
+        if self.rule.slots and self.dtype.kind != "f" or self.rule.kind == "sgd" and self.dtype.kind != "f":
+            raise ConfigError(f"table {self.name}: rule {self.rule.kind} needs a float dtype", "Use float32 or float64, or rule add")
+        row = self.row_offsets
+        if len(row) < 2 or row[0] != 0 or row[-1] != self.shape[0] or (np.diff(row) < 1).any():
+            raise ConfigError(f"table {self.name}: block offsets must grow from 0 to {self.shape[0]}")
+        array = self.init.array
+        if array is not None and array.shape != self.shape:
+            raise ConfigError(f"table {self.name}: given array has shape {array.shape}, the table {self.shape}")
+
+    @cached_property
+    def row_offsets(self) -> NDArray[np.int64]:
+        """int64[blocks + 1]: first-axis row at which each block starts, and the end."""
+        n = self.shape[0]
+        if self.cut.offsets:
+            return np.asarray(self.cut.offsets, dtype=np.int64)
+        if self.cut.pieces:
+            return np.linspace(0, n, min(self.cut.pieces, n) + 1).astype(np.int64)
+        if self.cut.rows < 1:
+            raise ConfigError(f"table {self.name}: rows per block must be at least 1")
+        return np.append(np.arange(0, n, self.cut.rows, dtype=np.int64), n)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """All blocks of the table, in elements."""
+        return Layout(np.diff(self.row_offsets) * self.row_elements)
+
+    @property
+    def blocks(self) -> int:
+        return len(self.row_offsets) - 1
+
+    @property
+    def row_elements(self) -> int:
+        return int(np.prod(self.shape[1:], dtype=np.int64))
+
+    @property
+    def elements(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * self.dtype.itemsize
+
+    def initial(self, seed: int, ids: Ids, given: Array | None = None) -> Array:
+        """x(0) of these blocks (ascending ids), packed. The same on every machine and for every number of shards.
+
+        ``given``: the flat array behind ``init=given(...)``, whole table.
+        """
+        if self.init.kind == "given":
+            if given is None or given.size != self.elements:
+                raise ShapeMismatch(f"table {self.name}: the given initial array is missing or has the wrong size")
+            return self.layout.gather(given.reshape(-1).astype(self.dtype, copy=False), ids.astype(np.int64))
+        total = int(self.layout.sizes[ids].sum())
+        if self.init.kind in ("zeros", "constant"):
+            return np.full(total, self.init.low, dtype=self.dtype)
+        return self._drawn(seed, ids, total)
+
+    def _drawn(self, seed: int, ids: Ids, total: int) -> Array:
+        """Random values, page by page: a page is a fixed run of blocks with a Philox key of its own."""
+        per_page = max(1, PAGE_ELEMENTS * self.blocks // self.elements)
+        out = np.empty(total, dtype=self.dtype)
+        cuts = np.searchsorted(ids, np.arange(0, self.blocks + per_page, per_page))
+        written = 0
+        for page in np.flatnonzero(np.diff(cuts)):
+            first, last = int(page) * per_page, min((int(page) + 1) * per_page, self.blocks)
+            run = Layout(self.layout.sizes[first:last])
+            mine = run.gather(self._page(seed, int(page), run.elements), ids[cuts[page] : cuts[page + 1]].astype(np.int64) - first)
+            out[written : written + len(mine)] = mine
+            written += len(mine)
+        return out
+
+    def _page(self, seed: int, page: int, elements: int) -> Array:
+        key = np.array([seed & 0xFFFFFFFFFFFFFFFF, zlib.crc32(self.name.encode())], dtype=np.uint64)
+        draw = np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, page]))
+        if self.init.kind == "uniform":
+            return draw.uniform(self.init.low, self.init.high, elements).astype(self.dtype)
+        return draw.normal(self.init.low, self.init.high, elements).astype(self.dtype)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """When to save and how much: a fraction ``r`` of the blocks every ``max(1, r * period)`` clocks (seed 000, section 4.2)."""
+
+    selection: str = "priority"
+    fraction: float = 0.125
+    period: int = 8
+    keep: int = 3
+
+    def __post_init__(self) -> None:
+        if self.selection not in SELECTIONS:
+            raise ConfigError(f"selection {self.selection!r} is unknown", f"Use one of {', '.join(SELECTIONS)}")
+        if not 0 < self.fraction <= 1:
+            raise ConfigError(f"checkpoint fraction {self.fraction} is not in (0, 1]")
+        if self.period < 1 or self.keep < 1:
+            raise ConfigError("checkpoint period and keep must be at least 1")
+
+    @property
+    def every(self) -> int:
+        """Clocks between rounds."""
+        return max(1, round(self.effective_fraction * self.period))
+
+    @property
+    def effective_fraction(self) -> float:
+        return 1.0 if self.selection == "full" else self.fraction
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that is needed to make x(0) again. ``consistency``: "bsp", "ssp" (with ``staleness`` clocks) or "asp".
+
+    ``recovery``: "partial" puts back only what died; "full" rolls everything back to the last full checkpoint (the baseline).
+    """
+
+    name: str
+    tables: Sequence[Table]
+    seed: int = 0
+    consistency: str = "bsp"
+    staleness: int = 0
+    shards: int = 2
+    workers: int = 1
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    recovery: str = "partial"
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", self.name):
+            raise ConfigError(f"job name {self.name!r} is not valid", "Use 1 to 63 lower-case letters, digits and '-'")
+        names = [table.name for table in self.tables]
+        if not names or len(set(names)) != len(names):
+            raise ConfigError(f"job {self.name}: table names must be unique and at least one, not {names}")
+        if self.consistency not in ("bsp", "ssp", "asp"):
+            raise ConfigError(f"consistency {self.consistency!r} is unknown", "Use bsp, ssp or asp")
+        if self.recovery not in ("partial", "full"):
+            raise ConfigError(f"recovery {self.recovery!r} is unknown", "Use partial or full")
+        if not 1 <= self.shards < 65535 or self.workers < 1 or self.staleness < 0:
+            raise ConfigError(f"job {self.name}: shards must be 1 to 65534, workers at least 1, staleness at least 0")
+        if self.recovery == "full" and self.checkpoint.selection != "full":
+            raise ConfigError("full recovery needs full checkpoints", "Set checkpoint=scar.Checkpoint(selection='full')")
+
+    def table(self, name: str) -> Table:
+        for table in self.tables:
+            if table.name == name:
+                return table
+        raise UnknownTable(f"job {self.name} has no table {name!r}")
+
+    @property
+    def blocks(self) -> int:
+        return sum(table.blocks for table in self.tables)
+
+    @cached_property
+    def bases(self) -> dict[str, int]:
+        """Global id of block 0 of each table: global ids count blocks over the tables in order."""
+        ends = np.cumsum([0] + [table.blocks for table in self.tables])
+        return {table.name: int(base) for table, base in zip(self.tables, ends[:-1], strict=True)}
+
+    @property
+    def slack(self) -> int:
+        """Clocks that a worker may run ahead of what it has seen closed: 0 for BSP, s for SSP, unbounded (2**62) for ASP."""
+        return {"bsp": 0, "ssp": self.staleness, "asp": 1 << 62}[self.consistency]
