@@ -40,7 +40,8 @@ class Layout:
         sizes = self.sizes[positions]
         ends = np.cumsum(sizes)
         total = int(ends[-1]) if len(ends) else 0
-        return np.arange(total, dtype=np.int64) + np.repeat(self.starts[positions] - (ends - sizes), sizes)
+        shift: Positions = np.repeat(self.starts[positions] - (ends - sizes), sizes)
+        return np.arange(total, dtype=np.int64) + shift
 
     def is_all(self, positions: Positions) -> bool:
         """True when ``positions`` (strictly ascending) are all blocks: then packed and flat are the same."""

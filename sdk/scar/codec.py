@@ -16,14 +16,13 @@ from google.protobuf.message import DecodeError
 
 from scar.blocks import Array, Ids
 from scar.errors import BlockOutOfRange, InvalidRequest, TooLarge
-from scar.placement import BlockGroup, Epoch, Member, Role, Source
-from scar.tables import Blocks, Checkpoint, Init, Job, Rule, Table
+from scar.placement import BlockGroup, Epoch, Member, Owners, Role, Source
+from scar.tables import MAX_BLOCKS, Blocks, Checkpoint, Init, Job, Rule, Table
 from scar.v1 import ps_pb2, types_pb2
 
 CHUNK_BYTES = 2 << 20
 MAX_CHUNK_BYTES = 8 << 20
 MAX_MESSAGE_BYTES = 64 << 20
-MAX_BLOCKS = 1 << 27
 
 _HEADER_TAG = 0x0A  # field 1, length-delimited
 _DATA_TAG = 0x12  # field 2, length-delimited
@@ -71,7 +70,7 @@ def decode_chunk(wire: bytes) -> Chunk:
 
 def chunks(header: ps_pb2.TensorHeader, payload: Array) -> Iterator[Chunk]:
     """The stream of one table: the header with the first data, then the rest. ``payload`` is contiguous."""
-    view = memoryview(payload.reshape(-1)).cast("B") if payload.size else memoryview(b"")
+    view = payload.reshape(-1).data.cast("B") if payload.size else memoryview(b"")
     header.bytes = len(view)
     yield Chunk(header, view[:CHUNK_BYTES])
     for start in range(CHUNK_BYTES, len(view), CHUNK_BYTES):
@@ -122,7 +121,10 @@ def ids_from_bytes(raw: bytes, blocks: int = MAX_BLOCKS) -> Ids:
 
 def member_to_proto(member: Member) -> types_pb2.Member:
     return types_pb2.Member(
-        role=types_pb2.Role.ValueType(int(member.role)), name=member.name, incarnation=member.incarnation, address=member.address
+        role=types_pb2.Role.ValueType(int(member.role)),
+        name=member.name,
+        incarnation=member.incarnation,
+        address=member.address,
     )
 
 
@@ -158,7 +160,7 @@ def epoch_from_proto(message: types_pb2.Epoch) -> Epoch:
         job=message.job,
         shards=tuple(member_from_proto(member) for member in message.shards),
         workers=tuple(member_from_proto(member) for member in message.workers),
-        owners={entry.table: np.frombuffer(entry.owners, dtype="<u2") for entry in message.owners},
+        owners={entry.table: _owners(entry) for entry in message.owners},
         moved=tuple(_group_from_proto(group) for group in message.moved),
         fenced=tuple(message.fenced),
         rollback=message.rollback,
@@ -167,6 +169,12 @@ def epoch_from_proto(message: types_pb2.Epoch) -> Epoch:
         cause=message.cause,
         failure=message.failure,
     )
+
+
+def _owners(message: types_pb2.TableOwners) -> Owners:
+    if len(message.owners) % 2:
+        raise InvalidRequest(f"owners of table {message.table!r} have {len(message.owners)} bytes, not a multiple of 2")
+    return np.frombuffer(message.owners, dtype="<u2")
 
 
 def _group_to_proto(group: BlockGroup) -> types_pb2.BlockGroup:
@@ -186,11 +194,18 @@ def _group_from_proto(message: types_pb2.BlockGroup) -> BlockGroup:
         table=message.table,
         ids=ids_from_bytes(message.block_ids),
         former_owner=message.former_owner,
-        source=Source(message.source),
+        source=_source(message),
         object_key=message.object_key,
         clock=message.clock,
         watermark=dict(message.watermark),
     )
+
+
+def _source(message: types_pb2.BlockGroup) -> Source:
+    try:
+        return Source(message.source)
+    except ValueError as error:
+        raise InvalidRequest(f"moved blocks of table {message.table!r} have no known source") from error
 
 
 # --- jobs ------------------------------------------------------------------------------------------------------------
@@ -270,7 +285,10 @@ def _table_from_proto(message: types_pb2.TableSpec) -> Table:
 
 def _offsets(packed: bytes) -> tuple[int, ...]:
     unpack = zlib.decompressobj()
-    raw = unpack.decompress(packed, MAX_MESSAGE_BYTES)
+    try:
+        raw = unpack.decompress(packed, MAX_MESSAGE_BYTES)
+    except zlib.error as error:
+        raise InvalidRequest("block offsets are malformed") from error
     if unpack.unconsumed_tail or len(raw) % 8:
         raise TooLarge("block offsets are too many or malformed")
     return tuple(int(value) for value in np.frombuffer(raw, dtype="<i8"))

@@ -1,33 +1,33 @@
 """Every error that SCAR raises. The class decides the gRPC code and what the caller should do.
 
-    ScarError
-      x InvalidRequest            INVALID_ARGUMENT     fix the call
-        · UnknownTable            NOT_FOUND
-        · ShapeMismatch           INVALID_ARGUMENT
-        · BlockOutOfRange         OUT_OF_RANGE
-        · NonFinite               INVALID_ARGUMENT
-        · TooLarge                INVALID_ARGUMENT
-      x ConfigError               INVALID_ARGUMENT     fix the named setting
-      x JobExists                 ALREADY_EXISTS       choose another name, or resume
-      x JobNotFound               NOT_FOUND
-      x StaleEpoch                ABORTED              refresh the placement, send again (the SDK does)
-      x OutOfOrder                FAILED_PRECONDITION  a gap in a worker's pushes: a bug or a lost worker
-      x Fenced                    FAILED_PRECONDITION  this incarnation was declared dead: stop
-      x Temporary                 UNAVAILABLE          retry the same call (the SDK does, until its deadline)
-        · NotServing                                   the shard's lease ran out, or it has no epoch yet
-        · Unreachable                                  no connection
-        · StoreUnavailable
-        · LivenessUnavailable
-        · Busy                    RESOURCE_EXHAUSTED
-      x DeadlineExceeded          DEADLINE_EXCEEDED
-      x StoreError                INTERNAL
-        · AlreadyExists           ALREADY_EXISTS       somebody else created the numbered object first
-        · ObjectNotFound          NOT_FOUND
-        · CorruptCheckpoint       DATA_LOSS            fall back to an older manifest
-        · WrongJob                FAILED_PRECONDITION  the object belongs to another job
-        · StoreFull               RESOURCE_EXHAUSTED
-        · UnsafeStore             FAILED_PRECONDITION  the store ignores conditional puts
-      x Internal                  INTERNAL             report it, with the log of the service
+ScarError
+  x InvalidRequest            INVALID_ARGUMENT     fix the call
+    · UnknownTable            NOT_FOUND
+    · ShapeMismatch           INVALID_ARGUMENT
+    · BlockOutOfRange         OUT_OF_RANGE
+    · NonFinite               INVALID_ARGUMENT
+    · TooLarge                INVALID_ARGUMENT
+  x ConfigError               INVALID_ARGUMENT     fix the named setting
+  x JobExists                 ALREADY_EXISTS       choose another name, or resume
+  x JobNotFound               NOT_FOUND
+  x StaleEpoch                ABORTED              refresh the placement, send again (the SDK does)
+  x OutOfOrder                FAILED_PRECONDITION  a gap in a worker's pushes: a bug or a lost worker
+  x Fenced                    FAILED_PRECONDITION  this incarnation was declared dead: stop
+  x Temporary                 UNAVAILABLE          retry the same call (the SDK does, until its deadline)
+    · NotServing                                   the shard's lease ran out, or it has no epoch yet
+    · Unreachable                                  no connection
+    · StoreUnavailable
+    · LivenessUnavailable
+    · Busy                    RESOURCE_EXHAUSTED
+  x DeadlineExceeded          DEADLINE_EXCEEDED
+  x StoreError                INTERNAL
+    · AlreadyExists           ALREADY_EXISTS       somebody else created the numbered object first
+    · ObjectNotFound          NOT_FOUND
+    · CorruptCheckpoint       DATA_LOSS            fall back to an older manifest
+    · WrongJob                FAILED_PRECONDITION  the object belongs to another job
+    · StoreFull               RESOURCE_EXHAUSTED
+    · UnsafeStore             FAILED_PRECONDITION  the store ignores conditional puts
+  x Internal                  INTERNAL             report it, with the log of the service
 """
 
 from __future__ import annotations

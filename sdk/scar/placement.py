@@ -53,7 +53,10 @@ class Member:
 
 @dataclass(frozen=True)
 class BlockGroup:
-    """Blocks of one table that changed hands in an epoch and share one origin. ``watermark``: worker key -> last push id contained."""
+    """Blocks of one table that changed hands in an epoch and share one origin.
+
+    ``watermark``: worker key -> last push id contained.
+    """
 
     table: str
     ids: Ids

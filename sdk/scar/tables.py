@@ -1,21 +1,23 @@
 """What a user declares: tables, their blocks, update rules, initial values; and the job that holds them.
 
-    import scar
+import scar
 
-    job = scar.Job("mnist", tables=[
-        scar.Table("w", (785, 10), rule=scar.sgd(lr=1e-5)),                       # a block per row
-        scar.Table("embedding", (1_000_000, 64), rule=scar.adagrad(lr=0.1), blocks=scar.rows(16)),
-        scar.Table("conv1", (32, 1, 3, 3), rule=scar.adam(), blocks=scar.layer(), init=scar.normal(0, 0.1)),
-    ])
+job = scar.Job("mnist", tables=[
+    scar.Table("w", (785, 10), rule=scar.sgd(lr=1e-5)),                       # a block per row
+    scar.Table("embedding", (1_000_000, 64), rule=scar.adagrad(lr=0.1), blocks=scar.rows(16)),
+    scar.Table("conv1", (32, 1, 3, 3), rule=scar.adam(), blocks=scar.layer(), init=scar.normal(0, 0.1)),
+])
 """
 
 from __future__ import annotations
 
+import math
 import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,7 +28,10 @@ from scar.errors import ConfigError, ShapeMismatch, UnknownTable
 DTYPES = ("float32", "float64", "int32", "int64")
 NORMS = ("l2", "l1", "tv")
 SELECTIONS = ("priority", "round", "random", "full")
+INITIALISERS = ("zeros", "constant", "uniform", "normal", "given")
 PAGE_ELEMENTS = 1 << 16  # initial values are made in pages of about this many elements
+MAX_BLOCKS = 1 << 27  # per table; descriptions come over the wire, so sizes are checked before anything is allocated
+MAX_ELEMENTS = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -36,11 +41,29 @@ class Rule:
     kind: str
     parameters: Mapping[str, float] = field(default_factory=dict)
 
-    SLOTS = {"assign": (), "add": (), "sgd": (), "momentum": ("velocity",), "adagrad": ("squares",), "adam": ("first", "second")}
+    SLOTS: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "assign": (),
+        "add": (),
+        "sgd": (),
+        "momentum": ("velocity",),
+        "adagrad": ("squares",),
+        "adam": ("first", "second"),
+    }
+    NEEDS: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "assign": (),
+        "add": (),
+        "sgd": ("lr",),
+        "momentum": ("lr", "momentum"),
+        "adagrad": ("lr", "eps"),
+        "adam": ("lr", "beta1", "beta2", "eps"),
+    }
 
     def __post_init__(self) -> None:
         if self.kind not in self.SLOTS:
             raise ConfigError(f"rule {self.kind!r} is unknown", f"Use one of {', '.join(self.SLOTS)}")
+        missing = [name for name in self.NEEDS[self.kind] if name not in self.parameters]
+        if missing:
+            raise ConfigError(f"rule {self.kind} lacks {', '.join(missing)}", f"Make it by scar.{self.kind}(...)")
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -86,6 +109,10 @@ class Init:
     high: float = 0.0
     array: Array | None = field(default=None, compare=False, repr=False)
     key: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in INITIALISERS:
+            raise ConfigError(f"initialiser {self.kind!r} is unknown", f"Use one of {', '.join(INITIALISERS)}")
 
 
 def zeros() -> Init:
@@ -157,7 +184,7 @@ class Table:
     ) -> None:
         self.name = name
         self.shape: tuple[int, ...] = (int(shape),) if isinstance(shape, int) else tuple(int(axis) for axis in shape)
-        self.dtype = np.dtype(dtype)
+        self.dtype = _dtype(name, dtype)
         self.rule = rule or add()
         self.init = init or zeros()
         self.cut = blocks or rows(1)
@@ -170,12 +197,12 @@ class Table:
             raise ConfigError(f"table name {self.name!r} is not valid", "Use 1 to 64 letters, digits, '_', '.', '-'")
         if not self.shape or min(self.shape) < 1:
             raise ConfigError(f"table {self.name}: shape {self.shape} has no elements", "Every axis needs at least 1")
-        if self.dtype.name not in DTYPES:
-            raise ConfigError(f"table {self.name}: dtype {self.dtype} is not supported", f"Use one of {', '.join(DTYPES)}")
+        if self.elements > MAX_ELEMENTS:
+            raise ConfigError(f"table {self.name}: shape {self.shape} has more than {MAX_ELEMENTS} elements")
         if self.norm not in NORMS:
             raise ConfigError(f"table {self.name}: norm {self.norm!r} is unknown", f"Use one of {', '.join(NORMS)}")
-        if self.rule.slots and self.dtype.kind != "f" or self.rule.kind == "sgd" and self.dtype.kind != "f":
-            raise ConfigError(f"table {self.name}: rule {self.rule.kind} needs a float dtype", "Use float32 or float64, or rule add")
+        if self.rule.kind not in ("assign", "add") and self.dtype.kind != "f":
+            raise ConfigError(f"table {self.name}: rule {self.rule.kind} needs a float dtype", "Use a float dtype, or rule add")
         row = self.row_offsets
         if len(row) < 2 or row[0] != 0 or row[-1] != self.shape[0] or (np.diff(row) < 1).any():
             raise ConfigError(f"table {self.name}: block offsets must grow from 0 to {self.shape[0]}")
@@ -189,10 +216,12 @@ class Table:
         n = self.shape[0]
         if self.cut.offsets:
             return np.asarray(self.cut.offsets, dtype=np.int64)
-        if self.cut.pieces:
+        if self.cut.pieces > 0:
             return np.linspace(0, n, min(self.cut.pieces, n) + 1).astype(np.int64)
         if self.cut.rows < 1:
             raise ConfigError(f"table {self.name}: rows per block must be at least 1")
+        if n // self.cut.rows >= MAX_BLOCKS:
+            raise ConfigError(f"table {self.name} has more than {MAX_BLOCKS} blocks", "Use larger blocks: scar.rows(n)")
         return np.append(np.arange(0, n, self.cut.rows, dtype=np.int64), n)
 
     @cached_property
@@ -206,11 +235,11 @@ class Table:
 
     @property
     def row_elements(self) -> int:
-        return int(np.prod(self.shape[1:], dtype=np.int64))
+        return math.prod(self.shape[1:])
 
     @property
     def elements(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     @property
     def bytes(self) -> int:
@@ -239,7 +268,8 @@ class Table:
         for page in np.flatnonzero(np.diff(cuts)):
             first, last = int(page) * per_page, min((int(page) + 1) * per_page, self.blocks)
             run = Layout(self.layout.sizes[first:last])
-            mine = run.gather(self._page(seed, int(page), run.elements), ids[cuts[page] : cuts[page + 1]].astype(np.int64) - first)
+            wanted = ids[cuts[page] : cuts[page + 1]].astype(np.int64) - first
+            mine = run.gather(self._page(seed, int(page), run.elements), wanted)
             out[written : written + len(mine)] = mine
             written += len(mine)
         return out
@@ -250,6 +280,16 @@ class Table:
         if self.init.kind == "uniform":
             return draw.uniform(self.init.low, self.init.high, elements).astype(self.dtype)
         return draw.normal(self.init.low, self.init.high, elements).astype(self.dtype)
+
+
+def _dtype(table: str, name: str) -> np.dtype[np.generic]:
+    try:
+        dtype = np.dtype(name)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"table {table}: dtype {name!r} is unknown", f"Use one of {', '.join(DTYPES)}") from error
+    if dtype.name not in DTYPES or not dtype.isnative:
+        raise ConfigError(f"table {table}: dtype {name!r} is not supported", f"Use one of {', '.join(DTYPES)}")
+    return dtype
 
 
 @dataclass(frozen=True)

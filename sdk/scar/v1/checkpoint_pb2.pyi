@@ -41,11 +41,15 @@ class Manifest(_message.Message):
     parent: _builtins.int
     """number it continues; number - 1"""
     job: _builtins.str
+    """name; a manifest of another job is refused"""
     author: _builtins.str
     """incarnation of the checkpoint coordinator"""
     epoch: _builtins.int
+    """of the coordinator when it was created"""
     round: _builtins.int
+    """that it commits"""
     selection: _builtins.str
+    """of that round"""
     clock: _builtins.int
     """lowest clock of the round's objects"""
     full: _builtins.bool
@@ -105,6 +109,8 @@ Global___TriggerRequest: _TypeAlias = TriggerRequest  # noqa: Y015
 
 @_typing.final
 class RoundReport(_message.Message):
+    """What one round did."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ROUND_FIELD_NUMBER: _builtins.int
@@ -119,11 +125,15 @@ class RoundReport(_message.Message):
     MISSED_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     round: _builtins.int
+    """number, counted over all leaders"""
     manifest: _builtins.int
     """0: nothing was committed"""
     clock: _builtins.int
+    """lowest open clock of the shards that took part"""
     blocks_total: _builtins.int
+    """of the job"""
     blocks_saved: _builtins.int
+    """in this round"""
     bytes: _builtins.int
     """written to the store"""
     select_seconds: _builtins.float
@@ -190,8 +200,11 @@ class CheckpointStatus(_message.Message):
     RECENT_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
     leader: _builtins.bool
+    """false: it waits for the leader's lease to end"""
     manifest: _builtins.int
+    """newest; 0: none"""
     round: _builtins.int
+    """newest; 0: none"""
     clock: _builtins.int
     """of the newest manifest"""
     age: _builtins.float
@@ -201,8 +214,11 @@ class CheckpointStatus(_message.Message):
     bytes: _builtins.int
     """of those objects"""
     problem: _builtins.str
+    """why no round runs, in words; empty: nothing"""
     @_builtins.property
-    def recent(self) -> _containers.RepeatedCompositeFieldContainer[Global___RoundReport]: ...
+    def recent(self) -> _containers.RepeatedCompositeFieldContainer[Global___RoundReport]:
+        """oldest first"""
+
     def __init__(
         self,
         *,

@@ -34,6 +34,7 @@ class CheckpointStub:
     Trigger: _grpc.UnaryUnaryMultiCallable[_checkpoint_pb2.TriggerRequest, _checkpoint_pb2.RoundReport]
     """Run one round now and wait for its commit."""
     Status: _grpc.UnaryUnaryMultiCallable[_checkpoint_pb2.CheckpointStatusRequest, _checkpoint_pb2.CheckpointStatus]
+    """How old the running checkpoint is, and why."""
 
 @_typing.type_check_only
 class CheckpointAsyncStub(CheckpointStub):
@@ -41,6 +42,7 @@ class CheckpointAsyncStub(CheckpointStub):
     Trigger: _aio.UnaryUnaryMultiCallable[_checkpoint_pb2.TriggerRequest, _checkpoint_pb2.RoundReport]  # type: ignore[assignment]
     """Run one round now and wait for its commit."""
     Status: _aio.UnaryUnaryMultiCallable[_checkpoint_pb2.CheckpointStatusRequest, _checkpoint_pb2.CheckpointStatus]  # type: ignore[assignment]
+    """How old the running checkpoint is, and why."""
 
 class CheckpointServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -56,6 +58,7 @@ class CheckpointServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _checkpoint_pb2.CheckpointStatusRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_checkpoint_pb2.CheckpointStatus, _abc.Awaitable[_checkpoint_pb2.CheckpointStatus]]: ...
+    ) -> _typing.Union[_checkpoint_pb2.CheckpointStatus, _abc.Awaitable[_checkpoint_pb2.CheckpointStatus]]:
+        """How old the running checkpoint is, and why."""
 
 def add_CheckpointServicer_to_server(servicer: CheckpointServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

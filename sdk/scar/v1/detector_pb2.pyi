@@ -35,7 +35,8 @@ class _HealthEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Health.ValueTy
     HEALTH_DEAD: _Health.ValueType  # 4
     """reported to the recovery coordinator"""
 
-class Health(_Health, metaclass=_HealthEnumTypeWrapper): ...
+class Health(_Health, metaclass=_HealthEnumTypeWrapper):
+    """What the detector thinks of a member."""
 
 HEALTH_UNSPECIFIED: Health.ValueType  # 0
 HEALTH_LEARNING: Health.ValueType  # 1
@@ -57,8 +58,11 @@ class BeatRequest(_message.Message):
     progress: _builtins.int
     """counter that only the working thread increases"""
     epoch: _builtins.int
+    """newest that it knows"""
     @_builtins.property
-    def member(self) -> _types_pb2.Member: ...
+    def member(self) -> _types_pb2.Member:
+        """who is alive"""
+
     def __init__(
         self,
         *,
@@ -106,6 +110,8 @@ Global___ListMembersRequest: _TypeAlias = ListMembersRequest  # noqa: Y015
 
 @_typing.final
 class MemberView(_message.Message):
+    """One member as the detector sees it."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     MEMBER_FIELD_NUMBER: _builtins.int
@@ -114,13 +120,17 @@ class MemberView(_message.Message):
     SILENCE_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     health: Global___Health.ValueType
+    """the detector's verdict"""
     phi: _builtins.float
     """suspicion level"""
     silence: _builtins.float
     """seconds since the last sign of life"""
     progress: _builtins.int
+    """last heard"""
     @_builtins.property
-    def member(self) -> _types_pb2.Member: ...
+    def member(self) -> _types_pb2.Member:
+        """whom this is about"""
+
     def __init__(
         self,
         *,
@@ -150,7 +160,9 @@ class ListMembersReply(_message.Message):
     problem: _builtins.str
     """why nobody is accused at the moment; empty: nothing"""
     @_builtins.property
-    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberView]: ...
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberView]:
+        """all that ever beat and were not replaced"""
+
     def __init__(
         self,
         *,

@@ -57,7 +57,8 @@ class DetectorServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListMembers(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Everybody, with the current suspicion.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')

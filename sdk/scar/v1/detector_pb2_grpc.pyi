@@ -34,6 +34,7 @@ class DetectorStub:
     Beat: _grpc.UnaryUnaryMultiCallable[_detector_pb2.BeatRequest, _detector_pb2.BeatReply]
     """A heartbeat for members that cannot reach Redis. It renews a shard's lease."""
     ListMembers: _grpc.UnaryUnaryMultiCallable[_detector_pb2.ListMembersRequest, _detector_pb2.ListMembersReply]
+    """Everybody, with the current suspicion."""
 
 @_typing.type_check_only
 class DetectorAsyncStub(DetectorStub):
@@ -41,6 +42,7 @@ class DetectorAsyncStub(DetectorStub):
     Beat: _aio.UnaryUnaryMultiCallable[_detector_pb2.BeatRequest, _detector_pb2.BeatReply]  # type: ignore[assignment]
     """A heartbeat for members that cannot reach Redis. It renews a shard's lease."""
     ListMembers: _aio.UnaryUnaryMultiCallable[_detector_pb2.ListMembersRequest, _detector_pb2.ListMembersReply]  # type: ignore[assignment]
+    """Everybody, with the current suspicion."""
 
 class DetectorServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -56,6 +58,7 @@ class DetectorServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _detector_pb2.ListMembersRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_detector_pb2.ListMembersReply, _abc.Awaitable[_detector_pb2.ListMembersReply]]: ...
+    ) -> _typing.Union[_detector_pb2.ListMembersReply, _abc.Awaitable[_detector_pb2.ListMembersReply]]:
+        """Everybody, with the current suspicion."""
 
 def add_DetectorServicer_to_server(servicer: DetectorServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -30,7 +30,9 @@ class TensorChunk(_message.Message):
     data: _builtins.bytes
     """raw little-endian elements in block order, at most 2 MiB"""
     @_builtins.property
-    def header(self) -> Global___TensorHeader: ...
+    def header(self) -> Global___TensorHeader:
+        """set in the first chunk of a table"""
+
     def __init__(
         self,
         *,
@@ -47,6 +49,8 @@ Global___TensorChunk: _TypeAlias = TensorChunk  # noqa: Y015
 
 @_typing.final
 class TensorHeader(_message.Message):
+    """What follows: of which table and blocks, from whom, for which clock."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_FIELD_NUMBER: _builtins.int
@@ -64,6 +68,7 @@ class TensorHeader(_message.Message):
     LOSS_CLOCK_FIELD_NUMBER: _builtins.int
     PART_FIELD_NUMBER: _builtins.int
     table: _builtins.str
+    """name"""
     dtype: _builtins.str
     """must equal the table's"""
     dense: _builtins.bool
@@ -124,6 +129,7 @@ class PushReply(_message.Message):
     CLOCK_FIELD_NUMBER: _builtins.int
     DUPLICATE_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
+    """the shard's"""
     clock: _builtins.int
     """the shard's open clock: all clocks below are closed"""
     duplicate: _builtins.bool
@@ -157,10 +163,13 @@ class PullRequest(_message.Message):
     worker: _builtins.str
     """empty: a reader that is no worker"""
     incarnation: _builtins.str
+    """of the worker"""
     min_clock: _builtins.int
     """wait until the shard's open clock is at least this"""
     @_builtins.property
-    def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableBlocks]: ...
+    def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableBlocks]:
+        """in the order of the answer"""
+
     def __init__(
         self,
         *,
@@ -180,12 +189,15 @@ Global___PullRequest: _TypeAlias = PullRequest  # noqa: Y015
 
 @_typing.final
 class TableBlocks(_message.Message):
+    """Some or all blocks of one table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_FIELD_NUMBER: _builtins.int
     DENSE_FIELD_NUMBER: _builtins.int
     BLOCK_IDS_FIELD_NUMBER: _builtins.int
     table: _builtins.str
+    """name"""
     dense: _builtins.bool
     """all blocks that the shard owns"""
     block_ids: _builtins.bytes
@@ -212,6 +224,7 @@ class FetchRequest(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     TABLES_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
+    """must equal the shard's"""
     @_builtins.property
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableBlocks]:
         """must be frozen"""
@@ -241,11 +254,15 @@ class ClockRequest(_message.Message):
     HAS_LOSS_FIELD_NUMBER: _builtins.int
     LOSS_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
+    """name"""
     incarnation: _builtins.str
+    """of the worker"""
     epoch: _builtins.int
+    """must equal the shard's"""
     finished: _builtins.int
     """number of clocks that the worker has finished; 2^63: it is done"""
     has_loss: _builtins.bool
+    """false: the worker reported none"""
     loss: _builtins.float
     """this worker's part of the loss of clock finished - 1; parts are summed in rank order"""
     def __init__(
@@ -274,6 +291,7 @@ class ClockReply(_message.Message):
     CLOCK_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
+    """the shard's"""
     clock: _builtins.int
     """the shard's open clock"""
     finished: _builtins.int
@@ -301,7 +319,9 @@ class SettleRequest(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
+    """name"""
     incarnation: _builtins.str
+    """of the worker"""
     epoch: _builtins.int
     """re-sending is complete for this epoch"""
     def __init__(
@@ -350,9 +370,13 @@ class AdoptRequest(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def epoch(self) -> _types_pb2.Epoch: ...
+    def epoch(self) -> _types_pb2.Epoch:
+        """to adopt; older ones are ignored"""
+
     @_builtins.property
-    def job(self) -> _types_pb2.JobSpec: ...
+    def job(self) -> _types_pb2.JobSpec:
+        """for a shard that has just started"""
+
     def __init__(
         self,
         *,
@@ -400,7 +424,9 @@ class FreezeRequest(_message.Message):
     epoch: _builtins.int
     """must equal the shard's"""
     @_builtins.property
-    def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableBlocks]: ...
+    def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableBlocks]:
+        """blocks that are to move"""
+
     def __init__(
         self,
         *,
@@ -472,11 +498,17 @@ class ReceiveRequest(_message.Message):
     epoch: _builtins.int
     """epoch of the donor; ours may be older"""
     @_builtins.property
-    def donor(self) -> _types_pb2.Member: ...
+    def donor(self) -> _types_pb2.Member:
+        """who has them, frozen"""
+
     @_builtins.property
-    def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableBlocks]: ...
+    def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableBlocks]:
+        """blocks to copy"""
+
     @_builtins.property
-    def job(self) -> _types_pb2.JobSpec: ...
+    def job(self) -> _types_pb2.JobSpec:
+        """for a shard that has just started"""
+
     def __init__(
         self,
         *,
@@ -522,7 +554,9 @@ class DistancesRequest(_message.Message):
     MIN_CLOCK_FIELD_NUMBER: _builtins.int
     SKIP_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
+    """must equal the shard's"""
     round: _builtins.int
+    """for which they are asked"""
     min_clock: _builtins.int
     """wait until the shard's open clock is at least this"""
     skip: _builtins.bool
@@ -545,12 +579,15 @@ Global___DistancesRequest: _TypeAlias = DistancesRequest  # noqa: Y015
 
 @_typing.final
 class TableDistances(_message.Message):
+    """||x - saved|| of blocks of one table."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_FIELD_NUMBER: _builtins.int
     BLOCK_IDS_FIELD_NUMBER: _builtins.int
     DISTANCES_FIELD_NUMBER: _builtins.int
     table: _builtins.str
+    """name"""
     block_ids: _builtins.bytes
     """uint32[n]: settled blocks of this shard, ascending"""
     distances: _builtins.bytes
@@ -582,7 +619,9 @@ class DistancesReply(_message.Message):
     seconds: _builtins.float
     """time of the pass"""
     @_builtins.property
-    def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableDistances]: ...
+    def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableDistances]:
+        """all tables of the job"""
+
     def __init__(
         self,
         *,
@@ -615,7 +654,9 @@ class SaveRequest(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
+    """must equal the shard's"""
     round: _builtins.int
+    """that the distances were asked for"""
     selection: _builtins.str
     """"priority" | "round" | "random" | "full" """
     threshold: _builtins.float
@@ -701,8 +742,11 @@ class ObjectRef(_message.Message):
     owner: _builtins.str
     """"name@incarnation" of the writer"""
     epoch: _builtins.int
+    """of the shard when it copied the values"""
     round: _builtins.int
+    """for which it was written"""
     blocks: _builtins.int
+    """contained"""
     clock: _builtins.int
     """lowest clock contained"""
     def __init__(
@@ -733,8 +777,11 @@ class FinishRequest(_message.Message):
     COMMITTED_FIELD_NUMBER: _builtins.int
     MANIFEST_FIELD_NUMBER: _builtins.int
     round: _builtins.int
+    """that is over"""
     committed: _builtins.bool
+    """false: the cache entries go back"""
     manifest: _builtins.int
+    """that names the objects; 0 when not committed"""
     def __init__(
         self,
         *,
@@ -787,12 +834,16 @@ Global___ShardStatusRequest: _TypeAlias = ShardStatusRequest  # noqa: Y015
 
 @_typing.final
 class LossPoint(_message.Message):
+    """Loss of one clock."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CLOCK_FIELD_NUMBER: _builtins.int
     LOSS_FIELD_NUMBER: _builtins.int
     clock: _builtins.int
+    """a closed clock"""
     loss: _builtins.float
+    """summed over the workers"""
     def __init__(
         self,
         *,
@@ -809,6 +860,8 @@ Global___LossPoint: _TypeAlias = LossPoint  # noqa: Y015
 
 @_typing.final
 class TableStatus(_message.Message):
+    """One table on one shard."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_FIELD_NUMBER: _builtins.int
@@ -817,7 +870,9 @@ class TableStatus(_message.Message):
     UNSETTLED_FIELD_NUMBER: _builtins.int
     BYTES_FIELD_NUMBER: _builtins.int
     table: _builtins.str
+    """name"""
     blocks: _builtins.int
+    """owned"""
     loading: _builtins.int
     """not served yet"""
     unsettled: _builtins.int
@@ -880,7 +935,9 @@ class ShardStatus(_message.Message):
     PROBLEM_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
+    """newest adopted; 0: none"""
     clock: _builtins.int
+    """open clock"""
     pushes: _builtins.int
     """applied since start"""
     duplicates: _builtins.int
@@ -898,11 +955,17 @@ class ShardStatus(_message.Message):
     problem: _builtins.str
     """what it waits for, in words; empty: nothing"""
     @_builtins.property
-    def member(self) -> _types_pb2.Member: ...
+    def member(self) -> _types_pb2.Member:
+        """who answers"""
+
     @_builtins.property
-    def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableStatus]: ...
+    def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableStatus]:
+        """all tables of the job"""
+
     @_builtins.property
-    def losses(self) -> _containers.RepeatedCompositeFieldContainer[Global___LossPoint]: ...
+    def losses(self) -> _containers.RepeatedCompositeFieldContainer[Global___LossPoint]:
+        """ascending clocks"""
+
     @_builtins.property
     def finished(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """"worker" -> clocks finished"""

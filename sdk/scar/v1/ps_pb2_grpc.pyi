@@ -103,6 +103,7 @@ class ShardControlStub:
     Finish: _grpc.UnaryUnaryMultiCallable[_ps_pb2.FinishRequest, _ps_pb2.FinishReply]
     """The round's manifest was committed, or the round failed and its cache entries go back."""
     Status: _grpc.UnaryUnaryMultiCallable[_ps_pb2.ShardStatusRequest, _ps_pb2.ShardStatus]
+    """What the shard holds and does."""
 
 @_typing.type_check_only
 class ShardControlAsyncStub(ShardControlStub):
@@ -124,6 +125,7 @@ class ShardControlAsyncStub(ShardControlStub):
     Finish: _aio.UnaryUnaryMultiCallable[_ps_pb2.FinishRequest, _ps_pb2.FinishReply]  # type: ignore[assignment]
     """The round's manifest was committed, or the round failed and its cache entries go back."""
     Status: _aio.UnaryUnaryMultiCallable[_ps_pb2.ShardStatusRequest, _ps_pb2.ShardStatus]  # type: ignore[assignment]
+    """What the shard holds and does."""
 
 class ShardControlServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -195,6 +197,7 @@ class ShardControlServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _ps_pb2.ShardStatusRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_ps_pb2.ShardStatus, _abc.Awaitable[_ps_pb2.ShardStatus]]: ...
+    ) -> _typing.Union[_ps_pb2.ShardStatus, _abc.Awaitable[_ps_pb2.ShardStatus]]:
+        """What the shard holds and does."""
 
 def add_ShardControlServicer_to_server(servicer: ShardControlServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -49,7 +49,9 @@ class StartJobRequest(_message.Message):
     resume: _builtins.bool
     """the job exists: go on from its newest manifest"""
     @_builtins.property
-    def job(self) -> _types_pb2.JobSpec: ...
+    def job(self) -> _types_pb2.JobSpec:
+        """what to train"""
+
     @_builtins.property
     def given(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]:
         """table -> raw little-endian array for initialiser "given" """
@@ -111,8 +113,11 @@ class GetJobReply(_message.Message):
     STARTED_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
     started: _builtins.bool
+    """false: no job yet"""
     @_builtins.property
-    def job(self) -> _types_pb2.JobSpec: ...
+    def job(self) -> _types_pb2.JobSpec:
+        """unset when not started"""
+
     def __init__(
         self,
         *,
@@ -133,7 +138,9 @@ class JoinRequest(_message.Message):
 
     MEMBER_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def member(self) -> _types_pb2.Member: ...
+    def member(self) -> _types_pb2.Member:
+        """who joins"""
+
     def __init__(
         self,
         *,
@@ -176,7 +183,9 @@ class LeaveRequest(_message.Message):
     finished: _builtins.bool
     """worker: its work is done, nobody takes over its share"""
     @_builtins.property
-    def member(self) -> _types_pb2.Member: ...
+    def member(self) -> _types_pb2.Member:
+        """who leaves"""
+
     def __init__(
         self,
         *,
@@ -198,6 +207,7 @@ class LeaveReply(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     REMAINING_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
+    """newest"""
     remaining: _builtins.int
     """blocks that the member still owns; call again"""
     def __init__(
@@ -216,6 +226,8 @@ Global___LeaveReply: _TypeAlias = LeaveReply  # noqa: Y015
 
 @_typing.final
 class FailureReport(_message.Message):
+    """A death, as the detector saw it."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     MEMBER_FIELD_NUMBER: _builtins.int
@@ -232,7 +244,9 @@ class FailureReport(_message.Message):
     evidence: _builtins.str
     """in words"""
     @_builtins.property
-    def member(self) -> _types_pb2.Member: ...
+    def member(self) -> _types_pb2.Member:
+        """who is dead"""
+
     def __init__(
         self,
         *,
@@ -256,6 +270,7 @@ class FailureReply(_message.Message):
 
     EPOCH_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
+    """newest when the report was taken"""
     def __init__(
         self,
         *,
@@ -321,7 +336,9 @@ class RenewRequest(_message.Message):
 
     MEMBER_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def member(self) -> _types_pb2.Member: ...
+    def member(self) -> _types_pb2.Member:
+        """the shard"""
+
     def __init__(
         self,
         *,
@@ -357,6 +374,8 @@ Global___RenewReply: _TypeAlias = RenewReply  # noqa: Y015
 
 @_typing.final
 class RerouteReport(_message.Message):
+    """What an epoch change cost one worker."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     EPOCH_FIELD_NUMBER: _builtins.int
@@ -365,14 +384,21 @@ class RerouteReport(_message.Message):
     DELTA_FIELD_NUMBER: _builtins.int
     RESENT_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
+    """whose moves this is about"""
     resent: _builtins.int
     """pushes that went to a new owner"""
     @_builtins.property
-    def worker(self) -> _types_pb2.Member: ...
+    def worker(self) -> _types_pb2.Member:
+        """who reports"""
+
     @_builtins.property
-    def lost(self) -> _containers.RepeatedCompositeFieldContainer[Global___LostPushes]: ...
+    def lost(self) -> _containers.RepeatedCompositeFieldContainer[Global___LostPushes]:
+        """acknowledged, and in no value any more"""
+
     @_builtins.property
-    def delta(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableDelta]: ...
+    def delta(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableDelta]:
+        """per table"""
+
     def __init__(
         self,
         *,
@@ -401,11 +427,13 @@ class LostPushes(_message.Message):
     AFTER_FIELD_NUMBER: _builtins.int
     UPTO_FIELD_NUMBER: _builtins.int
     table: _builtins.str
+    """name"""
     block_ids: _builtins.bytes
     """uint32[n]"""
     after: _builtins.int
     """push ids in (after, upto] are lost for these blocks"""
     upto: _builtins.int
+    """last push id that is lost"""
     def __init__(
         self,
         *,
@@ -432,7 +460,9 @@ class TableDelta(_message.Message):
     SQUARED_FIELD_NUMBER: _builtins.int
     BLOCKS_FIELD_NUMBER: _builtins.int
     table: _builtins.str
+    """name"""
     squared: _builtins.float
+    """sum over the compared blocks"""
     blocks: _builtins.int
     """compared"""
     def __init__(
@@ -528,15 +558,19 @@ class FailureRecord(_message.Message):
     CREATED_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
     number: _builtins.int
+    """1, 2, ..."""
     strategy: _builtins.str
     """"partial" | "full" """
     epoch: _builtins.int
     """epoch that repaired it; 0: not yet"""
     manifest: _builtins.int
+    """from which blocks came back; 0: none"""
     clock: _builtins.int
     """open clock at the failure"""
     lost_blocks: _builtins.int
+    """of the members that died"""
     total_blocks: _builtins.int
+    """of the job"""
     detect_seconds: _builtins.float
     """last sign of life -> report"""
     wait_seconds: _builtins.float
@@ -552,6 +586,7 @@ class FailureRecord(_message.Message):
     lost_pushes: _builtins.int
     """acknowledged pushes lost, summed over workers"""
     resent_pushes: _builtins.int
+    """that went to new owners, summed over workers"""
     created: _builtins.float
     """seconds since 1970"""
     @_builtins.property
@@ -559,13 +594,17 @@ class FailureRecord(_message.Message):
         """"name@incarnation" that died"""
 
     @_builtins.property
-    def evidence(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def evidence(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of each member's death, in words"""
+
     @_builtins.property
     def sources(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """"object" | "initial" | "donor" -> blocks"""
 
     @_builtins.property
-    def lost(self) -> _containers.RepeatedCompositeFieldContainer[Global___LostRange]: ...
+    def lost(self) -> _containers.RepeatedCompositeFieldContainer[Global___LostRange]:
+        """which pushes of which blocks"""
+
     @_builtins.property
     def waiting(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """workers that have not reported yet"""
@@ -605,6 +644,8 @@ Global___FailureRecord: _TypeAlias = FailureRecord  # noqa: Y015
 
 @_typing.final
 class LostRange(_message.Message):
+    """Pushes of one worker that are gone for some blocks."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     WORKER_FIELD_NUMBER: _builtins.int
@@ -615,10 +656,13 @@ class LostRange(_message.Message):
     worker: _builtins.str
     """"name@incarnation" """
     table: _builtins.str
+    """name"""
     block_ids: _builtins.bytes
     """uint32[n]"""
     after: _builtins.int
+    """push ids in (after, upto] are lost for these blocks"""
     upto: _builtins.int
+    """last push id that is lost"""
     def __init__(
         self,
         *,
@@ -642,7 +686,9 @@ class ListFailuresReply(_message.Message):
 
     FAILURES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___FailureRecord]: ...
+    def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___FailureRecord]:
+        """oldest first"""
+
     def __init__(
         self,
         *,
@@ -682,10 +728,13 @@ class RecoveryStatus(_message.Message):
     PROBLEM_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
     leader: _builtins.bool
+    """false: it waits for the leader's lease to end"""
     epoch: _builtins.int
+    """newest; 0: none"""
     problem: _builtins.str
     """what it waits for, in words"""
     job: _builtins.str
+    """name; empty: none started"""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Member]:
         """all known, shards, workers and coordinators"""

@@ -34,6 +34,7 @@ class RecoveryStub:
     StartJob: _grpc.UnaryUnaryMultiCallable[_recovery_pb2.StartJobRequest, _recovery_pb2.StartJobReply]
     """Create a job in the store, or go on with it when resume is set."""
     GetJob: _grpc.UnaryUnaryMultiCallable[_recovery_pb2.GetJobRequest, _recovery_pb2.GetJobReply]
+    """The job that runs."""
     Join: _grpc.UnaryUnaryMultiCallable[_recovery_pb2.JoinRequest, _recovery_pb2.JoinReply]
     """A process announces itself. A known name with a new incarnation proves that the old one is dead."""
     Leave: _grpc.UnaryUnaryMultiCallable[_recovery_pb2.LeaveRequest, _recovery_pb2.LeaveReply]
@@ -47,7 +48,9 @@ class RecoveryStub:
     ReportReroute: _grpc.UnaryUnaryMultiCallable[_recovery_pb2.RerouteReport, _recovery_pb2.RerouteReply]
     """A worker says what an epoch change cost it."""
     ListFailures: _grpc.UnaryUnaryMultiCallable[_recovery_pb2.ListFailuresRequest, _recovery_pb2.ListFailuresReply]
+    """The ledger."""
     Status: _grpc.UnaryUnaryMultiCallable[_recovery_pb2.RecoveryStatusRequest, _recovery_pb2.RecoveryStatus]
+    """Who is there, and what recovery waits for."""
 
 @_typing.type_check_only
 class RecoveryAsyncStub(RecoveryStub):
@@ -55,6 +58,7 @@ class RecoveryAsyncStub(RecoveryStub):
     StartJob: _aio.UnaryUnaryMultiCallable[_recovery_pb2.StartJobRequest, _recovery_pb2.StartJobReply]  # type: ignore[assignment]
     """Create a job in the store, or go on with it when resume is set."""
     GetJob: _aio.UnaryUnaryMultiCallable[_recovery_pb2.GetJobRequest, _recovery_pb2.GetJobReply]  # type: ignore[assignment]
+    """The job that runs."""
     Join: _aio.UnaryUnaryMultiCallable[_recovery_pb2.JoinRequest, _recovery_pb2.JoinReply]  # type: ignore[assignment]
     """A process announces itself. A known name with a new incarnation proves that the old one is dead."""
     Leave: _aio.UnaryUnaryMultiCallable[_recovery_pb2.LeaveRequest, _recovery_pb2.LeaveReply]  # type: ignore[assignment]
@@ -68,7 +72,9 @@ class RecoveryAsyncStub(RecoveryStub):
     ReportReroute: _aio.UnaryUnaryMultiCallable[_recovery_pb2.RerouteReport, _recovery_pb2.RerouteReply]  # type: ignore[assignment]
     """A worker says what an epoch change cost it."""
     ListFailures: _aio.UnaryUnaryMultiCallable[_recovery_pb2.ListFailuresRequest, _recovery_pb2.ListFailuresReply]  # type: ignore[assignment]
+    """The ledger."""
     Status: _aio.UnaryUnaryMultiCallable[_recovery_pb2.RecoveryStatusRequest, _recovery_pb2.RecoveryStatus]  # type: ignore[assignment]
+    """Who is there, and what recovery waits for."""
 
 class RecoveryServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -84,7 +90,8 @@ class RecoveryServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _recovery_pb2.GetJobRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_recovery_pb2.GetJobReply, _abc.Awaitable[_recovery_pb2.GetJobReply]]: ...
+    ) -> _typing.Union[_recovery_pb2.GetJobReply, _abc.Awaitable[_recovery_pb2.GetJobReply]]:
+        """The job that runs."""
 
     @_abc_1.abstractmethod
     def Join(
@@ -139,13 +146,15 @@ class RecoveryServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _recovery_pb2.ListFailuresRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_recovery_pb2.ListFailuresReply, _abc.Awaitable[_recovery_pb2.ListFailuresReply]]: ...
+    ) -> _typing.Union[_recovery_pb2.ListFailuresReply, _abc.Awaitable[_recovery_pb2.ListFailuresReply]]:
+        """The ledger."""
 
     @_abc_1.abstractmethod
     def Status(
         self,
         request: _recovery_pb2.RecoveryStatusRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_recovery_pb2.RecoveryStatus, _abc.Awaitable[_recovery_pb2.RecoveryStatus]]: ...
+    ) -> _typing.Union[_recovery_pb2.RecoveryStatus, _abc.Awaitable[_recovery_pb2.RecoveryStatus]]:
+        """Who is there, and what recovery waits for."""
 
 def add_RecoveryServicer_to_server(servicer: RecoveryServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

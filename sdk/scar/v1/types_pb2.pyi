@@ -80,6 +80,7 @@ class Member(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     role: Global___Role.ValueType
+    """what kind of process"""
     name: _builtins.str
     """stable, e.g. "ps-0", "worker-1" """
     incarnation: _builtins.str
@@ -308,9 +309,13 @@ class JobSpec(_message.Message):
     recovery: _builtins.str
     """"partial" | "full" """
     @_builtins.property
-    def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableSpec]: ...
+    def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableSpec]:
+        """global block ids count over them in this order"""
+
     @_builtins.property
-    def checkpoint(self) -> Global___CheckpointPolicy: ...
+    def checkpoint(self) -> Global___CheckpointPolicy:
+        """when to save and how much"""
+
     def __init__(
         self,
         *,
@@ -366,11 +371,13 @@ class BlockGroup(_message.Message):
     CLOCK_FIELD_NUMBER: _builtins.int
     WATERMARK_FIELD_NUMBER: _builtins.int
     table: _builtins.str
+    """name"""
     block_ids: _builtins.bytes
     """uint32[n], ascending"""
     former_owner: _builtins.str
     """"name@incarnation" that had them; empty in epoch 1"""
     source: Global___Source.ValueType
+    """where the values come from"""
     object_key: _builtins.str
     """SOURCE_OBJECT: key in the store, below the job's prefix"""
     clock: _builtins.int
@@ -407,6 +414,7 @@ class TableOwners(_message.Message):
     TABLE_FIELD_NUMBER: _builtins.int
     OWNERS_FIELD_NUMBER: _builtins.int
     table: _builtins.str
+    """name"""
     owners: _builtins.bytes
     """uint16[blocks], index into Epoch.shards; 65535: nobody yet"""
     def __init__(
@@ -447,6 +455,7 @@ class Epoch(_message.Message):
     author: _builtins.str
     """incarnation of the recovery coordinator that created it"""
     job: _builtins.str
+    """name"""
     rollback: _builtins.bool
     """full recovery: every value went back; unfinished pushes are void"""
     manifest: _builtins.int
@@ -466,7 +475,9 @@ class Epoch(_message.Message):
         """in rank order"""
 
     @_builtins.property
-    def owners(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableOwners]: ...
+    def owners(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableOwners]:
+        """all tables of the job"""
+
     @_builtins.property
     def moved(self) -> _containers.RepeatedCompositeFieldContainer[Global___BlockGroup]:
         """blocks whose owner or value changed with this epoch"""

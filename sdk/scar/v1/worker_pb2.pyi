@@ -46,9 +46,11 @@ class WorkerStatus(_message.Message):
     REROUTES_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
+    """newest that it follows"""
     clock: _builtins.int
     """clocks finished"""
     rank: _builtins.int
+    """position in the epoch's workers"""
     world: _builtins.int
     """workers in the epoch"""
     state: _builtins.str
@@ -60,7 +62,9 @@ class WorkerStatus(_message.Message):
     error: _builtins.str
     """last error text when failed"""
     @_builtins.property
-    def member(self) -> _types_pb2.Member: ...
+    def member(self) -> _types_pb2.Member:
+        """who answers"""
+
     def __init__(
         self,
         *,

@@ -32,11 +32,13 @@ class WorkerStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> WorkerAsyncStub: ...
     Status: _grpc.UnaryUnaryMultiCallable[_worker_pb2.WorkerStatusRequest, _worker_pb2.WorkerStatus]
+    """What the training loop does."""
 
 @_typing.type_check_only
 class WorkerAsyncStub(WorkerStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Status: _aio.UnaryUnaryMultiCallable[_worker_pb2.WorkerStatusRequest, _worker_pb2.WorkerStatus]  # type: ignore[assignment]
+    """What the training loop does."""
 
 class WorkerServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -44,6 +46,7 @@ class WorkerServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _worker_pb2.WorkerStatusRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_worker_pb2.WorkerStatus, _abc.Awaitable[_worker_pb2.WorkerStatus]]: ...
+    ) -> _typing.Union[_worker_pb2.WorkerStatus, _abc.Awaitable[_worker_pb2.WorkerStatus]]:
+        """What the training loop does."""
 
 def add_WorkerServicer_to_server(servicer: WorkerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

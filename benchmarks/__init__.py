@@ -1,0 +1,1 @@
+"""Speed on this machine, each figure beside a yardstick that was measured in the same run."""

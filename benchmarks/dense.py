@@ -1,0 +1,31 @@
+"""An iteration that moves a whole table: push, apply, pull, through one shard."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import scar
+from benchmarks import yardsticks
+from benchmarks.measure import Row, paired, rate
+from benchmarks.training import training
+
+SIZE = 64 << 20
+SHAPE = (SIZE // 256, 64)
+
+
+def rows(repeat: int) -> list[Row]:
+    return [_row(consistency, repeat) for consistency in ("asp", "bsp")]
+
+
+def _row(consistency: str, repeat: int) -> Row:
+    gradient = np.full(SHAPE, 1e-6, dtype=np.float32)
+    up, down = gradient.view(np.uint8).reshape(-1), np.zeros(SIZE, dtype=np.uint8)
+    table = scar.Table("w", SHAPE, rule=scar.sgd(lr=0.1))
+    with training([table], consistency=consistency) as run, yardsticks.tcp() as peer:
+
+        def ours() -> None:
+            run.step(lambda: run.worker.push("w", gradient))
+            run.worker.pull("w")  # waits for the closed clock, so that the apply is part of the time
+
+        times = paired(ours, lambda: peer.exchange(up, down), repeat)
+    return rate(f"push + apply + pull of 64 MiB, {consistency}", 2 * SIZE / 1e9, times, "GB/s", "plain TCP")

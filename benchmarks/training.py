@@ -1,0 +1,40 @@
+"""A cluster of real processes with this process as its only worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import scar
+from benchmarks.measure import Action
+from scar_local import LocalCluster
+
+NEVER = scar.Checkpoint("priority", fraction=1 / 8, period=1 << 40)  # rounds only when a benchmark asks for one
+STEPS = 1 << 30
+
+
+@dataclass(frozen=True)
+class Training:
+    cluster: LocalCluster
+    worker: scar.Worker
+    clocks: Iterator[int]
+
+    def step(self, action: Action) -> None:
+        """``action``, e.g. a push; then the end of the iteration: all pushes acknowledged, the clock closed."""
+        action()
+        next(self.clocks)
+
+
+@contextmanager
+def training(
+    tables: Sequence[scar.Table], *, shards: int = 1, consistency: str = "bsp", store: str | None = None
+) -> Iterator[Training]:
+    """Everything started, the first iteration open."""
+    job = scar.Job("bench", tables=tables, shards=shards, workers=1, consistency=consistency, checkpoint=NEVER)
+    with LocalCluster(shards=shards, store=store) as cluster:
+        cluster.start_job(job)
+        with scar.join(cluster.recovery_address, "worker-0") as worker:
+            clocks = iter(worker.clocks(limit=STEPS))
+            next(clocks)
+            yield Training(cluster, worker, clocks)

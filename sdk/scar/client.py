@@ -1,0 +1,277 @@
+"""A worker's side of the protocol: splits pushes over lanes, collects pulls, follows epochs. Threads safe for one user thread.
+
+Lanes (`lanes.py`) send in the background; what an epoch change means is decided by `reroute.py`; this module joins the two.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from scar.blocks import Array, Ids
+from scar.epochs import Follower, Recovery, View
+from scar.errors import Fenced, Internal, InvalidRequest, ScarError
+from scar.lanes import DONE, Comparison, Course, Lane
+from scar.packing import Wanted
+from scar.placement import NOBODY, Epoch, Member
+from scar.pulls import Answer, Puller
+from scar.reports import Reports
+from scar.reroute import NOWHERE, Moves, Outcome, Part, Piece, recovered, reroute
+from scar.tables import Job
+from scar.transport import Deadline
+
+log = logging.getLogger(__name__)
+
+UNACKED_BYTES = 256 << 20
+DRAIN_POLL_SECONDS = 0.02
+ASYNC_PULLS = 4
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """What a user pushed to one table: flat values of these blocks (ascending ids; None: the whole table)."""
+
+    ids: Ids | None
+    values: Array
+
+
+class Client:
+    """One worker. ``timeout``: seconds that an operation of the user may take; ``unacked``: bytes a lane may hold unacknowledged."""
+
+    def __init__(self, job: Job, member: Member, recovery: Recovery, timeout: float, unacked: int = UNACKED_BYTES) -> None:
+        self.job, self.member, self.timeout = job, member, timeout
+        self.view = View(job)
+        self.loss, self.loss_clock = float("nan"), 0  # loss of clock loss_clock - 1, summed over workers
+        self.reroutes = 0  # epochs followed
+        self._unacked = unacked
+        self._course = Course(self.view, member, timeout, self._compared)
+        self._lanes: dict[str, Lane] = {}
+        self._homeless: list[Part] = []  # retained parts for blocks without an owner
+        self._cache: dict[str, Wanted] = {}  # what was pulled last, by table
+        self._push_id = 0
+        self._pulled = -1  # last clock in which values were pulled
+        self._voided = -1  # clock whose pushes no longer count
+        self._reports = Reports(member, recovery)
+        self._puller = Puller(self.view, member, self._answered)
+        self._background = ThreadPoolExecutor(ASYNC_PULLS, "scar-pull-async")
+        self._recovery = recovery
+        self._follower: Follower | None = None
+
+    # --- joining and leaving -----------------------------------------------------------------------------------------
+
+    def start(self, epoch: Epoch, deadline: Deadline) -> None:
+        """Follow from this epoch on, and find the clock to begin with: the lowest that no predecessor has finished everywhere."""
+        self.follow(epoch)
+        self._follower = Follower(self.view, self._recovery, self.follow)
+        self._await(lambda: bool(self._lanes) and all(lane.record for lane in self._lanes.values()), deadline, "every shard to answer")
+        with self.view.lock:
+            for lane in self._lanes.values():
+                if lane.record is not None:
+                    lane.sealed = max(value if value < DONE else 0 for value in (lane.record.clock, lane.record.finished))
+            self._course.finished = min(lane.sealed for lane in self._lanes.values())
+            self.view.notify()
+
+    @property
+    def finished(self) -> int:
+        """Clocks that this worker has finished."""
+        return self._course.finished or 0
+
+    def finish(self, deadline: Deadline) -> None:
+        """Wait until everything pushed is in the model, then say to all shards that nothing more will come."""
+        with self.view.lock:
+            if any(part.clock >= self.finished for parts in self._held().values() for part in parts):
+                self._course.finished = self.finished + 1  # an open clock never closes without its mark
+                self.view.notify()
+        while not self._await(self._drained, deadline, "pushes to be applied", DRAIN_POLL_SECONDS):
+            with self.view.lock:
+                for lane in self._lanes.values():
+                    lane.mark_again()
+        with self.view.lock:
+            self._course.done = True
+            self.view.notify()
+        self._await(lambda: all(lane.marked[1] == DONE for lane in self._lanes.values()), deadline, "the last mark to be taken")
+
+    def close(self) -> None:
+        """Stop all threads and connections; later calls raise. Nothing is waited for but reports that are on their way."""
+        self._reports.close()
+        with self.view.lock:
+            self.view.fail(InvalidRequest("this worker has left the job"))
+            for lane in self._lanes.values():
+                lane.end()
+        if self._follower is not None:
+            self._follower.close()
+        self._puller.close()
+        self._background.shutdown(wait=False, cancel_futures=True)
+        self.view.close()
+
+    # --- the user's operations ---------------------------------------------------------------------------------------
+
+    def push(self, tables: Mapping[str, Pushed]) -> None:
+        """One push. Returns when its parts are queued; waits only while a lane is full."""
+        deadline = Deadline(self.timeout)
+        while True:
+            self._await(lambda: all(lane.held.waiting_bytes < self._unacked for lane in self._lanes.values()), deadline, "room to push")
+            epoch = self.view.epoch
+            shares = self._shares(epoch, tables)
+            with self.view.lock:
+                self.view.check()
+                if epoch is not self.view.epoch:
+                    continue  # cut again: an epoch arrived while the parts were copied
+                if self._voided != self.finished:
+                    self._enqueue(shares)
+                return
+
+    def pull(self, wants: Sequence[Wanted]) -> None:
+        """Fill these with values that contain what the job's consistency promises for this worker's clock."""
+        self._pull(wants, self.finished)
+
+    def pull_async(self, wants: Sequence[Wanted]) -> Future[None]:
+        """The same in the background, for the clock that is open now."""
+        self.view.check()
+        return self._background.submit(self._pull, wants, self.finished)
+
+    def clock(self, loss: float | None) -> None:
+        """Finish a clock: wait until its pushes are acknowledged; marks follow in the background. May be called again after an error."""
+        self._await(self._acknowledged, Deadline(self.timeout), "pushes to be acknowledged")
+        with self.view.lock:
+            self._course.finished, self._course.loss = self.finished + 1, loss
+            self.view.notify()
+
+    def refresh_loss(self) -> None:
+        """Hear the loss of the last closed clock; in BSP all workers hear the same one."""
+        self._puller.pull([Wanted(self.job.tables[0], np.zeros(1, np.uint32))], self._min_clock(self.finished), Deadline(self.timeout))
+
+    def _pull(self, wants: Sequence[Wanted], finished: int) -> None:
+        self._puller.pull(wants, self._min_clock(finished), Deadline(self.timeout))
+        with self.view.lock:
+            self._pulled = max(self._pulled, finished)
+            self._cache.update({wanted.table.name: wanted for wanted in wants})
+
+    def _min_clock(self, finished: int) -> int:
+        return max(0, finished - self.job.slack)
+
+    def _answered(self, key: str, answer: Answer) -> None:
+        with self.view.lock:
+            if answer.loss_clock > self.loss_clock:
+                self.loss, self.loss_clock = answer.loss, answer.loss_clock
+            if key in self._lanes:
+                self._course.journal.release(self._lanes[key].held.see(answer.clock))
+
+    # --- pushing -----------------------------------------------------------------------------------------------------
+
+    def _shares(self, epoch: Epoch, tables: Mapping[str, Pushed]) -> dict[str, dict[str, Piece]]:
+        """Copies of the values, cut by owner: lane key -> table -> piece."""
+        shares: dict[str, dict[str, Piece]] = {}
+        for name, pushed in tables.items():
+            table = self.job.table(name)
+            ids = np.arange(table.blocks, dtype=np.uint32) if pushed.ids is None else pushed.ids
+            layout = table.layout if pushed.ids is None else table.layout.take(ids.astype(np.int64))
+            for owner, positions in epoch.split(name, ids):
+                key = NOWHERE if owner == NOBODY else epoch.shards[owner].key
+                shares.setdefault(key, {})[name] = Piece(ids[positions], layout.gather(pushed.values, positions))
+        return shares
+
+    def _enqueue(self, shares: Mapping[str, Mapping[str, Piece]]) -> None:
+        self._push_id += 1
+        for key, pieces in shares.items():
+            part = Part(self._push_id, self.finished, pieces)
+            if key == NOWHERE:
+                self._homeless.append(part)
+            elif self.finished >= self._lanes[key].sealed:
+                self._lanes[key].add(part)
+
+    def _acknowledged(self) -> bool:
+        lanes = self._lanes.values()
+        return not self._homeless and all(lane.held.idle and lane.marked[1] >= self.finished for lane in lanes)
+
+    def _drained(self) -> bool:
+        return not self._homeless and all(lane.held.empty for lane in self._lanes.values())
+
+    def _await(self, ready: Callable[[], bool], deadline: Deadline, what: str, poll: float | None = None) -> bool:
+        """Wait until ``ready`` or (with ``poll``) for that many seconds; says which. Raises what has stopped the work."""
+        with self.view.lock:
+            seconds = deadline.remaining if poll is None else min(poll, deadline.remaining)
+            self.view.changed.wait_for(lambda: self.view.failure is not None or ready(), seconds)
+            self.view.check()
+            if ready():
+                return True
+            if deadline.expired:
+                raise self._too_late(deadline, what)
+            return False
+
+    def _too_late(self, deadline: Deadline, what: str) -> ScarError:
+        stuck = [lane for lane in self._lanes.values() if not lane.held.empty or lane.record is None or lane.problem]
+        problems = [lane.problem for lane in stuck if lane.problem]
+        names = [lane.shard.name for lane in stuck] + (["an owner for some blocks"] if self._homeless else [])
+        return deadline.exceeded(f"{what} ({', '.join(names) or 'no shard'}, epoch {self.view.number})", next(iter(problems), None))
+
+    # --- epochs ------------------------------------------------------------------------------------------------------
+
+    def follow(self, epoch: Epoch) -> None:
+        """Take one step to the next epoch: nothing pushed is lost in silence, nothing is counted twice."""
+        with self.view.lock:
+            known = self.view.number
+            if epoch.number <= known:
+                return
+            if known and epoch.number != known + 1:
+                raise Internal(f"epoch {epoch.number} follows {known}: what moved in between is unknown")
+            if self.member not in epoch.workers:
+                raise Fenced(f"{self.member.key} is not part of epoch {epoch.number} any more")
+            outcome = reroute(self.job, epoch, self.member.key, self._held(), self._course.journal)
+            if epoch.rollback and self._pulled == self.finished:
+                self._voided = self.finished  # its pushes were computed from values that no longer exist
+            self.view.adopt(epoch)
+            self.reroutes += known > 0
+            self._move_lanes(epoch, outcome)
+            self._compare(epoch, known > 0, outcome)
+            self.view.notify()
+
+    def _held(self) -> dict[str, list[Part]]:
+        return {**{key: lane.held.parts() for key, lane in self._lanes.items()}, NOWHERE: self._homeless}
+
+    def _move_lanes(self, epoch: Epoch, outcome: Outcome) -> None:
+        former, self._lanes = self._lanes, {}
+        for shard in epoch.shards:
+            lane = former.pop(shard.key, None) or Lane(self._course, shard, self.view.links[shard.key])
+            lane.held.replace(outcome.kept.get(shard.key, []))
+            for part in outcome.sent.get(shard.key, []):
+                lane.add(part)
+            self._lanes[shard.key] = lane
+        for lane in former.values():
+            self._abandon(lane, lambda comparison: True)
+            lane.end()
+        self._homeless = outcome.kept.get(NOWHERE, []) + outcome.sent.get(NOWHERE, [])
+
+    # --- measuring what a recovery cost ------------------------------------------------------------------------------
+
+    def _compare(self, epoch: Epoch, following: bool, outcome: Outcome) -> None:
+        """Queue a comparison of every recovered block that is in the cache, and open the report of this epoch."""
+        moves = Moves(self.job, epoch, self.member.key)
+        for lane in self._lanes.values():
+            self._abandon(lane, lambda comparison: bool(moves.of(comparison.table, comparison.ids).any()))
+        fresh: list[tuple[str, Comparison]] = []
+        for group in epoch.moved if following else ():
+            wanted = self._cache.get(group.table)
+            if wanted is None or not recovered(group):
+                continue
+            ids = group.ids if wanted.ids is None else np.intersect1d(group.ids, wanted.ids, assume_unique=True)
+            for owner, part in epoch.split(group.table, ids):
+                if owner != NOBODY:
+                    at = ids[part] if wanted.ids is None else np.searchsorted(wanted.ids, ids[part])
+                    cached = wanted.layout.gather(wanted.flat, at.astype(np.int64))
+                    fresh.append((epoch.shards[owner].key, Comparison(epoch.number, group.table, ids[part], cached)))
+        self._reports.open(epoch, outcome, len(fresh))
+        for key, comparison in fresh:
+            self._lanes[key].comparisons.append(comparison)
+
+    def _abandon(self, lane: Lane, stale: Callable[[Comparison], bool]) -> None:
+        for comparison in [found for found in lane.comparisons if stale(found)]:
+            lane.comparisons.remove(comparison)
+            self._compared(comparison, None)
+
+    def _compared(self, comparison: Comparison, squared: float | None) -> None:
+        self._reports.compared(comparison.epoch, comparison.table, len(comparison.ids), squared)

@@ -1,0 +1,1 @@
+"""Models as plain functions of arrays: loss and gradient. They know nothing of servers."""

@@ -1,0 +1,175 @@
+"""Connections: one channel to one life of one process. Every failure leaves this module as a :class:`scar.errors.ScarError`.
+
+All processes of a cluster use :func:`channel_options` and :func:`server_options`, so that limits and timing agree on both ends.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import grpc
+
+from scar import codec, errors
+from scar.codec import MAX_MESSAGE_BYTES, Chunk
+from scar.v1 import ps_pb2, ps_pb2_grpc
+
+KEEPALIVE_MS = 10_000
+PING_TIMEOUT_MS = 5_000
+ATTEMPT_SECONDS = 5.0  # one try of a small call, inside the deadline of the whole operation
+
+Reply = TypeVar("Reply")
+
+
+def channel_options() -> list[tuple[str, int]]:
+    """Options of every client channel.
+
+    A ping timeout of its own, because keepalive alone never notices a server stopped by SIGSTOP; a short reconnect backoff,
+    because the default grows to two minutes; a subchannel pool of its own, because a shared one carries the backoff of a dead
+    process over to its successor at the same address; no proxy, because members talk to members.
+    """
+    return [
+        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", PING_TIMEOUT_MS),
+        ("grpc.http2.ping_timeout_ms", PING_TIMEOUT_MS),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.min_reconnect_backoff_ms", 100),
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 500),
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.enable_http_proxy", 0),
+    ]
+
+
+def server_options() -> list[tuple[str, int]]:
+    """Options of every server: the same message limit, and pings as often as :func:`channel_options` sends them."""
+    return [
+        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
+        ("grpc.http2.max_ping_strikes", 0),
+        ("grpc.so_reuseport", 0),
+    ]
+
+
+def connect(address: str) -> grpc.Channel:
+    """A channel with the standard options. Nothing is sent before the first call."""
+    return grpc.insecure_channel(address, options=channel_options())
+
+
+class Deadline:
+    """Time left for one operation, in seconds of the monotonic clock."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    @property
+    def remaining(self) -> float:
+        return max(0.0, self._end - time.monotonic())
+
+    @property
+    def expired(self) -> bool:
+        return time.monotonic() >= self._end
+
+    def exceeded(self, waited_for: str, last: BaseException | None = None) -> errors.DeadlineExceeded:
+        """The error to raise when nothing is left; says what was waited for and what went wrong last."""
+        cause = f"; last problem: {getattr(last, 'message', last)}" if last else ""
+        return errors.DeadlineExceeded(f"waited {self.seconds:g} s for {waited_for}{cause}")
+
+
+class Backoff:
+    """Growing waits in seconds with jitter, so that clients of one dead process do not return in step."""
+
+    def __init__(self, first: float = 0.02, most: float = 0.5) -> None:
+        self._first, self._most, self._now = first, most, first
+
+    def next(self) -> float:
+        wait, self._now = self._now, min(2 * self._now, self._most)
+        return wait * random.uniform(0.5, 1.0)
+
+    def reset(self) -> None:
+        self._now = self._first
+
+
+class Link:
+    """A connection to one process. ``name`` appears in errors. Calls may come from any thread."""
+
+    def __init__(self, address: str, name: str) -> None:
+        self.address = address
+        self.target = f"{name} at {address}"
+        self.channel = connect(address)
+        self._closed = False
+
+    def call(self, method: Callable[..., Reply], request: object, timeout: float) -> Reply:
+        """One unary call of a stub made on :attr:`channel`, at most ``timeout`` seconds."""
+        with self._translated():
+            return method(request, timeout=timeout)
+
+    def close(self) -> None:
+        """Ends calls in flight, too: they raise :class:`scar.errors.Unreachable`."""
+        self._closed = True
+        self.channel.close()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except grpc.RpcError as error:
+            raise errors.from_rpc(error, self.target) from error
+        except ValueError as error:  # what gRPC raises for a call on a channel that was closed
+            if not self._closed:
+                raise
+            raise errors.Unreachable(f"{self.target}: the connection was closed") from error
+
+
+class ShardLink(Link):
+    """A connection to a shard: its control stub and its two tensor streams."""
+
+    def __init__(self, address: str, name: str) -> None:
+        super().__init__(address, name)
+        self.control = ps_pb2_grpc.ShardControlStub(self.channel)
+        self._push = self.channel.stream_unary(
+            "/scar.v1.ShardData/Push",
+            request_serializer=codec.encode_chunk,
+            response_deserializer=ps_pb2.PushReply.FromString,
+        )
+        self._pull = self.channel.unary_stream(
+            "/scar.v1.ShardData/Pull",
+            request_serializer=ps_pb2.PullRequest.SerializeToString,
+            response_deserializer=codec.decode_chunk,
+        )
+
+    def push(self, chunks: Iterable[Chunk], timeout: float) -> ps_pb2.PushReply:
+        """Send one push; returns when the shard has acknowledged it."""
+        with self._translated():
+            reply: ps_pb2.PushReply = self._push(iter(chunks), timeout=timeout)
+            return reply
+
+    def pull(self, request: ps_pb2.PullRequest, timeout: float) -> Iterator[Chunk]:
+        """The shard's answer, chunk by chunk. Closing the iterator early cancels the call."""
+        with self._translated():
+            stream = self._pull(request, timeout=timeout)
+            try:
+                yield from stream
+            finally:
+                stream.cancel()
+
+
+def retry(attempt: Callable[[float], Reply], deadline: Deadline, waiting_for: str) -> Reply:
+    """Call ``attempt(timeout)`` until it answers. Temporary errors and lost answers are tried again until the deadline."""
+    backoff = Backoff()
+    while True:
+        try:
+            return attempt(max(0.001, min(ATTEMPT_SECONDS, deadline.remaining)))
+        except (errors.Temporary, errors.DeadlineExceeded) as error:
+            wait = backoff.next()
+            if deadline.remaining <= wait:
+                raise deadline.exceeded(waiting_for, error) from error
+            time.sleep(wait)

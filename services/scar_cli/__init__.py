@@ -1,0 +1,1 @@
+"""The ``scar`` command: start, train, look, break, repair, read checkpoints."""

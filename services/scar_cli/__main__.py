@@ -1,0 +1,5 @@
+"""``python -m scar_cli``: the same as ``scar``."""
+
+from scar_cli.main import main
+
+main()

@@ -1,0 +1,114 @@
+"""The report for eyes: a picture of the loss curves, and one HTML page that needs no other file."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from html import escape
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from scar_cli.demo.report import Report
+
+COLOURS = ("#5b6573", "#1b7f5c", "#c0492f")
+HEADINGS = {
+    "name": "run",
+    "iterations": "iterations to ε",
+    "rework_iterations": "rework iterations",
+    "detect_seconds": "seconds to detect",
+    "recover_seconds": "seconds to recover",
+    "pause_seconds": "longest wait of training, s",
+    "lost_blocks": "blocks lost",
+    "delta_norm": "‖δ‖",
+    "lost_pushes": "acknowledged pushes lost",
+    "final_loss": "final loss",
+}
+
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+img { max-width: 100%; } table { border-collapse: collapse; margin: 1rem 0; } caption { text-align: left; font-weight: 600; }
+th, td { padding: .3rem .8rem; border-bottom: 1px solid #ddd; text-align: right; vertical-align: top; }
+th:first-child, td:first-child { text-align: left; } .failed { color: #c0392b; font-weight: 600; }
+"""
+
+
+def cells(report: Report) -> list[list[str]]:
+    """The table of runs as text, in the order of ``HEADINGS``."""
+    return [[_text(getattr(row, name)) for name in HEADINGS] for row in report.rows]
+
+
+def picture(report: Report) -> bytes:
+    """PNG: all loss curves, and beside them the iterations around the kill and epsilon."""
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    whole, close = figure.subplots(1, 2)
+    for axes in (whole, close):
+        for run, colour in zip(report.runs, COLOURS, strict=False):
+            axes.plot(range(1, len(run.losses) + 1), run.losses, color=colour, label=run.name, linewidth=1.6)
+        axes.axhline(report.epsilon, color="#999", linestyle=":", linewidth=1)
+        for at in {kill.iteration for run in report.runs for kill in run.killed}:
+            axes.axvline(at + 0.5, color="#c0492f", linestyle="--", linewidth=1)
+        axes.set_xlabel("iteration")
+    whole.set_ylabel("loss (mean cross-entropy)")
+    whole.set_title(f"{report.dataset}: half of the servers killed at the dashed line")
+    whole.legend(frameon=False)
+    _zoom(report, close)
+    image = io.BytesIO()
+    figure.savefig(image, format="png", dpi=120)
+    return image.getvalue()
+
+
+def page(report: Report, image: bytes) -> str:
+    """One HTML page with the picture, the figures and the checks."""
+    kills = "; ".join(
+        f"{run.name}: " + ", ".join(f"{kill.shard} (pid {kill.pid}) after iteration {kill.iteration}" for kill in run.killed)
+        for run in report.runs
+        if run.killed
+    )
+    runs = _table("Three runs", list(HEADINGS.values()), cells(report))
+    verdicts = [["passed" if check.passed else "FAILED", check.name, check.detail] for check in report.checks]
+    checks = _table("Checks", ["", "what", "found"], verdicts)
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>SCAR demo</title><style>{STYLE}</style></head><body>
+<h1>SCAR: training that heals itself</h1>
+<p>Multinomial logistic regression on {escape(report.origin)}, until the loss is at most ε = {report.epsilon}, by 2 workers and
+4 parameter servers, with the same seed in each run. Killed with SIGKILL: {escape(kills)}.</p>
+<img alt="loss by iteration" src="data:image/png;base64,{base64.b64encode(image).decode()}">
+{runs}
+<p>Rework: iterations that the run without a failure did not need. ‖δ‖: what the recovery changed, from the workers' copies.
+Partial recovery puts back only what died, from a checkpoint that saves an eighth of the blocks in each iteration, those that
+changed most first; full recovery rolls everything back to the last full checkpoint.</p>
+{checks}
+</body></html>
+"""
+
+
+def _zoom(report: Report, axes: Axes) -> None:
+    """Show what happens from a little before the kill on."""
+    kills = [kill.iteration for run in report.runs for kill in run.killed]
+    first = max(1, min(kills, default=1) - 4)
+    seen = [loss for run in report.runs for loss in run.losses[first - 1 :]]
+    if seen:
+        margin = 0.05 * (max(seen) - min(seen)) + 1e-9
+        axes.set_xlim(first, max(len(run.losses) for run in report.runs) + 1)
+        axes.set_ylim(min(seen) - margin, max(seen) + margin)
+    axes.set_title("around the kill, down to ε (dotted)")
+
+
+def _table(caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f"<th>{escape(text)}</th>" for text in headings)
+    body = "".join("<tr>" + "".join(_cell(text) for text in row) + "</tr>\n" for row in rows)
+    return f"<table><caption>{escape(caption)}</caption><tr>{head}</tr>\n{body}</table>"
+
+
+def _cell(text: str) -> str:
+    return f'<td class="failed">{text}</td>' if text == "FAILED" else f"<td>{escape(text)}</td>"
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

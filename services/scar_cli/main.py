@@ -1,0 +1,258 @@
+"""Every command, its options and its help; what they do is in the module of the same name, loaded only when it is needed."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scar.errors import ConfigError, ScarError
+from scar_cli.output import Output, fail
+
+EXAMPLES = """
+Training that heals itself: a parameter server that puts back only what died.
+
+[bold]First steps[/]
+
+  scar demo                          train, kill servers, watch it heal
+  scar train examples/mlr.py         your file, on a cluster just for it
+
+[bold]A cluster that stays[/]
+
+  scar up --shards 4                 start one here; Ctrl-C stops it
+  scar train examples/mlr.py         in another terminal: uses it
+  scar watch                         loss, servers, failures, live
+  scar kill ps-1                     pull the plug, and see
+
+[bold]Afterwards[/]
+
+  scar failures                      what each failure cost, by phase
+  scar checkpoints verify            check all that a restart needs
+  scar train examples/mlr.py --resume
+"""
+
+app = typer.Typer(
+    help=EXAMPLES,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+checkpoints = typer.Typer(no_args_is_help=True, help="Read the running checkpoint in the store; no cluster needs to run.")
+app.add_typer(checkpoints, name="checkpoints")
+
+Cluster = Annotated[str, typer.Option("--cluster", "-c", metavar="NAME", help="The cluster in ./.scar/NAME.")]
+Recovery = Annotated[
+    str,
+    typer.Option(metavar="HOST:PORT", envvar="SCAR_RECOVERY", help="A cluster elsewhere, by its recovery coordinator."),
+]
+Json = Annotated[Output, typer.Option("--output", "-o", help="text for people, json for programs.")]
+Store = Annotated[str, typer.Option(metavar="URL", help="file:///folder or s3://bucket/prefix; default: the cluster's.")]
+Redis = Annotated[str, typer.Option(metavar="URL", help="A Redis that runs, redis://host:port/0; default: one of its own.")]
+JobName = Annotated[str, typer.Option("--job", metavar="NAME", help="The job; default: the only one in the store.")]
+Number = Annotated[int, typer.Argument(help="Number of the manifest; 0: the newest.")]
+Shards = Annotated[int | None, typer.Option(min=1, help="Parameter server shards; default: what the job asks for, or 4.")]
+
+
+class Signal(StrEnum):
+    """What `scar kill` can send."""
+
+    KILL = "KILL"
+    STOP = "STOP"
+    CONT = "CONT"
+    TERM = "TERM"
+
+
+@app.command()
+def up(
+    cluster: Cluster = "local",
+    shards: Shards = None,
+    store: Store = "",
+    redis: Redis = "",
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when it is up; `scar down` stops it.")] = False,
+) -> None:
+    """Start a cluster on this machine and keep it up; Ctrl-C stops all of it.
+
+    Every service is a process of its own, and comes back when it dies. Logs and (unless --store says otherwise) checkpoints
+    are in ./.scar/NAME.
+
+    Examples: [bold]scar up --shards 8[/] · [bold]scar up --detach && scar train examples/mlr.py && scar down[/]
+    """
+    from scar_cli.up import Plan, run, run_detached
+
+    plan = Plan(cluster, shards or 4, store, redis)
+    if detach:
+        run_detached(plan)
+    else:
+        run(plan)
+
+
+@app.command()
+def down(cluster: Cluster = "local") -> None:
+    """Stop a cluster that runs on this machine: one last checkpoint, then every process."""
+    from scar_cli.up import stop
+
+    stop(cluster)
+
+
+@app.command()
+def train(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Python file with `job = scar.Job(...)` and `def train(worker)`.")
+    ],
+    cluster: Cluster = "local",
+    workers: Annotated[int | None, typer.Option(min=1, help="Workers; default: what the job asks for.")] = None,
+    shards: Shards = None,
+    name: Annotated[str, typer.Option(metavar="JOB", help="Another name for the job, to start it anew.")] = "",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with this job from its newest checkpoint.")] = False,
+    store: Store = "",
+    redis: Redis = "",
+) -> None:
+    """Train FILE: on the cluster of `scar up` when there is one, else on a cluster that lives as long as the training.
+
+    Examples: [bold]scar train examples/mlr.py[/] · [bold]scar train examples/mlr.py --workers 4 --shards 8[/] ·
+    [bold]scar train examples/mlr.py --resume[/]
+    """
+    from scar_cli.train import Plan, run
+
+    run(Plan(file, cluster, workers, shards, name, resume, store, redis))
+
+
+@app.command()
+def status(cluster: Cluster = "local", recovery: Recovery = "", output: Json = Output.text) -> None:
+    """One look at a cluster: job, clock, loss, every service, and what it waits for."""
+    from scar_cli.status import run
+
+    run(cluster, recovery, output)
+
+
+@app.command()
+def watch(
+    cluster: Cluster = "local",
+    recovery: Recovery = "",
+    interval: Annotated[float, typer.Option(min=0.05, metavar="SECONDS", help="Time between two looks.")] = 0.5,
+) -> None:
+    """Loss curve, shards, workers and failures as they happen, until Ctrl-C. Without a terminal: a line at every change."""
+    from scar_cli.watch import run
+
+    run(cluster, recovery, interval)
+
+
+@app.command()
+def kill(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A process, as `scar status` lists it: ps-0, worker-1, recovery-0.")
+    ],
+    signal: Annotated[
+        Signal, typer.Option(help="KILL: it dies at once. STOP/CONT: freeze/wake. TERM: it may tidy up.")
+    ] = Signal.KILL,
+    cluster: Cluster = "local",
+) -> None:
+    """Break something on purpose and watch it heal.
+
+    Examples: [bold]scar kill ps-0[/] · [bold]scar kill ps-1 --signal STOP[/], later [bold]scar kill ps-1 --signal CONT[/]
+    """
+    from scar_cli.kill import run
+
+    run(cluster, name, signal.value)
+
+
+@app.command()
+def failures(cluster: Cluster = "local", recovery: Recovery = "", output: Json = Output.text) -> None:
+    """The ledger: for each failure what was lost, where it came back from, and the seconds of every phase."""
+    from scar_cli.failures import run
+
+    run(cluster, recovery, output)
+
+
+@checkpoints.command("ls")
+def checkpoints_ls(cluster: Cluster = "local", job: JobName = "", store: Store = "", output: Json = Output.text) -> None:
+    """All manifests in the store, oldest first."""
+    from scar_cli.checkpoints import listing, open_job
+
+    listing(open_job(cluster, job, store), output)
+
+
+@checkpoints.command("show")
+def checkpoints_show(
+    number: Number, cluster: Cluster = "local", job: JobName = "", store: Store = "", output: Json = Output.text
+) -> None:
+    """One manifest: its objects, and how many blocks a restore would take from each."""
+    from scar_cli.checkpoints import open_job, show
+
+    show(open_job(cluster, job, store), number, output)
+
+
+@checkpoints.command("verify")
+def checkpoints_verify(
+    number: Number = 0, cluster: Cluster = "local", job: JobName = "", store: Store = "", output: Json = Output.text
+) -> None:
+    """Read everything that a restore would read: the chain of manifests, every header, the checksum of every block.
+
+    Exit code 1 when anything is damaged. Without a number all manifests that stay restorable are checked.
+    """
+    from scar_cli.checkpoints import open_job
+    from scar_cli.verify import run
+
+    run(open_job(cluster, job, store), number, output)
+
+
+@checkpoints.command("export")
+def checkpoints_export(
+    file: Annotated[Path, typer.Argument(metavar="FILE.safetensors", help="Where to write the tables.")],
+    number: Number = 0,
+    cluster: Cluster = "local",
+    job: JobName = "",
+    store: Store = "",
+) -> None:
+    """Put the tables of a checkpoint together in one safetensors file."""
+    from scar_cli.checkpoints import open_job
+    from scar_cli.export import run
+
+    run(open_job(cluster, job, store), number, file)
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the report goes.")] = Path("build/demo"),
+    dataset: Annotated[str, typer.Option(help="auto, mnist or digits.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Chooses the servers that die.")] = 1,
+) -> None:
+    """Train, kill half of the servers, watch the cluster heal, and compare with a restart from a full checkpoint."""
+    from scar_cli.demo.main import main as run_demo
+
+    raise SystemExit(run_demo(output, dataset, seed))
+
+
+@app.command()
+def doctor(
+    cluster: Cluster = "local", recovery: Recovery = "", store: Store = "", redis: Redis = "", output: Json = Output.text
+) -> None:
+    """Check this machine and a cluster, if one runs: each line says what is wrong and how to mend it."""
+    from scar_cli.doctor import run
+
+    run(cluster, recovery, store, redis, output)
+
+
+def main() -> None:
+    """Entry point: an expected error is one clear message and exit code 1, never a traceback; a wrong call is 2."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its connection notes would break the tables
+    try:
+        app()
+    except ScarError as error:
+        fail(error)
+    except OSError as error:
+        fail(
+            ConfigError(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), "Check the path and its permissions")
+        )
+    else:
+        return
+    raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""`scar train FILE`: on the cluster that runs, or on one that lives as long as the training."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event
+
+import grpc
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from scar.training import load_job
+
+from scar.errors import ConfigError
+from scar.tables import Job
+from scar.transport import channel_options
+from scar.v1.recovery_pb2_grpc import RecoveryStub
+from scar_cli.chart import draw
+from scar_cli.clusters import Target, look, running
+from scar_cli.output import console, number, seconds
+from scar_cli.up import stop_signal
+from scar_local import ClusterStatus, LocalCluster, Observer, ProcessInfo
+from scar_local.directory import default_directory
+from scar_local.jobs import WorkerGroup, start_job
+
+LOOK_SECONDS = 0.3
+PLAIN_SECONDS = 2.0  # between two lines when the output is no terminal
+CURVE_WIDTH = 24
+LAST_LINES = 12  # of the log of a worker that failed
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `scar train` was asked for."""
+
+    file: Path
+    cluster: str
+    workers: int | None = None
+    shards: int | None = None
+    name: str = ""
+    resume: bool = False
+    store: str = ""
+    redis: str = ""
+
+    def job(self) -> Job:
+        """The file's job with what the command line changes."""
+        job, _ = load_job(self.file)
+        changes = {"name": self.name or None, "workers": self.workers, "shards": self.shards}
+        return replace(job, **{key: value for key, value in changes.items() if value is not None})
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training that has begun: how to look at it and at its workers."""
+
+    observer: Observer
+    processes: Callable[[], list[ProcessInfo]]
+    logs: Path
+
+
+def run(plan: Plan) -> None:
+    """Returns when every worker has finished. Raises :class:`ConfigError` with the log's end when one has failed."""
+    job, screen, started = plan.job(), console(), time.monotonic()
+    target = running(plan.cluster)
+    with stop_signal() as stop, _begun(plan, job, target, screen) as training:
+        status, codes = _follow(screen, training, stop)
+    if stop.is_set():
+        screen.print("stopped; go on by the same command with --resume")
+        raise SystemExit(1)
+    for name, code in codes.items():
+        if code:
+            raise ConfigError(
+                f"{name} ended with exit code {code}\n{_last_lines(training.logs / f'{name}.log')}",
+                "Mend the file, and go on by --resume",
+            )
+    screen.print(
+        f"[bold green]finished[/] job {job.name}: {status.clock} clocks, loss {number(status.loss)}, "
+        f"{len(status.failures)} failures healed, {seconds(time.monotonic() - started)}"
+    )
+
+
+@contextmanager
+def _begun(plan: Plan, job: Job, target: Target | None, screen: Console) -> Iterator[Training]:
+    if target is not None and target.directory is not None and target.state is not None:
+        if plan.store or plan.redis:
+            raise ConfigError(f"cluster {plan.cluster!r} runs with its own store and Redis", "Leave out --store and --redis")
+        _check_free(target)
+        with WorkerGroup(target.directory, replace(target.state, job=job.name)) as group, target.observer() as observer:
+            _start_job(target.recovery, job, plan.resume)
+            screen.print(f"job {job.name} on cluster {plan.cluster!r}: {job.workers} workers")
+            group.start(plan.file.absolute(), job.workers)
+            yield Training(observer, group.processes, target.directory / "logs")
+        return
+    home = default_directory(plan.cluster)
+    with LocalCluster(home, shards=job.shards, store=plan.store or None, redis=plan.redis or None) as cluster:
+        cluster.start_job(job, resume=plan.resume)
+        screen.print(
+            f"job {job.name} on a cluster of its own: {job.shards} shards, {job.workers} workers; logs in {home / 'logs'}"
+        )
+        cluster.start_workers(plan.file, job.workers)
+        with Observer(cluster.recovery_address) as observer:
+            yield Training(observer, cluster.processes, home / "logs")
+
+
+def _start_job(recovery: str, job: Job, resume: bool) -> None:
+    with grpc.insecure_channel(recovery, options=channel_options()) as channel:
+        start_job(RecoveryStub(channel), job, resume)
+
+
+def _check_free(target: Target) -> None:
+    """Workers of two trainings would have the same names, and fence each other off."""
+    workers = look(target).workers
+    if workers:
+        raise ConfigError(
+            f"{', '.join(workers)} are training on this cluster", "Wait for their end, or use another one by --cluster NAME"
+        )
+
+
+def _follow(screen: Console, training: Training, stop: Event) -> tuple[ClusterStatus, Mapping[str, int]]:
+    """Show progress until all workers have ended; returns the last look that had a loss, and exit codes by name."""
+    shown, losses = ClusterStatus(), dict[int, float]()
+    with _display(screen) as display:
+        while not stop.is_set():
+            status = training.observer.read(since_clock=max(losses, default=0))
+            losses.update(status.losses)
+            if status.shards:
+                shown = replace(status, losses=dict(losses))
+            display(shown, status.problems)
+            workers = [process for process in training.processes() if process.name.startswith("worker-")]
+            if workers and all(process.final for process in workers):
+                return shown, {process.name: process.code or 0 for process in workers}
+            stop.wait(LOOK_SECONDS)
+    return shown, {}
+
+
+@contextmanager
+def _display(screen: Console) -> Iterator[Callable[[ClusterStatus, tuple[str, ...]], None]]:
+    """One moving line on a terminal, a line every now and then elsewhere."""
+    if not screen.is_terminal:
+        yield _Lines(screen).show
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.fields[text]}"), TimeElapsedColumn())
+    with Progress(*columns, console=screen, transient=True) as progress:
+        task = progress.add_task("", total=None, text="starting")
+        yield lambda status, problems: progress.update(task, text=line(status, problems))
+
+
+class _Lines:
+    def __init__(self, screen: Console) -> None:
+        self._screen = screen
+        self._next = 0.0
+        self._failures = 0
+
+    def show(self, status: ClusterStatus, problems: tuple[str, ...]) -> None:
+        now = time.monotonic()
+        if status.number and (now >= self._next or len(status.failures) != self._failures):
+            self._next, self._failures = now + PLAIN_SECONDS, len(status.failures)
+            self._screen.print(line(status, problems, curve=False), soft_wrap=True)
+
+
+def line(status: ClusterStatus, problems: tuple[str, ...] = (), curve: bool = True) -> str:
+    """What a training looks like in one line."""
+    parts = [f"clock {status.clock}", f"loss {number(status.loss)}"]
+    if curve and status.losses:
+        parts[1] += " " + draw([status.losses[clock] for clock in sorted(status.losses)], CURVE_WIDTH, 1)[0]
+    if status.checkpoint and status.checkpoint.manifest:
+        parts.append(f"checkpoint {status.checkpoint.manifest}")
+    if status.failures:
+        parts.append(f"{len(status.failures)} failures")
+    if status.loading:
+        parts.append(f"recovering {status.loading} blocks")
+    return " · ".join(parts) + (f" · waiting: {problems[0]}" if problems else "")
+
+
+def _last_lines(log: Path) -> str:
+    try:
+        return "\n".join(log.read_text(errors="replace").splitlines()[-LAST_LINES:])
+    except OSError as error:
+        return str(error)

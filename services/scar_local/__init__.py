@@ -1,0 +1,41 @@
+"""A whole SCAR cluster on one machine: the same services as on Kubernetes, each in an operating-system process of its own.
+
+    from scar_local import LocalCluster
+
+    with LocalCluster(shards=4) as cluster:
+        cluster.start_job(job)
+        cluster.start_workers("train.py", 2)
+        cluster.kill("ps-2")                # SIGKILL; training goes on
+        codes = cluster.wait(timeout=60)    # {"worker-0": 0, "worker-1": 0}
+
+Names are loaded when they are first used: every child process imports this package for its launcher and needs none of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from scar_local.cluster import LocalCluster
+    from scar_local.directory import ClusterDirectory, ClusterState
+    from scar_local.processes import ProcessInfo
+    from scar_local.status import ClusterStatus, Observer
+
+__all__ = ["ClusterDirectory", "ClusterState", "ClusterStatus", "LocalCluster", "Observer", "ProcessInfo"]
+
+_HOMES = {
+    "ClusterDirectory": "directory",
+    "ClusterState": "directory",
+    "ClusterStatus": "status",
+    "LocalCluster": "cluster",
+    "Observer": "status",
+    "ProcessInfo": "processes",
+}
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

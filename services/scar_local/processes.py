@@ -1,0 +1,303 @@
+"""Operating-system processes of a cluster: one thread starts them, notices their end and starts them again.
+
+Only the supervising thread starts and reaps processes. The kernel's parent-death signal belongs to the *thread* that started a
+child, so a helper thread that ends would take its children with it; and a pid is only safe to signal while nobody else reaps.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from scar.errors import ConfigError, DeadlineExceeded
+
+TICK = 0.03  # seconds between looks at the children
+USAGE = 2  # exit code of a service whose settings are wrong: starting it again cannot help
+FENCED = 3  # exit code of a member that was declared dead: it comes back as a new incarnation
+NOT_STARTED = 127  # exit code of a process that the system refused to start
+
+
+@dataclass(frozen=True)
+class Spec:
+    """How to start one process. ``command`` follows the launcher: ("module", "scar_ps") or ("program", "redis-server", ...).
+
+    ``fixed``: it listens at its first address again after a restart. ``worker``: a normal end is its success, not a failure.
+    """
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    address_file: Path | None = None
+    fixed: bool = False
+    worker: bool = False
+
+    def returns(self, code: int) -> bool:
+        """Whether it is started again after it ended with this code (negative: by a signal)."""
+        return code < 0 or code == FENCED if self.worker else code != USAGE
+
+
+@dataclass(frozen=True)
+class ProcessInfo:
+    """``state``: "starting" | "running" | "paused" | "exited" | "killed" (by a signal). ``code``: exit code of the last end.
+
+    ``final``: it has ended and will not be started again.
+    """
+
+    name: str
+    pid: int
+    state: str
+    restarts: int
+    code: int | None = None
+    final: bool = False
+
+    @property
+    def alive(self) -> bool:
+        return self.state in ("running", "paused")
+
+
+class _Child:
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        self.pid = 0
+        self.state = "starting"
+        self.restarts = -1
+        self.code: int | None = None
+        self.due: float | None = 0.0  # monotonic time of the next start; None: none is planned
+        self.held = False  # not started again when it ends
+        self.address = ""  # where it listens now; empty until it has said so
+        self.listen = ""  # where it has to listen: its first address, when that is fixed
+
+    @property
+    def alive(self) -> bool:
+        return self.state in ("running", "paused")
+
+    def info(self) -> ProcessInfo:
+        final = self.code is not None and self.due is None
+        return ProcessInfo(self.spec.name, self.pid, self.state, max(0, self.restarts), self.code, final)
+
+
+class Supervisor:
+    """Starts, restarts and ends processes; every method may be called from any thread.
+
+    ``logs``: directory for ``<name>.log``. ``delay``: seconds between an end and the next start. ``changed``: called (from the
+    supervising thread) after anything changed.
+    """
+
+    def __init__(
+        self, logs: Path, *, respawn: bool = True, delay: float = 1.0, changed: Callable[[], None] = lambda: None
+    ) -> None:
+        self._logs, self._respawn, self._delay, self._changed = logs, respawn, delay, changed
+        self._children: dict[str, _Child] = {}
+        self._moved = threading.Condition(threading.RLock())
+        self._wake = threading.Event()
+        self._closed = False
+        self._pipe = os.pipe()
+        self._owner = os.getpid()
+        logs.mkdir(parents=True, exist_ok=True)
+        self._thread = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)
+
+    # --- for callers ---------------------------------------------------------------------------------------------------
+
+    def start(self, *specs: Spec) -> None:
+        """Start these processes at the same time; returns at once. :class:`ConfigError` when one of them runs already."""
+        with self._moved:
+            for spec in specs:
+                known = self._children.get(spec.name)
+                if known is not None and known.alive:
+                    raise ConfigError(f"a process {spec.name} runs already", "Stop it first, or choose another name")
+                self._children[spec.name] = _Child(spec)
+        self._wake.set()
+
+    def await_started(self, names: Iterable[str], timeout: float) -> None:
+        """Wait until these processes run and have written their address files.
+
+        Raises :class:`ConfigError` when one ends before that, :class:`DeadlineExceeded` after ``timeout`` seconds.
+        """
+        children = [self._child(name) for name in names]
+
+        def settled() -> bool:
+            for child in children:
+                if child.code is not None:
+                    raise ConfigError(*self._obituary(child))
+            return all(child.pid and (child.address or not child.spec.address_file) for child in children)
+
+        self._wait(settled, time.monotonic() + timeout, f"the start of {', '.join(child.spec.name for child in children)}")
+
+    def restart(self, name: str) -> None:
+        """Start it again now; a living process is killed first."""
+        with self._moved:
+            child = self._child(name)
+            child.held = False
+            if child.alive:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.state = "killed"
+            child.due = 0.0
+        self._wake.set()
+        self._wait(lambda: child.alive, time.monotonic() + 10, f"{name} to start")
+
+    def signal(self, name: str, number: signal.Signals, *, respawn: bool | None = None) -> int:
+        """Send a signal to the process and its own children; returns its pid. ``respawn=False``: it stays down afterwards.
+
+        Raises :class:`ConfigError` when there is no such process or it does not run.
+        """
+        with self._moved:
+            child = self._child(name)
+            if not child.alive:
+                raise ConfigError(f"{name} does not run ({child.state})", "Wait for its restart, or restart it")
+            if respawn is not None:
+                child.held = not respawn
+            os.killpg(child.pid, number)
+            if number in (signal.SIGSTOP, signal.SIGCONT):
+                child.state = "paused" if number == signal.SIGSTOP else "running"
+            pid = child.pid
+        self._wake.set()
+        return pid
+
+    def stop(self, names: Collection[str], grace: float) -> None:
+        """End these processes for good: SIGTERM, and SIGKILL after ``grace`` seconds (0: at once)."""
+        with self._moved:
+            children = [self._children[name] for name in names if name in self._children]
+            for child in children:
+                child.held, child.due = True, None
+                if child.alive:
+                    os.killpg(child.pid, signal.SIGTERM if grace else signal.SIGKILL)
+                    os.killpg(child.pid, signal.SIGCONT)
+        self._wake.set()
+        if grace and not self._ended(children, grace):
+            self.stop(names, 0)
+        elif not grace:
+            self._ended(children, 5.0)
+
+    def wait(self, names: Collection[str], timeout: float) -> dict[str, int]:
+        """Exit code of each of these processes when all have ended for good. Raises :class:`DeadlineExceeded`."""
+        with self._moved:
+            children = {name: self._child(name) for name in names}
+        self._wait(
+            lambda: all(not child.alive and child.due is None for child in children.values()),
+            time.monotonic() + timeout,
+            f"the end of {', '.join(names)}",
+        )
+        return {name: child.code if child.code is not None else NOT_STARTED for name, child in children.items()}
+
+    def address(self, name: str) -> str:
+        """host:port that the process wrote into its address file."""
+        with self._moved:
+            return self._child(name).address
+
+    def info(self) -> list[ProcessInfo]:
+        with self._moved:
+            return [child.info() for child in self._children.values()]
+
+    def close(self) -> None:
+        """Kill whatever is left and end the thread. Safe to call twice; does nothing in a forked copy of this process."""
+        if self._closed or os.getpid() != self._owner:
+            return
+        self.stop(list(self._children), 0)
+        self._closed = True
+        self._wake.set()
+        self._thread.join(5.0)
+        for end in self._pipe:
+            os.close(end)
+        atexit.unregister(self.close)
+
+    # --- the supervising thread ------------------------------------------------------------------------------------------
+
+    def _supervise(self) -> None:
+        while not self._closed:
+            with self._moved:
+                moved = [self._step(child, time.monotonic()) for child in self._children.values()]
+                if any(moved):
+                    self._moved.notify_all()
+            if any(moved):
+                self._changed()
+            self._wake.wait(TICK)
+            self._wake.clear()
+
+    def _step(self, child: _Child, now: float) -> bool:
+        """One look at one child; True when something changed."""
+        before = (child.pid, child.state, child.address)
+        if child.pid and child.code is None:
+            self._reap(child, now)
+        if child.due is not None and child.due <= now and (child.pid == 0 or child.code is not None):
+            self._spawn(child, now)
+        if child.alive and not child.address and child.spec.address_file and child.spec.address_file.exists():
+            child.address = child.spec.address_file.read_text().strip()
+            child.listen = child.address if child.spec.fixed else ""
+        return before != (child.pid, child.state, child.address)
+
+    def _reap(self, child: _Child, now: float) -> None:
+        pid, status = os.waitpid(child.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+        if pid == 0:
+            return
+        if os.WIFSTOPPED(status):
+            child.state = "paused"
+        elif os.WIFCONTINUED(status):
+            child.state = "running"
+        else:
+            self._over(child, os.waitstatus_to_exitcode(status), now)
+
+    def _over(self, child: _Child, code: int, now: float) -> None:
+        child.code, child.state = code, "killed" if code < 0 else "exited"
+        if child.due is None and self._respawn and not child.held and child.spec.returns(code):
+            child.due = now + self._delay
+
+    def _spawn(self, child: _Child, now: float) -> None:
+        environment = {**os.environ, **child.spec.environment}
+        if child.listen:
+            environment["SCAR_LISTEN"] = child.listen
+        if child.spec.address_file:
+            child.spec.address_file.unlink(missing_ok=True)
+        child.due, child.code, child.address = None, None, ""
+        child.restarts += 1
+        try:
+            with (self._logs / f"{child.spec.name}.log").open("ab") as log:
+                child.pid, child.state = self._popen(child.spec, environment, log.fileno()), "running"
+        except OSError:
+            self._over(child, NOT_STARTED, now)
+
+    def _popen(self, spec: Spec, environment: Mapping[str, str], log: int) -> int:
+        watch = self._pipe[0]
+        launcher = [sys.executable, "-P", "-m", "scar_local.launch", str(self._owner), str(watch)]
+        process = subprocess.Popen(
+            [*launcher, *spec.command],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[watch],
+            start_new_session=True,
+        )
+        process.returncode = 0  # this thread reaps by pid, since Popen cannot tell that a process was stopped
+        return process.pid
+
+    # --- waiting -----------------------------------------------------------------------------------------------------------
+
+    def _child(self, name: str) -> _Child:
+        if name not in self._children:
+            raise ConfigError(f"there is no process {name!r}", f"Known are {', '.join(self._children) or 'none'}")
+        return self._children[name]
+
+    def _obituary(self, child: _Child) -> tuple[str, str]:
+        path = self._logs / f"{child.spec.name}.log"
+        lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
+        why = f": {lines[-1][:400]}" if lines else ""
+        return f"{child.spec.name} ended with exit code {child.code} while it started{why}", f"See {path}"
+
+    def _ended(self, children: Sequence[_Child], seconds: float) -> bool:
+        with self._moved:
+            return self._moved.wait_for(lambda: all(not child.pid or child.code is not None for child in children), seconds)
+
+    def _wait(self, condition: Callable[[], bool], deadline: float, what: str) -> None:
+        with self._moved:
+            if not self._moved.wait_for(condition, max(0.0, deadline - time.monotonic())):
+                raise DeadlineExceeded(f"waited in vain for {what}", f"See the logs in {self._logs}")

@@ -1,0 +1,220 @@
+"""What a running cluster looks like, gathered from its services in one parallel sweep.
+
+    observer = Observer("127.0.0.1:40123")
+    status = observer.read()
+    status.clock, status.loss, status.problems
+
+Only the recovery coordinator's address is needed: it knows the addresses of all others. A service that does not answer is a
+problem in the result, never an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import grpc
+
+from scar.errors import from_rpc
+from scar.transport import channel_options
+from scar.v1 import (
+    checkpoint_pb2,
+    checkpoint_pb2_grpc,
+    detector_pb2,
+    detector_pb2_grpc,
+    ps_pb2,
+    ps_pb2_grpc,
+    recovery_pb2,
+    recovery_pb2_grpc,
+    types_pb2,
+    worker_pb2,
+    worker_pb2_grpc,
+)
+
+TIMEOUT = 1.0  # seconds that one service may take to answer
+DONE = 1 << 62  # an open clock from here on means: every worker has finished
+
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+Answer = Callable[[], Reply | None]
+
+
+@dataclass(frozen=True)
+class ClusterStatus:
+    """One look at a cluster. Mappings are by member name; a service that did not answer is missing (or None)."""
+
+    recovery: recovery_pb2.RecoveryStatus | None = None
+    job: types_pb2.JobSpec | None = None
+    epoch: types_pb2.Epoch | None = None
+    checkpoint: checkpoint_pb2.CheckpointStatus | None = None
+    shards: Mapping[str, ps_pb2.ShardStatus] = field(default_factory=dict)
+    workers: Mapping[str, worker_pb2.WorkerStatus] = field(default_factory=dict)
+    members: Mapping[str, detector_pb2.MemberView] = field(default_factory=dict)
+    failures: tuple[recovery_pb2.FailureRecord, ...] = ()
+    losses: Mapping[int, float] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+    @property
+    def number(self) -> int:
+        """Newest epoch; 0: none yet."""
+        return self.epoch.number if self.epoch else 0
+
+    @property
+    def clock(self) -> int:
+        """Clocks closed on every shard; when all workers have finished, those that have a loss."""
+        clocks = [shard.clock for shard in self.shards.values() if any(table.blocks for table in shard.tables)]
+        lowest = min(clocks, default=0)
+        return max(self.losses, default=-1) + 1 if lowest >= DONE else lowest
+
+    @property
+    def loss(self) -> float | None:
+        """Loss of the last clock that has one."""
+        return self.losses[max(self.losses)] if self.losses else None
+
+    @property
+    def blocks(self) -> int:
+        return sum(table.blocks for shard in self.shards.values() for table in shard.tables)
+
+    @property
+    def loading(self) -> int:
+        """Blocks that are not served yet."""
+        return sum(table.loading for shard in self.shards.values() for table in shard.tables)
+
+
+class _Sweep:
+    """Calls in flight at the same time, and the problems that they met."""
+
+    def __init__(self, timeout: float) -> None:
+        self.problems: list[str] = []
+        self._timeout = timeout
+
+    def ask(
+        self, who: str, method: grpc.UnaryUnaryMultiCallable[Request, Reply], request: Request
+    ) -> Callable[[], Reply | None]:
+        """Send now; the returned function waits for the answer and notes a failure as a problem."""
+        call = method.future(request, timeout=self._timeout)
+
+        def answer() -> Reply | None:
+            try:
+                reply: Reply = call.result()
+                return reply
+            except grpc.RpcError as error:
+                self.problems.append(f"{who} does not answer: {from_rpc(error).message}")
+                return None
+
+        return answer
+
+
+def _answered(asked: Mapping[str, Answer[Reply]]) -> dict[str, Reply]:
+    answers = {name: answer() for name, answer in asked.items()}
+    return {name: reply for name, reply in answers.items() if reply is not None}
+
+
+class Observer:
+    """Reads :class:`ClusterStatus` again and again over the same channels. Not for two threads at once.
+
+    ``addresses``: where the coordinators listen ("checkpoint", "detector") until the recovery coordinator knows it.
+    """
+
+    def __init__(self, recovery: str, addresses: Mapping[str, str] | None = None, timeout: float = TIMEOUT) -> None:
+        self.recovery_address = recovery
+        self._addresses = dict(addresses or {})
+        self._timeout = timeout
+        self._channels: dict[str, grpc.Channel] = {}
+
+    def __enter__(self) -> Observer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+
+    def channel(self, address: str) -> grpc.Channel:
+        if address not in self._channels:
+            self._channels[address] = grpc.insecure_channel(address, options=channel_options())
+        return self._channels[address]
+
+    def read(self, since_clock: int = 0) -> ClusterStatus:
+        """One look. ``since_clock``: losses of clocks from here on."""
+        sweep = _Sweep(self._timeout)
+        stub = recovery_pb2_grpc.RecoveryStub(self.channel(self.recovery_address))
+        asked = sweep.ask("recovery", stub.Status, recovery_pb2.RecoveryStatusRequest())
+        epochs = sweep.ask("recovery", stub.GetEpochs, recovery_pb2.GetEpochsRequest())
+        job = sweep.ask("recovery", stub.GetJob, recovery_pb2.GetJobRequest())
+        failures = sweep.ask("recovery", stub.ListFailures, recovery_pb2.ListFailuresRequest())
+        recovery = asked()
+        if recovery is None:
+            return ClusterStatus(problems=tuple(sweep.problems))
+        replies = epochs(), job(), failures()
+        return self._members(sweep, recovery, since_clock, *replies)
+
+    def _members(
+        self,
+        sweep: _Sweep,
+        recovery: recovery_pb2.RecoveryStatus,
+        since_clock: int,
+        epochs: recovery_pb2.GetEpochsReply | None,
+        job: recovery_pb2.GetJobReply | None,
+        failures: recovery_pb2.ListFailuresReply | None,
+    ) -> ClusterStatus:
+        epoch = epochs.epochs[-1] if epochs and epochs.epochs else None
+        known = {member.name: member.address for member in recovery.members if member.address}
+        shards = self._shards(sweep, epoch, since_clock)
+        workers = self._workers(sweep, epoch)
+        checkpoint = self._checkpoint(sweep, known)
+        detector = self._detector(sweep, known)
+        statuses, trained = _answered(shards), _answered(workers)
+        saved, seen = checkpoint(), detector()
+        said = [("recovery", recovery.problem), ("checkpoint", saved.problem if saved else "")]
+        said += [("detector", seen.problem if seen else "")]
+        said += [(name, status.problem) for name, status in statuses.items()]
+        said += [(name, status.error) for name, status in trained.items()]
+        return ClusterStatus(
+            recovery=recovery,
+            job=job.job if job and job.started else None,
+            epoch=epoch,
+            checkpoint=saved,
+            shards=statuses,
+            workers=trained,
+            members={view.member.name: view for view in (seen.members if seen else ())},
+            failures=tuple(failures.failures) if failures else (),
+            losses={point.clock: point.loss for status in statuses.values() for point in status.losses},
+            problems=(*(f"{who}: {what}" for who, what in said if what), *sweep.problems),
+        )
+
+    def _shards(self, sweep: _Sweep, epoch: types_pb2.Epoch | None, since: int) -> dict[str, Answer[ps_pb2.ShardStatus]]:
+        request = ps_pb2.ShardStatusRequest(since_clock=since)
+        return {
+            member.name: sweep.ask(member.name, ps_pb2_grpc.ShardControlStub(self.channel(member.address)).Status, request)
+            for member in (epoch.shards if epoch else ())
+        }
+
+    def _workers(self, sweep: _Sweep, epoch: types_pb2.Epoch | None) -> dict[str, Answer[worker_pb2.WorkerStatus]]:
+        request = worker_pb2.WorkerStatusRequest()
+        return {
+            member.name: sweep.ask(member.name, worker_pb2_grpc.WorkerStub(self.channel(member.address)).Status, request)
+            for member in (epoch.workers if epoch else ())
+            if member.address
+        }
+
+    def _checkpoint(self, sweep: _Sweep, known: Mapping[str, str]) -> Answer[checkpoint_pb2.CheckpointStatus]:
+        address = known.get("checkpoint-0") or self._addresses.get("checkpoint", "")
+        if not address:
+            return lambda: None
+        stub = checkpoint_pb2_grpc.CheckpointStub(self.channel(address))
+        return sweep.ask("checkpoint", stub.Status, checkpoint_pb2.CheckpointStatusRequest())
+
+    def _detector(self, sweep: _Sweep, known: Mapping[str, str]) -> Answer[detector_pb2.ListMembersReply]:
+        address = known.get("detector-0") or self._addresses.get("detector", "")
+        if not address:
+            return lambda: None
+        return sweep.ask(
+            "detector",
+            detector_pb2_grpc.DetectorStub(self.channel(address)).ListMembers,
+            detector_pb2.ListMembersRequest(),
+        )

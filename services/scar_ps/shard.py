@@ -1,0 +1,346 @@
+"""The shard's decisions: who may push, what is applied when, which clock is open, what is saved (docs/protocol.md §2-§7, §9).
+
+Pure and single-threaded: calls in, values out; no I/O, no clock. A call that has to wait raises :class:`NotYet` before it has
+changed anything and is repeated after the next change. Errors of :mod:`scar.errors` are raised before anything has changed, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scar.blocks import Ids
+from scar.errors import Fenced, InvalidRequest, NotServing, StaleEpoch, WrongJob
+from scar.placement import Epoch, Member
+from scar.tables import Job
+from scar_ps.barrier import Barrier, Lanes, NotYet, Sender
+from scar_ps.blockstore import BlockStore, Contents, Part, Progress
+from scar_ps.contributions import Contribution, Contributions, summed
+from scar_ps.holdings import Aside, Holdings, Load
+from scar_ps.rounds import Candidates, Choose, Copied, Rounds
+
+Wanted = Sequence[tuple[str, Ids | None]]  # tables with block ids; None: all blocks of the shard
+
+
+@dataclass(slots=True)
+class Push:
+    """One staged push: checked against the tables of ``epoch``."""
+
+    sender: Sender
+    epoch: int
+    seq: int
+    push_id: int
+    clock: int
+    parts: Mapping[str, Part]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a push or a status call may read from another thread: one epoch and the stores that belong to it."""
+
+    epoch: int = 0
+    tables: Mapping[str, BlockStore] = field(default_factory=dict)
+    staged_limit: int = 0  # bytes that always fit: two whole pushes of every worker
+
+
+@dataclass(slots=True)
+class Counts:
+    """Since the start of the process."""
+
+    pushes: int = 0
+    duplicates: int = 0
+    stale: int = 0
+
+
+class Shard:
+    """One life of one shard. ``progress`` is called during long work, about every millisecond."""
+
+    def __init__(self, member: Member, progress: Progress = lambda: None) -> None:
+        self.member, self._progress = member, progress
+        self.job: Job | None = None
+        self.epoch: Epoch | None = None
+        self.dismissed = ""  # why this shard may never serve again; empty: it may
+        self.heard = 0  # newest epoch that somebody spoke of
+        self.view = View()
+        self.counts = Counts()
+        self.holdings = Holdings(member.key, progress)
+        self.barrier, self.lanes = Barrier(), Lanes()
+        self.contributions, self.rounds = Contributions(), Rounds()
+        self._gained = 0  # newest epoch in which this shard gained blocks
+        self._unsettled = False
+        self._settled: dict[str, int] = {}  # worker key -> newest epoch for which it has re-routed
+        self._since: dict[str, int] = {}  # worker key -> epoch in which this shard first heard of it
+        self._incarnations: dict[str, str] = {}
+
+    @property
+    def number(self) -> int:
+        """Newest epoch adopted; 0: none."""
+        return self.epoch.number if self.epoch else 0
+
+    @property
+    def clock(self) -> int:
+        """The open clock: all clocks below are closed."""
+        return self.barrier.clock
+
+    @property
+    def workers(self) -> list[str]:
+        """Names in rank order."""
+        return [member.name for member in self.epoch.workers] if self.epoch else []
+
+    # --- epochs ------------------------------------------------------------------------------------------------------
+
+    def bridged(self, epoch: Epoch, job: Job) -> bool:
+        """False when epochs before this one have to be adopted first, because they say where blocks come from."""
+        if epoch.number <= self.number + 1 or self._excluded(epoch):
+            return True
+        return self.number == 0 and self.holdings.covers(epoch, job)
+
+    def adopt(self, epoch: Epoch, job: Job) -> list[Load]:
+        """Follow an epoch; returns what is to be loaded. An older or equal one changes nothing."""
+        if epoch.number <= self.number or self.dismissed:
+            return []
+        if epoch.job != job.name or (self.job is not None and self.job.name != job.name):
+            raise WrongJob(f"{self.member.key} belongs to another job than {epoch.job}")
+        excluded = self._excluded(epoch)
+        if excluded:
+            self._dismiss(excluded)
+            return []
+        if epoch.shard_index(self.member.key) < 0:
+            return []
+        loads, relocations = self.holdings.adopt(epoch, job)
+        if self.epoch is None:
+            self.barrier.clock = epoch.clock
+        gained = any(relocation.gained.any() for relocation in relocations.values())
+        if gained:
+            self._gained, self._unsettled = epoch.number, True
+        self.job, self.epoch = job, epoch
+        self.contributions.follow(relocations)
+        self.rounds.follow(relocations)
+        self._enrol(epoch)
+        self._publish()
+        self._advance()
+        return loads
+
+    def _excluded(self, epoch: Epoch) -> str:
+        if {self.member.incarnation, self.member.key} & set(epoch.fenced):
+            return f"epoch {epoch.number} has fenced {self.member.key}"
+        if self.epoch is not None and epoch.shard_index(self.member.key) < 0:
+            return f"{self.member.key} is not part of epoch {epoch.number}"
+        return ""
+
+    def _dismiss(self, why: str) -> None:
+        self.dismissed = why
+        self.holdings = Holdings(self.member.key, self._progress)
+        self.contributions.clear()
+        self.rounds = Rounds()
+        self._publish()
+
+    def _enrol(self, epoch: Epoch) -> None:
+        keys = [worker.key for worker in epoch.workers]
+        if epoch.rollback:
+            self.contributions.clear()
+            self.lanes.watermark.clear()
+        self.lanes.keep(keys)
+        self._since = {key: self._since.get(key, epoch.number) for key in keys}
+        self._settled = {key: number for key, number in self._settled.items() if key in self._since}
+
+    def _publish(self) -> None:
+        limit = 2 * len(self.workers) * self.holdings.value_bytes
+        self.view = View(0 if self.dismissed else self.number, dict(self.holdings.tables), limit)
+
+    def install(self, load: Load, contents: Contents) -> None:
+        """Loaded blocks have arrived."""
+        if not self.dismissed:
+            self.holdings.install(load, contents)
+
+    def wanted(self, load: Load) -> bool:
+        return not self.dismissed and self.holdings.wanted(load)
+
+    # --- requests: may the sender speak? -----------------------------------------------------------------------------
+
+    def check_epoch(self, epoch: int) -> Epoch:
+        """The shard's epoch, which is the request's. Raises :class:`StaleEpoch`, :class:`NotServing`, :class:`Fenced`."""
+        if self.dismissed:
+            raise Fenced(self.dismissed)
+        if self.epoch is None:
+            self.heard = max(self.heard, epoch)
+            raise NotServing(f"{self.member.name} has no epoch yet")
+        if epoch > self.number:
+            self.heard = max(self.heard, epoch)
+            raise NotServing(f"{self.member.name} knows epoch {self.number}, not yet {epoch}")
+        if epoch < self.number:
+            self.counts.stale += 1
+            raise StaleEpoch(f"epoch {epoch} is over, {self.member.name} is in epoch {self.number}", epoch=self.number)
+        return self.epoch
+
+    def admit(self, sender: Sender, epoch: int) -> None:
+        """The same, and the sender must be a worker of the epoch. A first request replaces the sender's former incarnation."""
+        self._refuse_fenced(sender)
+        self._greet(sender, self.check_epoch(epoch))
+
+    def _refuse_fenced(self, sender: Sender) -> None:
+        if self.epoch and {sender.incarnation, sender.key} & set(self.epoch.fenced):
+            self.counts.stale += 1
+            raise Fenced(f"{sender.key} was declared dead in epoch {self.number} or before")
+
+    def _greet(self, sender: Sender, epoch: Epoch) -> None:
+        if sender.key not in self._since:
+            self.counts.stale += 1
+            raise Fenced(f"{sender.key} is no worker of epoch {epoch.number}")
+        if self._incarnations.get(sender.name) != sender.incarnation:
+            self._incarnations[sender.name] = sender.incarnation
+            self.contributions.drop_unsealed(sender, self.barrier.finished(sender.name))
+
+    def _available(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            waiting = part.store.unavailable(part.positions)
+            if waiting:
+                raise NotYet(f"{waiting} blocks of table {part.store.table.name} are loading or moving")
+
+    def _resolved(self, wanted: Wanted) -> list[Part]:
+        parts = []
+        for name, ids in wanted:
+            store = self.holdings.table(name)
+            parts.append(Part(store, None if ids is None else store.locate(ids), store.values))
+        return parts
+
+    # --- data --------------------------------------------------------------------------------------------------------
+
+    def push(self, push: Push) -> bool:
+        """Apply (BSP: keep) a push. True: it was a duplicate and nothing was done."""
+        self.admit(push.sender, push.epoch)
+        if self.lanes.is_duplicate(push.sender, push.seq):
+            self.counts.duplicates += 1
+            return True
+        self._available(list(push.parts.values()))
+        self.lanes.take(push.sender, push.seq)
+        self.counts.pushes += 1
+        if self._bsp:
+            joined = max(push.clock, self.clock)
+            self.contributions.add(Contribution(push.sender, push.push_id, push.clock, joined, push.parts))
+            return False
+        for part in push.parts.values():
+            part.store.apply(part.positions, part.values, self._progress)
+        self.lanes.contains(push.sender.key, push.push_id)
+        return False
+
+    def pull(self, sender: Sender, epoch: int, min_clock: int, wanted: Wanted) -> list[Part]:
+        """Where the values of these blocks are (a part's values are those of the whole store), once the clock is open."""
+        if sender.name:
+            self.admit(sender, epoch)
+        else:
+            self.check_epoch(epoch)
+        self._await_clock(min_clock)
+        parts = self._resolved(wanted)
+        self._available(parts)
+        return parts
+
+    def _await_clock(self, clock: int) -> None:
+        if self.clock < clock:
+            behind = [name for name in self.workers if self.barrier.finished(name) < clock]
+            raise NotYet(
+                f"clock {clock} is not open on {self.member.name}, at {self.clock}; waiting for {', '.join(behind) or 'marks'}"
+            )
+
+    # --- clocks ------------------------------------------------------------------------------------------------------
+
+    def mark(self, sender: Sender, epoch: int, finished: int, loss: float | None) -> None:
+        """A worker has finished ``finished`` clocks. Closes the clocks that everybody has finished."""
+        self.admit(sender, epoch)
+        self.barrier.mark(sender.name, finished, epoch, loss)
+        self._advance()
+
+    def settle(self, sender: Sender, epoch: int) -> None:
+        """A worker owes nothing more for ``epoch`` and those before; without effect when the shard has gained blocks since."""
+        self._refuse_fenced(sender)
+        self._greet(sender, self.check_epoch(max(epoch, self.number)))
+        self._settled[sender.key] = max(self._settled.get(sender.key, 0), epoch)
+        self._settle()
+
+    def _settle(self) -> None:
+        # A worker that came after the gain never pushed to its blocks. Late contributions carry push ids below the watermark,
+        # so nothing may be saved before they are applied.
+        owing = [
+            key for key, since in self._since.items() if since <= self._gained and self._settled.get(key, 0) < self._gained
+        ]
+        if not owing and not self.contributions.any_late:
+            self.holdings.settle()
+
+    def _advance(self) -> None:
+        target = self.barrier.target(self.workers, self._gained)
+        if self._bsp:
+            if self.holdings.frozen:
+                return
+            for clock in self.contributions.clocks(target):
+                self._apply_clock(clock)
+                self.barrier.close(clock + 1, self.workers)
+        self.barrier.close(target, self.workers)
+        self._settle()
+
+    def _apply_clock(self, clock: int) -> None:
+        taken = self.contributions.take(clock, {name: rank for rank, name in enumerate(self.workers)})
+        for store in self.holdings.tables.values():
+            parts = [kept.parts[store.table.name] for kept in taken if store.table.name in kept.parts]
+            if store.table.rule.kind != "assign":
+                parts = [summed(parts)] if parts else []
+            for part in parts:
+                store.apply(part.positions, part.values, self._progress)
+        for kept in taken:
+            self.lanes.contains(kept.sender.key, kept.push_id)
+
+    @property
+    def _bsp(self) -> bool:
+        return self.job is not None and self.job.consistency == "bsp"
+
+    # --- live moves --------------------------------------------------------------------------------------------------
+
+    def freeze(self, epoch: int, wanted: Wanted) -> dict[str, int]:
+        """Stop these blocks until the next epoch; returns the watermark of what they contain."""
+        self.check_epoch(epoch)
+        self.holdings.freeze(self._resolved(wanted))
+        return dict(self.lanes.watermark)
+
+    def frozen(self, epoch: int, wanted: Wanted) -> list[Part]:
+        """Where the frozen blocks are, for their new owner to copy."""
+        self.check_epoch(epoch)
+        parts = self._resolved(wanted)
+        for part in parts:
+            if not part.store.frozen[slice(None) if part.positions is None else part.positions].all():
+                raise InvalidRequest(f"blocks of table {part.store.table.name} are not frozen")
+        return parts
+
+    def put_aside(self, asides: Sequence[Aside]) -> None:
+        """Blocks that a donor has frozen for us."""
+        self.holdings.put_aside(asides)
+
+    # --- rounds ------------------------------------------------------------------------------------------------------
+
+    def begin_round(self, epoch: int, number: int, min_clock: int) -> list[Candidates]:
+        """Settled blocks, once the clock is open; their distances are to be handed to :meth:`measured`."""
+        self.check_epoch(epoch)
+        self._await_clock(min_clock)
+        return self.rounds.begin(number, self.holdings)
+
+    def measured(self, epoch: int, number: int, candidates: list[Candidates]) -> None:
+        self.check_epoch(epoch)
+        self.rounds.measured(number, candidates)
+
+    def copy_round(self, epoch: int, number: int, choose: Choose) -> list[Copied]:
+        """Copy what the coordinator chose."""
+        current = self.check_epoch(epoch)
+        self.holdings.forget_overtaken(self.lanes.watermark, [worker.key for worker in current.workers])
+        return self.rounds.copy(number, self.clock, choose, self.holdings, self.lanes.watermark)
+
+    def uploaded(self, epoch: int, number: int) -> None:
+        """The round's object is durable. Raises :class:`StaleEpoch` when the epoch has changed: this shard misses the round."""
+        self.check_epoch(epoch)
+        self.rounds.uploaded(number)
+
+    def table_counts(self) -> list[tuple[str, int, int, int, int]]:
+        """(table, blocks, loading, unsettled, bytes of values and slots)."""
+        return [
+            (name, len(store), int(np.count_nonzero(store.loading)), int(np.count_nonzero(store.unsettled)), store.bytes)
+            for name, store in self.holdings.tables.items()
+        ]

@@ -1,0 +1,1 @@
+"""Recovery coordinator: the only writer of epochs."""

@@ -1,0 +1,129 @@
+"""Bringing epochs to shards: one thread a shard, so that nobody waits for a slow one; in order, without gaps, until answered.
+
+A shard that is in the newest epoch is tried for ever (when it is dead, the detector says so). One that left the epoch is told for
+a while, so that a process that was frozen stops the sooner; its lease has run out anyway.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from scar.errors import ScarError
+from scar.placement import Epoch, Member
+from scar_recovery.chronicle import Chronicle
+from scar_recovery.shards import Shards
+
+RETRY = 0.2  # seconds after a shard did not answer
+POLL = 0.01  # seconds between first questions whether the blocks are loaded; doubled up to POLL_MOST
+POLL_MOST = 0.1
+IDLE = 1.0  # seconds between looks at the chronicle without news
+FAREWELL = 10.0  # seconds for which a shard that left is told
+
+_log = logging.getLogger(__name__)
+
+
+class Couriers:
+    """``heard(number, key, clock)``: a shard has adopted this epoch. ``served(number, clock)``: all shards of the newest epoch
+    serve all their blocks. Both are called from the couriers' threads."""
+
+    def __init__(
+        self,
+        shards: Shards,
+        chronicle: Chronicle,
+        heard: Callable[[int, str, int], None],
+        served: Callable[[int, int], None],
+    ) -> None:
+        self._shards, self._chronicle = shards, chronicle
+        self._heard, self._served = heard, served
+        self._lock = threading.Lock()
+        self._running: set[str] = set()
+        self._epoch: Epoch | None = None
+        self._ready: dict[str, int] = {}  # shard key -> open clock, of those that serve everything in the newest epoch
+        self._stopping = threading.Event()
+
+    def deliver(self, epoch: Epoch) -> None:
+        """Tell every shard of this epoch and of the one before. It is the newest of the chronicle already."""
+        with self._lock:
+            former, self._epoch, self._ready = self._epoch, epoch, {}
+            for member in {m.key: m for m in (*(former.shards if former else ()), *epoch.shards)}.values():
+                if member.key not in self._running:
+                    self._running.add(member.key)
+                    threading.Thread(target=self._run, args=(member,), name=f"courier {member.key}", daemon=True).start()
+        self._chronicle.wake()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._chronicle.wake()
+
+    def _run(self, member: Member) -> None:
+        known, left = -1, 0.0  # -1: what the shard knows must be found out first
+        while not self._stopping.is_set():
+            if self._is_member(member):
+                left = 0.0
+            elif not left:
+                left = time.monotonic()
+            if left and (known >= self._chronicle.newest or time.monotonic() - left > FAREWELL):
+                break
+            try:
+                known = self._bring(member, known)
+            except ScarError as error:
+                _log.info("adopt.failed", extra={"shard": member.key, "reason": error.message})
+                self._stopping.wait(RETRY)
+                continue
+            self._chronicle.wait_beyond(known, IDLE)
+        with self._lock:
+            self._running.discard(member.key)
+        self._shards.forget(member)
+
+    def _is_member(self, member: Member) -> bool:
+        epoch = self._epoch
+        return epoch is not None and epoch.shard_index(member.key) >= 0
+
+    def _bring(self, member: Member, known: int) -> int:
+        """Tell the shard what it has not heard and wait until it has loaded. Returns the newest epoch that it knows."""
+        newest = self._chronicle.newest
+        if known < 0:
+            known = self._first(member, newest)
+        loading = 0
+        while known < newest:
+            reply, loading = self._shards.adopt(member, self._chronicle.get(known + 1))
+            if reply <= known:
+                raise ScarError(f"{member.key} stays at epoch {reply}")
+            known = reply
+        if self._is_member(member) and known == newest and member.key not in self._ready:
+            self._await_loaded(member, newest, loading)
+        return known
+
+    def _first(self, member: Member, newest: int) -> int:
+        """What a shard knows that this leader has not spoken to yet: at least nothing before it became a member."""
+        known = self._shards.state(member).epoch if newest > 1 else 0
+        if known:
+            return min(known, newest)
+        number = newest
+        while number > 1 and any(shard.incarnation == member.incarnation for shard in self._chronicle.get(number - 1).shards):
+            number -= 1
+        return number - 1
+
+    def _await_loaded(self, member: Member, number: int, loading: int) -> None:
+        poll = POLL
+        state = self._shards.state(member)
+        self._heard(number, member.key, state.clock)
+        while (loading or state.loading) and self._chronicle.newest == number and not self._stopping.wait(poll):
+            poll = min(2 * poll, POLL_MOST)
+            state, loading = self._shards.state(member), 0
+        if state.epoch == number and not state.loading:
+            self._complete(member.key, number, state.clock)
+
+    def _complete(self, key: str, number: int, clock: int) -> None:
+        with self._lock:
+            epoch = self._epoch
+            if epoch is None or epoch.number != number:
+                return
+            self._ready[key] = clock
+            done = all(member.key in self._ready for member in epoch.shards)
+            highest = max(self._ready.values())
+        if done:
+            self._served(number, highest)

@@ -1,0 +1,210 @@
+"""Carries out what the planner decides: one leadership of one coordinator, from taking over to being deposed.
+
+Every step can be the last. What was decided is in the store before anybody acts on it, everything can be repeated, and a
+successor starts from the newest epoch: :meth:`Executor.take_over`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Protocol, TypeVar
+
+from scar.codec import epoch_from_proto, epoch_to_proto
+from scar.errors import ScarError
+from scar.placement import Epoch, Member
+from scar.tables import Job
+from scar.v1 import types_pb2
+from scar_recovery.archive import Archive
+from scar_recovery.chronicle import Chronicle
+from scar_recovery.ledger import Ledger
+from scar_recovery.members import Report
+from scar_recovery.planner import Commit, Confirm, Move, Planner
+from scar_recovery.plans import Moved, NothingSaved, Transfer, draft
+from scar_recovery.shards import Shards
+
+PARALLEL = 16  # calls to members at once
+
+_log = logging.getLogger(__name__)
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+class Delivery(Protocol):
+    """Who tells the shards (:class:`scar_recovery.couriers.Couriers`)."""
+
+    def deliver(self, epoch: Epoch) -> None: ...
+
+
+class Executor:
+    """``lock`` guards the planner and the ledger; no call to the store or to a member is made while it is held.
+
+    ``background``: runs a function in a thread of its own (a move, which may take long).
+    """
+
+    def __init__(
+        self,
+        planner: Planner,
+        job: Job,
+        archive: Archive,
+        shards: Shards,
+        lock: threading.Condition,
+        background: Callable[[Callable[[], None]], None],
+        now: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.planner, self.job, self.archive, self.shards = planner, job, archive, shards
+        self.lock, self._background, self._now, self._wall = lock, background, now, wall
+        self.chronicle = Chronicle(archive.epoch)
+        self.ledger = Ledger(job)
+        self.delivery: Delivery | None = None
+        self.deposed = ""  # incarnation of the coordinator that creates epochs instead of us
+
+    def take_over(self) -> None:
+        """Read where the job stands. Raises what the store raises; then it is tried again."""
+        protos = self.archive.history()
+        history = [epoch_from_proto(proto) for proto in protos]
+        records = self.archive.failures()
+        gone = self._refusing([*history[-1].shards, *history[-1].workers]) if history else []
+        now = self._now()
+        ledger = Ledger(self.job, records, now)
+        for before, epoch in pairwise(history):
+            ledger.rebuilt(before, epoch, self._wall())
+            ledger.followed(epoch, now)
+        for proto in protos:
+            self.chronicle.append(proto)
+        with self.lock:
+            self.ledger = ledger
+            self.planner.begin(self.job, history, ledger.newest, now)
+            for member in gone:
+                self.planner.members.failed(Report(member, proved=True, evidence="nobody listens at its address"), now)
+
+    def _refusing(self, members: Sequence[Member]) -> list[Member]:
+        return [member for member, gone in zip(members, self._parallel(self.shards.refuses, members), strict=True) if gone]
+
+    def step(self) -> bool:
+        """Do the next thing, if there is one now. Never raises for a store that is down: that is tried again later."""
+        with self.lock:
+            action = self.planner.tick(self._now())
+        match action:
+            case Commit():
+                self._commit(action)
+            case Confirm():
+                self._confirm(action)
+            case Move():
+                self._background(lambda: self._move(action))
+        return action is not None
+
+    # --- epochs -------------------------------------------------------------------------------------------------------
+
+    def _commit(self, action: Commit) -> None:
+        intent, started = action.intent, self._now()
+        try:
+            needed = bool(intent.shards) and bool(intent.lost())
+            saved = self.archive.saved(intent.rollback) if needed else NothingSaved()
+            wanted = epoch_to_proto(draft(intent, saved))
+            winner = self.archive.create_epoch(wanted)
+        except ScarError as error:
+            _log.warning("epoch.refused", extra={"number": intent.number, "cause": intent.cause, "reason": str(error)})
+            with self.lock:
+                self.planner.refused(
+                    f"epoch {intent.number} ({intent.cause}) waits for the store: {error.message}", self._now()
+                )
+            return
+        if winner.author != self.planner.author:
+            self.deposed = winner.author
+            return
+        self._follow(winner, action if winner is wanted else None, self._now() - started)
+
+    def _follow(self, proto: types_pb2.Epoch, action: Commit | None, seconds: float) -> None:
+        """An epoch of ours exists: shards first, books later. ``action`` None: it comes from an attempt whose answer was lost."""
+        epoch = epoch_from_proto(proto)
+        with self.lock:
+            before, now = self.planner.epoch, self._now()
+            self.planner.committed(epoch, now)
+        self.chronicle.append(proto)
+        if self.delivery is not None:
+            self.delivery.deliver(epoch)
+        with self.lock:
+            if action is not None:
+                self.ledger.opened(action.intent, action.failures, seconds, self._wall())
+            elif before is not None:
+                self.ledger.rebuilt(before, epoch, self._wall())
+            self.ledger.followed(epoch, now)
+            self.lock.notify_all()
+        _log.info(
+            "epoch.created",
+            extra={
+                "number": epoch.number,
+                "cause": epoch.cause,
+                "shards": len(epoch.shards),
+                "workers": len(epoch.workers),
+                "moved": sum(len(group.ids) for group in epoch.moved),
+                "seconds": round(seconds, 4),
+            },
+        )
+
+    # --- suspects and moves -------------------------------------------------------------------------------------------
+
+    def _confirm(self, action: Confirm) -> None:
+        answers = self._parallel(self.shards.alive, action.members)
+        with self.lock:
+            for member, alive in zip(action.members, answers, strict=True):
+                self.planner.members.confirmed(member.key, alive, self._now())
+
+    def _move(self, action: Move) -> None:
+        done = [moved for moved in self._parallel(lambda t: self._transfer(action.number, t), action.transfers) if moved]
+        with self.lock:
+            self.planner.moved(action.number, done, len(done) == len(action.transfers), self._now())
+            self.lock.notify_all()
+
+    def _transfer(self, number: int, transfer: Transfer) -> Moved | None:
+        """Freeze and copy; None when it did not work (the next epoch ends the freeze either way)."""
+        try:
+            clock, watermark = self.shards.freeze(transfer.donor, number, transfer.blocks)
+            self.shards.receive(transfer.target, number, transfer.donor, transfer.blocks)
+        except ScarError as error:
+            _log.warning(
+                "move.failed", extra={"donor": transfer.donor.key, "target": transfer.target.key, "reason": error.message}
+            )
+            return None
+        return Moved(transfer, clock, watermark)
+
+    def _parallel(self, call: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
+        if len(items) <= 1:
+            return [call(item) for item in items]
+        with ThreadPoolExecutor(min(PARALLEL, len(items))) as pool:
+            return list(pool.map(call, items))
+
+    # --- books --------------------------------------------------------------------------------------------------------
+
+    def heard(self, number: int, key: str, clock: int) -> None:
+        """A shard has adopted an epoch; its open clock."""
+        with self.lock:
+            self.planner.members.heard(key, self._now())
+            self.ledger.stopped_at(number, clock)
+
+    def served(self, number: int, clock: int) -> None:
+        """Every shard of the newest epoch serves all its blocks."""
+        with self.lock:
+            self.planner.loaded(number)
+            self.ledger.served(self._now(), clock)
+            self.lock.notify_all()
+
+    def write_books(self) -> None:
+        """Store changed ledger records, and read new manifests before a failure needs them. Raises what the store raises."""
+        with self.lock:
+            records = self.ledger.unwritten()
+        for index, record in enumerate(records):
+            try:
+                self.archive.write_failure(record)
+            except ScarError:
+                with self.lock:
+                    for left in records[index:]:
+                        self.ledger.rewrite(left.number)
+                raise
+        self.archive.warm()

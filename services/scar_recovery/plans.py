@@ -1,0 +1,285 @@
+"""Placement arithmetic: an intent and a running checkpoint in, the next epoch out. Pure; nothing loops over blocks.
+
+Blocks are global ids here (tables in job order), so that dealing and levelling do not care about tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scar.blocks import Ids
+from scar.placement import NOBODY, BlockGroup, Epoch, Member, Owners, Source, by_table, concatenated, spread
+from scar.tables import Job
+
+GlobalIds = NDArray[np.int64]
+Blocks = Mapping[str, Ids]
+
+FENCED_KEPT = 4096  # incarnations remembered in an epoch, newest last
+TOLERANCE = 0.05  # share of the mean by which block counts may differ after a rebalance
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Blocks of one table that share one saved state. ``object_key`` empty: x(0)."""
+
+    ids: Ids
+    object_key: str = ""
+    clock: int = 0
+    watermark: Mapping[str, int] = field(default_factory=dict)
+
+
+class Saved(Protocol):
+    """What a plan needs to know of a running checkpoint. ``manifest`` 0: nothing was saved yet."""
+
+    @property
+    def manifest(self) -> int: ...
+
+    @property
+    def clock(self) -> int: ...
+
+    def origins(self, table: str, ids: Ids, /) -> Sequence[Origin]:
+        """Where each of these blocks comes back from; every id occurs once."""
+        ...
+
+
+class NothingSaved:
+    """The running checkpoint before the first round: every block is at x(0)."""
+
+    manifest = 0
+    clock = 0
+
+    def origins(self, _table: str, ids: Ids, /) -> Sequence[Origin]:
+        return [Origin(ids)]
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Blocks that go from one live shard to another."""
+
+    donor: Member
+    target: Member
+    blocks: Blocks
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A transfer whose blocks lie frozen at the donor and copied at the target; only an epoch is missing."""
+
+    transfer: Transfer
+    clock: int
+    watermark: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Intent:
+    """Everything about the next epoch except where lost blocks come back from, which the running checkpoint says."""
+
+    number: int
+    author: str
+    job: Job
+    previous: Epoch | None
+    shards: tuple[Member, ...]
+    workers: tuple[Member, ...]
+    cause: str
+    dead: tuple[str, ...] = ()  # member keys that leave by dying
+    fenced: tuple[str, ...] = ()
+    avoid: frozenset[str] = frozenset()  # shards that get no blocks while others could take them: they want to leave
+    orphans: Mapping[str, GlobalIds] = field(default_factory=dict)  # former owner -> blocks that nobody owns
+    moved: tuple[Moved, ...] = ()
+    failure: int = 0
+
+    @property
+    def rollback(self) -> bool:
+        return self.job.recovery == "full" and bool(self.shards) and bool(self.lost())
+
+    def lost(self) -> dict[str, GlobalIds]:
+        """Former owner -> blocks that have to come back from the running checkpoint."""
+        lost = dict(self.orphans)
+        if self.previous is not None:
+            owners = concatenated(self.job, self.previous.owners)
+            for key in self.dead:
+                index = self.previous.shard_index(key)
+                blocks = np.flatnonzero(owners == index) if index >= 0 else np.empty(0, np.int64)
+                if len(blocks):
+                    lost[key] = blocks
+        return lost
+
+
+def rank_order(members: Sequence[Member]) -> tuple[Member, ...]:
+    """By name, numbers as numbers (worker-2 before worker-10): the same order whoever joined first."""
+
+    def parts(member: Member) -> tuple[str, int, str]:
+        stem = member.name.rstrip("0123456789")
+        return stem, int(member.name[len(stem) :] or -1), member.name
+
+    return tuple(sorted(members, key=parts))
+
+
+def draft(intent: Intent, saved: Saved) -> Epoch:
+    """The next epoch. ``saved`` matters only when blocks were lost."""
+    if intent.previous is None:
+        return _first(intent)
+    owners, moved = _placed(intent, intent.previous)
+    lost = intent.lost()
+    if lost and intent.shards:
+        ids = np.concatenate(list(lost.values()))
+        owners[ids] = deal(len(ids), _takers(intent, intent.previous), intent.job.seed, intent.number)
+        if intent.rollback:
+            lost = owned_by_key(intent.job, intent.previous) | dict(intent.orphans)
+        moved += restored(intent.job, lost, saved)
+    recovered = any(group.source == Source.OBJECT for group in moved)
+    return Epoch(
+        number=intent.number,
+        author=intent.author,
+        job=intent.job.name,
+        shards=intent.shards,
+        workers=intent.workers,
+        owners=_by_table(intent.job, owners),
+        moved=tuple(moved),
+        fenced=intent.fenced[-FENCED_KEPT:],
+        rollback=intent.rollback,
+        manifest=saved.manifest if recovered else 0,
+        clock=_clock(intent, intent.previous, saved if lost and intent.shards else None),
+        cause=intent.cause,
+        failure=intent.failure,
+    )
+
+
+def _first(intent: Intent) -> Epoch:
+    job = intent.job
+    moved = [BlockGroup(t.name, np.arange(t.blocks, dtype=np.uint32), "", Source.INITIAL) for t in job.tables]
+    owners = spread(job, len(intent.shards))
+    return Epoch(1, intent.author, job.name, intent.shards, intent.workers, owners, tuple(moved), cause=intent.cause)
+
+
+def _placed(intent: Intent, previous: Epoch) -> tuple[Owners, list[BlockGroup]]:
+    """Owners by seats in the new shard list, after the live moves; blocks of shards that are gone have no owner."""
+    seat = {member.key: index for index, member in enumerate(intent.shards)}
+    reseat = np.full(NOBODY + 1, NOBODY, dtype=np.uint16)
+    for index, member in enumerate(previous.shards):
+        reseat[index] = seat.get(member.key, NOBODY)
+    owners, groups = concatenated(intent.job, previous.owners), []
+    fresh = reseat[owners]
+    for done in intent.moved:
+        transfer = done.transfer
+        for table, ids in transfer.blocks.items():
+            fresh[ids.astype(np.int64) + intent.job.bases[table]] = seat[transfer.target.key]
+            groups.append(
+                BlockGroup(table, ids, transfer.donor.key, Source.DONOR, clock=done.clock, watermark=dict(done.watermark))
+            )
+    return fresh, groups
+
+
+def _takers(intent: Intent, previous: Epoch) -> NDArray[np.int64]:
+    """Seats that take lost blocks: survivors; without any, everybody."""
+    survivors = [i for i, member in enumerate(intent.shards) if previous.shard_index(member.key) >= 0]
+    staying = [i for i in survivors if intent.shards[i].key not in intent.avoid]
+    return np.array(staying or survivors or range(len(intent.shards)), dtype=np.int64)
+
+
+def _clock(intent: Intent, previous: Epoch, saved: Saved | None) -> int:
+    """Clock at which a shard without one starts. Too low is safe (marks raise it), too high would close clocks early."""
+    survivors = any(previous.shard_index(member.key) >= 0 for member in intent.shards)
+    if saved is not None and (intent.rollback or not survivors):
+        return saved.clock
+    return max([previous.clock, *(done.clock for done in intent.moved)])
+
+
+def deal(count: int, takers: NDArray[np.int64], seed: int, number: int) -> Owners:
+    """Seats for ``count`` lost blocks: evenly, at random, the same for the same job seed and epoch number."""
+    draw = random_by(seed, number)
+    owners = np.empty(count, dtype=np.uint16)
+    owners[draw.permutation(count)] = draw.permutation(takers)[np.arange(count) % len(takers)]
+    return owners
+
+
+def random_by(seed: int, number: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=np.array([seed & 0xFFFFFFFFFFFFFFFF, number], dtype=np.uint64)))
+
+
+def restored(job: Job, lost: Mapping[str, GlobalIds], saved: Saved) -> list[BlockGroup]:
+    """One group per table, former owner and saved state."""
+    groups = []
+    for former, blocks in sorted(lost.items()):
+        for table, ids in by_table(job, np.sort(blocks)).items():
+            for origin in saved.origins(table, ids):
+                source = Source.OBJECT if origin.object_key else Source.INITIAL
+                groups.append(
+                    BlockGroup(table, origin.ids, former, source, origin.object_key, origin.clock, dict(origin.watermark))
+                )
+    return groups
+
+
+def owned_by_key(job: Job, epoch: Epoch) -> dict[str, GlobalIds]:
+    """Shard key -> its blocks; shards without blocks are left out."""
+    owners = concatenated(job, epoch.owners)
+    held = {member.key: np.flatnonzero(owners == index) for index, member in enumerate(epoch.shards)}
+    return {key: blocks for key, blocks in held.items() if len(blocks)}
+
+
+def orphaned(job: Job, before: Epoch, after: Epoch) -> dict[str, GlobalIds]:
+    """Former owner -> blocks that lost their owner on the way from ``before`` to ``after`` without getting a new one."""
+    nobody = concatenated(job, after.owners) == NOBODY
+    held = {key: blocks[nobody[blocks]] for key, blocks in owned_by_key(job, before).items()}
+    return {key: blocks for key, blocks in held.items() if len(blocks)}
+
+
+def block_bytes(job: Job) -> NDArray[np.int64]:
+    """Bytes of values and slots of every block, by global id."""
+    return np.concatenate([t.layout.sizes * (t.dtype.itemsize * (1 + len(t.rule.slots))) for t in job.tables])
+
+
+def transfers(job: Job, epoch: Epoch, leaving: frozenset[str], level: bool, slice_bytes: int) -> tuple[Transfer, ...]:
+    """The next slice of moves: shards that leave give everything, the others level their counts when ``level`` is set.
+
+    One transfer carries at most ``slice_bytes`` (but at least one block). Nothing to do: ().
+    """
+    owners = concatenated(job, epoch.owners)
+    counts = np.bincount(owners[owners != NOBODY], minlength=len(epoch.shards))[: len(epoch.shards)]
+    stays = np.array([member.key not in leaving for member in epoch.shards], dtype=bool)
+    surplus = _surplus(counts, stays, level)
+    draw, sizes = random_by(job.seed, epoch.number), block_bytes(job)
+    takers = [[int(seat), -int(surplus[seat])] for seat in np.flatnonzero(surplus < 0)]
+    plan: list[Transfer] = []
+    for donor in np.flatnonzero(surplus > 0):
+        own = draw.permutation(np.flatnonzero(owners == donor))[: surplus[donor]]
+        while len(own) and takers:
+            target, room = takers[-1]
+            share, own = own[:room], own[room:]
+            takers[-1][1] -= len(share)
+            if not takers[-1][1]:
+                takers.pop()
+            fits = max(1, int(np.searchsorted(np.cumsum(sizes[share]), slice_bytes, side="right")))
+            plan.append(Transfer(epoch.shards[donor], epoch.shards[target], by_table(job, np.sort(share[:fits]))))
+    return tuple(plan)
+
+
+def _surplus(counts: NDArray[np.int64], stays: NDArray[np.bool_], level: bool) -> NDArray[np.int64]:
+    """Blocks that each shard has too many (positive) or too few (negative); all zero when it is good enough."""
+    staying = int(stays.sum())
+    if not staying:
+        return np.zeros_like(counts)
+    goal = np.zeros_like(counts)
+    if level:
+        mean, rest = divmod(int(counts.sum()), staying)
+        richest = np.flatnonzero(stays)[np.argsort(-counts[stays], kind="stable")]
+        goal[stays] = mean
+        goal[richest[:rest]] += 1
+        spread_now = int(counts[stays].max() - counts[stays].min())
+        if spread_now <= max(1.0, TOLERANCE * mean) and not counts[~stays].any():
+            return np.zeros_like(counts)
+        return counts - goal
+    leaving = np.where(stays, 0, counts)
+    share, rest = divmod(int(leaving.sum()), staying)
+    takes = np.where(stays, share, 0)
+    takes[np.flatnonzero(stays)[:rest]] += 1
+    return leaving - takes
+
+
+def _by_table(job: Job, owners: Owners) -> dict[str, Owners]:
+    return {t.name: owners[job.bases[t.name] : job.bases[t.name] + t.blocks].copy() for t in job.tables}

@@ -1,0 +1,136 @@
+"""Calls to members: the only place where the recovery coordinator speaks to others. Every call has a deadline."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from scar import codec
+from scar.errors import ScarError
+from scar.placement import Member, Role
+from scar.transport import ShardLink
+from scar.v1 import member_pb2, member_pb2_grpc, ps_pb2, types_pb2
+from scar_recovery.plans import Blocks
+
+ADOPT_SECONDS = 5.0
+STATUS_SECONDS = 1.0
+CONFIRM_SECONDS = 0.3  # a suspect has had its whole lease to answer others
+FREEZE_SECONDS = 5.0
+RECEIVE_SECONDS = 30.0
+CONNECT_SECONDS = 0.3
+
+
+@dataclass(frozen=True)
+class ShardState:
+    """``loading``: blocks that are not served yet; ``serving``: its lease is young."""
+
+    epoch: int
+    loading: int
+    clock: int
+    serving: bool
+
+
+class Shards(Protocol):
+    """What the coordinator asks of members. Everything but :meth:`alive` and :meth:`refuses` raises :class:`ScarError`."""
+
+    def adopt(self, member: Member, epoch: types_pb2.Epoch) -> tuple[int, int]:
+        """(newest epoch that the shard knows, blocks that it is still loading)."""
+        ...
+
+    def state(self, member: Member) -> ShardState: ...
+
+    def freeze(self, member: Member, epoch: int, blocks: Blocks) -> tuple[int, Mapping[str, int]]:
+        """(open clock, watermark) of the blocks, which do not change any more before a newer epoch."""
+        ...
+
+    def receive(self, target: Member, epoch: int, donor: Member, blocks: Blocks) -> None: ...
+
+    def alive(self, member: Member) -> bool:
+        """Does this very incarnation still work? Asked in a way that does not lengthen a shard's lease."""
+        ...
+
+    def refuses(self, member: Member) -> bool:
+        """True when nobody listens at the member's address any more: its process is gone."""
+        ...
+
+    def forget(self, member: Member) -> None: ...
+
+
+class RemoteShards:
+    """:class:`Shards` over gRPC. ``job``: sent along, so that a new shard knows its tables."""
+
+    def __init__(self, job: types_pb2.JobSpec) -> None:
+        self._job = job
+        self._links: dict[str, ShardLink] = {}
+        self._lock = threading.Lock()
+
+    def adopt(self, member: Member, epoch: types_pb2.Epoch) -> tuple[int, int]:
+        link = self._link(member)
+        reply = link.call(link.control.Adopt, ps_pb2.AdoptRequest(epoch=epoch, job=self._job), ADOPT_SECONDS)
+        return reply.epoch, reply.loading
+
+    def state(self, member: Member, timeout: float = STATUS_SECONDS) -> ShardState:
+        link = self._link(member)
+        status = link.call(link.control.Status, ps_pb2.ShardStatusRequest(since_clock=1 << 62), timeout)
+        if status.member.incarnation != member.incarnation:
+            raise ScarError(f"{member.key} is gone: {status.member.incarnation} answers at its address")
+        loading = sum(table.loading for table in status.tables)
+        return ShardState(status.epoch, loading, status.clock, status.serving)
+
+    def freeze(self, member: Member, epoch: int, blocks: Blocks) -> tuple[int, Mapping[str, int]]:
+        link = self._link(member)
+        reply = link.call(link.control.Freeze, ps_pb2.FreezeRequest(epoch=epoch, tables=_tables(blocks)), FREEZE_SECONDS)
+        return reply.clock, dict(reply.watermark)
+
+    def receive(self, target: Member, epoch: int, donor: Member, blocks: Blocks) -> None:
+        link = self._link(target)
+        request = ps_pb2.ReceiveRequest(epoch=epoch, donor=codec.member_to_proto(donor), tables=_tables(blocks), job=self._job)
+        link.call(link.control.Receive, request, RECEIVE_SECONDS)
+
+    def alive(self, member: Member) -> bool:
+        """A shard whose lease has run out does not work, though it may answer; it gets the lease back only from us."""
+        try:
+            if member.role == Role.SHARD:
+                return self.state(member, CONFIRM_SECONDS).serving
+            link = self._link(member)
+            stub = member_pb2_grpc.MemberServiceStub(link.channel)
+            reply = link.call(stub.Probe, member_pb2.ProbeRequest(incarnation=member.incarnation), CONFIRM_SECONDS)
+        except ScarError:
+            return False
+        return reply.member.incarnation == member.incarnation
+
+    def refuses(self, member: Member) -> bool:
+        host, _, port = member.address.rpartition(":")
+        if not host:
+            return False
+        try:
+            socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+        except OSError as error:
+            return error.errno == errno.ECONNREFUSED
+        return False
+
+    def forget(self, member: Member) -> None:
+        with self._lock:
+            link = self._links.pop(member.key, None)
+        if link is not None:
+            link.close()
+
+    def close(self) -> None:
+        with self._lock:
+            links, self._links = list(self._links.values()), {}
+        for link in links:
+            link.close()
+
+    def _link(self, member: Member) -> ShardLink:
+        with self._lock:
+            if member.key not in self._links:
+                self._links[member.key] = ShardLink(member.address, member.key)
+            return self._links[member.key]
+
+
+def _tables(blocks: Blocks) -> list[ps_pb2.TableBlocks]:
+    return [ps_pb2.TableBlocks(table=table, block_ids=codec.ids_to_bytes(ids)) for table, ids in blocks.items()]

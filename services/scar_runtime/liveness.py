@@ -1,0 +1,127 @@
+"""Heartbeats and leader leases in Redis. Soft state: losing it loses no training state and starts no recovery.
+
+beats = Beats("redis://127.0.0.1:6379/0", "scar")
+beats.beat(member, progress=12, epoch=3)
+beats.read()["ps-0@0123456789ab"].count
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from scar.errors import ConfigError, LivenessUnavailable
+from scar.placement import Member, Role
+from scar_runtime.config import variable
+
+MAX_BEAT_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Beat:
+    """The newest heartbeat of a member. ``count`` grows by one a beat; ``progress`` only when its working thread moves."""
+
+    member: Member
+    progress: int
+    epoch: int
+    count: int
+
+
+class Beats:
+    """One client for one cluster. Every method raises :class:`LivenessUnavailable` after at most ``timeout`` seconds a step."""
+
+    def __init__(self, url: str, cluster: str, timeout: float = 0.2) -> None:
+        self._prefix = f"scar:{cluster}"
+        self._url = url
+        self._count = 0
+        try:
+            self._redis = redis.Redis.from_url(
+                url, socket_timeout=timeout, socket_connect_timeout=timeout, retry=Retry(NoBackoff(), 0), decode_responses=True
+            )
+        except ValueError as error:
+            raise ConfigError(f"{variable('redis')} is {url!r}: {error}", "Use redis://host:port/database") from None
+
+    def ping(self) -> None:
+        with self._typed():
+            self._redis.ping()
+
+    def beat(self, member: Member, progress: int, epoch: int) -> int:
+        """Write this member's heartbeat. The newest published epoch; 0: none."""
+        self._count += 1
+        fields = {
+            "role": int(member.role),
+            "name": member.name,
+            "incarnation": member.incarnation,
+            "address": member.address,
+            "progress": progress,
+            "epoch": epoch,
+            "count": self._count,
+        }
+        with self._typed():
+            pipeline = self._redis.pipeline(transaction=False)
+            pipeline.hset(f"{self._prefix}:beats", member.key, json.dumps(fields))
+            pipeline.get(f"{self._prefix}:epoch")
+            published = str(pipeline.execute()[1] or "0")
+        return int(published) if published.isdecimal() else 0
+
+    def read(self) -> dict[str, Beat]:
+        """Member key -> newest heartbeat of everybody who ever beat and was not forgotten. What is malformed is left out."""
+        with self._typed():
+            found = self._redis.hgetall(f"{self._prefix}:beats")
+        beats = ((str(key), _decode(str(text))) for key, text in found.items())
+        return {key: beat for key, beat in beats if beat is not None and beat.member.key == key}
+
+    def forget(self, key: str) -> None:
+        with self._typed():
+            self._redis.hdel(f"{self._prefix}:beats", key)
+
+    def publish_epoch(self, number: int) -> None:
+        """Tell every beating member the newest epoch, so that one left behind does not renew its lease."""
+        with self._typed():
+            self._redis.set(f"{self._prefix}:epoch", number)
+
+    def lead(self, role: str, incarnation: str, ttl: float) -> bool:
+        """Take or renew the lease of this role for ``ttl`` seconds. It saves double work; what decides is the store."""
+        key, milliseconds = f"{self._prefix}:leader:{role}", math.ceil(ttl * 1000)
+        with self._typed():
+            if self._redis.set(key, incarnation, nx=True, px=milliseconds):
+                return True
+            if self._redis.get(key) != incarnation:
+                return False
+            pipeline = self._redis.pipeline(transaction=True)
+            pipeline.pexpire(key, milliseconds)
+            pipeline.get(key)  # whose lease that was, should ours have run out in between
+            return bool(pipeline.execute()[1] == incarnation)
+
+    def close(self) -> None:
+        self._redis.close()
+
+    @contextmanager
+    def _typed(self) -> Iterator[None]:
+        try:
+            yield
+        except (redis.RedisError, OSError) as error:
+            raise LivenessUnavailable(f"Redis at {_public(self._url)} does not answer: {error}") from error
+
+
+def _public(url: str) -> str:
+    """The URL without its password."""
+    return url.split("://", 1)[0] + "://" + url.rsplit("@", 1)[-1].removeprefix(url.split("://", 1)[0] + "://")
+
+
+def _decode(text: str) -> Beat | None:
+    if len(text) > MAX_BEAT_BYTES:
+        return None
+    try:
+        fields = json.loads(text)
+        member = Member(Role(fields["role"]), str(fields["name"]), str(fields["incarnation"]), str(fields["address"]))
+        return Beat(member, int(fields["progress"]), int(fields["epoch"]), int(fields["count"]))
+    except (ValueError, KeyError, TypeError):
+        return None

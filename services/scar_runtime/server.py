@@ -1,0 +1,57 @@
+"""A gRPC server with the standard limits, interceptor, health and reflection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from scar.errors import ConfigError
+from scar.transport import server_options
+from scar_runtime.config import variable
+from scar_runtime.interceptors import Guard
+
+WORKERS = 64
+LIVENESS = "liveness"  # health name: SERVING while the working thread moves, whatever Redis and the store do
+
+
+def make_server(workers: int = WORKERS) -> grpc.Server:
+    """A server with nothing in it: threads, limits and the interceptor."""
+    pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="rpc")
+    return grpc.server(pool, options=server_options(), interceptors=[Guard()])
+
+
+def bind(server: grpc.Server, listen: str) -> str:
+    """Take the port. The address in use, ``host:port``. Raises :class:`ConfigError` when it is taken."""
+    try:
+        port = server.add_insecure_port(listen)
+    except RuntimeError as error:
+        raise ConfigError(
+            f"cannot listen on {listen}: {error}", f"Set {variable('listen')} to a free port, or to port 0"
+        ) from None
+    return f"{listen.rpartition(':')[0]}:{port}"
+
+
+class HealthBoard:
+    """The standard health service. Everything is NOT_SERVING until it is said to be ready, and for good after ``close``."""
+
+    def __init__(self, server: grpc.Server, names: Sequence[str]) -> None:
+        self._names = ("", *names)
+        self._servicer = health.HealthServicer()
+        self._shown: dict[str, bool] = {}
+        self.show(ready=False, alive=True)
+        health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
+        reflection.enable_server_reflection((*names, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+
+    def show(self, *, ready: bool, alive: bool) -> None:
+        for name, value in [*((name, ready) for name in self._names), (LIVENESS, alive)]:
+            if self._shown.get(name) != value:  # watchers hear of changes only
+                self._shown[name] = value
+                status = health_pb2.HealthCheckResponse
+                self._servicer.set(name, status.SERVING if value else status.NOT_SERVING)
+
+    def close(self) -> None:
+        self._servicer.enter_graceful_shutdown()

@@ -1,0 +1,140 @@
+"""The oracles: each takes what was recorded and raises ``AssertionError`` with the first thing that cannot be.
+
+They know nothing of how the services work, only what they promise (docs/guarantees.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from scar.blocks import Ids
+from scar.codec import ids_from_bytes
+from scar.placement import NOBODY, Epoch, Source, concatenated
+from scar.tables import Job
+from scar.v1 import recovery_pb2
+from tests.framework.history import History, Push
+
+Values = Mapping[str, np.ndarray]  # table -> one value per block
+
+
+class Losses:
+    """Which (push, block) pairs the books call lost.
+
+    The books are the ledger, and for workers that were gone already (they cannot report) the watermarks of the epochs: what a
+    dead worker pushed beyond the watermark of a restored block is not in it.
+    """
+
+    def __init__(self, ledger: Iterable[recovery_pb2.FailureRecord], epochs: Sequence[Epoch] = ()) -> None:
+        self.ranges: list[tuple[str, str, int, int, Ids]] = []
+        for record in ledger:
+            for lost in record.lost:
+                self.ranges.append((lost.worker, lost.table, lost.after, lost.upto, ids_from_bytes(lost.block_ids)))
+        self.restored = [
+            (epoch, group) for epoch in epochs for group in epoch.moved if group.source != Source.DONOR and epoch.number > 1
+        ]
+
+    def of(self, push: Push) -> Ids:
+        """Blocks for which this push is lost."""
+        found = [
+            ids
+            for worker, table, after, upto, ids in self.ranges
+            if worker == push.worker and table == push.table and after < push.number <= upto
+        ]
+        for epoch, group in self.restored:
+            gone = all(member.key != push.worker for member in epoch.workers)
+            if gone and group.table == push.table and push.number > group.watermark.get(push.worker, 0):
+                found.append(group.ids)
+        return np.unique(np.concatenate(found)) if found else np.empty(0, np.uint32)
+
+
+def exactly_once(job: Job, initial: Values, history: History, losses: Losses, values: Values) -> None:
+    """Every block is x(0) plus each acknowledged push that the books do not call lost, once; nothing else.
+
+    A push that a killed worker never saw acknowledged may be in it or not.
+    """
+    expected = {table.name: initial[table.name].astype(np.int64).copy() for table in job.tables}
+    open_pushes: dict[str, list[Push]] = {}
+    for push in history.pushes:
+        if not history.is_acknowledged(push):
+            open_pushes.setdefault(push.table, []).append(push)
+            continue
+        expected[push.table][np.setdiff1d(push.ids, losses.of(push))] += push.amount
+    for table in job.tables:
+        extra = values[table.name].astype(np.int64) - expected[table.name]
+        for block in np.flatnonzero(extra):
+            maybe = [push.amount for push in open_pushes.get(table.name, []) if block in push.ids]
+            assert int(extra[block]) in _sums(maybe), _explain(job, history, losses, table.name, int(block), int(extra[block]))
+
+
+def _sums(amounts: list[int]) -> set[int]:
+    sums = {0}
+    for value in amounts:
+        sums |= {value + other for other in sums}
+    return sums
+
+
+def _explain(job: Job, history: History, losses: Losses, table: str, block: int, extra: int) -> str:
+    """Name the push that is missing or doubled, when a single one explains the difference."""
+    text = f"table {table} block {block} of job {job.name}: value - expected = {extra}"
+    for push in history.pushes:
+        if push.table == table and push.amount == abs(extra) and block in push.ids:
+            lost = block in losses.of(push)
+            fate = ("called lost, yet applied" if lost else "applied twice") if extra > 0 else "acknowledged, yet missing"
+            return f"{text}: push {push.number} of {push.worker} (clock {push.clock}) was {fate}"
+    return text
+
+
+def never_torn(history: History) -> None:
+    assert not history.torn, history.torn[:3]
+
+
+def never_backwards(history: History, epochs: Sequence[Epoch]) -> None:
+    """Between two pulls of one worker a block only grows, unless an epoch in between restored it."""
+    restored: dict[tuple[int, str], Ids] = {}
+    for epoch in epochs:
+        for group in epoch.moved:
+            if group.source != Source.DONOR:
+                key = (epoch.number, group.table)
+                restored[key] = np.union1d(restored.get(key, np.empty(0, np.uint32)), group.ids)
+    series: dict[tuple[str, str], list] = {}
+    for pull in history.pulls:
+        series.setdefault((pull.worker, pull.table), []).append(pull)
+    for (worker, table), pulls in series.items():
+        for old, new in pairwise(pulls):
+            back = np.flatnonzero(new.values < old.values)
+            excused = [restored.get((number, table), np.empty(0, np.uint32)) for number in range(old.before + 1, new.after + 1)]
+            wrong = np.setdiff1d(back, np.concatenate([*excused, np.empty(0, np.uint32)]))
+            assert not len(wrong), f"{worker} saw table {table} blocks {wrong.tolist()} go backwards at clock {new.clock}"
+
+
+def epochs_linear(job: Job, epochs: Sequence[Epoch]) -> None:
+    """Numbers without gaps; every block has one owner of its epoch; owners change only where ``moved`` says; fences stay."""
+    assert [epoch.number for epoch in epochs] == list(range(1, len(epochs) + 1))
+    for epoch in epochs:
+        owners = concatenated(job, epoch.owners)
+        assert len(owners) == job.blocks
+        assert bool(((owners < len(epoch.shards)) | (owners == NOBODY)).all()), (
+            f"epoch {epoch.number} has an owner that is no shard"
+        )
+        members = {member.incarnation for member in (*epoch.shards, *epoch.workers)}
+        assert not members & set(epoch.fenced), f"epoch {epoch.number} has a fenced member"
+    for old, new in pairwise(epochs):
+        assert set(old.fenced) <= set(new.fenced), f"epoch {new.number} forgot a fence"
+        for table in job.tables:
+            moved = [group.ids for group in new.moved if group.table == table.name]
+            listed = np.concatenate([*moved, np.empty(0, np.uint32)])
+            assert len(np.unique(listed)) == len(listed), f"epoch {new.number} moves a block twice"
+            changed = np.flatnonzero(_keys(old, table.name) != _keys(new, table.name))
+            orphaned = np.flatnonzero(new.owners[table.name] == NOBODY)
+            wrong = np.setdiff1d(changed, np.concatenate([listed, orphaned]))
+            assert not len(wrong), f"epoch {new.number} moved {table.name} blocks {wrong.tolist()} silently"
+
+
+def _keys(epoch: Epoch, table: str) -> np.ndarray:
+    """Member key of every block's owner."""
+    names = np.array([*(member.key for member in epoch.shards), ""])
+    owners = epoch.owners[table].astype(np.int64)
+    return names[np.where(owners == NOBODY, len(names) - 1, owners)]

@@ -1,0 +1,116 @@
+"""Faults as data: what is broken, how, and for how long. A schedule is drawn from a seed, so that it can be played again.
+
+Fault(12, "kill", "ps-1").inject(cluster)
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.framework.cluster import Cluster
+
+COORDINATORS = ("checkpoint-0", "recovery-0", "detector-0")
+PAUSE = 2.0  # seconds of a long pause or outage: longer than the lease of the clusters under test
+BLINK = 0.3  # seconds of a short pause: shorter than the lease
+
+
+@dataclass(frozen=True)
+class Fault:
+    """``kind``: "kill" (SIGKILL, comes back by itself), "freeze" (longer than a lease), "blink" (shorter), "outage" (down for a
+    while). ``target``: a process, or "store". ``clock``: when.
+    """
+
+    clock: int
+    kind: str
+    target: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.target} at clock {self.clock}"
+
+    @property
+    def replaces(self) -> bool:
+        """Whether the target must have been replaced by a new incarnation when all is well again."""
+        return self.target.startswith(("ps-", "worker-")) and self.kind in ("kill", "freeze")
+
+    def inject(self, cluster: Cluster) -> None:
+        """Break it; returns at once. Nothing to do when the target is down already."""
+        local = cluster.local
+        if self.target == "store":
+            take_away(store_folder(cluster))
+        elif state(cluster, self.target) != "running":
+            return
+        elif self.kind == "kill":
+            local.kill(self.target)
+        elif self.kind == "outage":
+            local.kill(self.target, respawn=False)
+        else:
+            local.pause(self.target)
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasts."""
+        return {"kill": 0.0, "blink": BLINK}.get(self.kind, PAUSE)
+
+    def heal(self, cluster: Cluster) -> None:
+        """End what does not end by itself."""
+        if self.target == "store":
+            bring_back(store_folder(cluster))
+        elif self.kind == "outage" and state(cluster, self.target) in ("killed", "exited"):
+            cluster.local.restart(self.target)
+        elif self.kind in ("freeze", "blink") and state(cluster, self.target) == "paused":
+            cluster.local.kill(self.target, signal.SIGCONT)
+
+
+def state(cluster: Cluster, name: str) -> str:
+    return next((process.state for process in cluster.local.processes() if process.name == name), "unknown")
+
+
+def store_folder(cluster: Cluster) -> Path:
+    return Path(cluster.local.store_url.removeprefix("file://"))
+
+
+def take_away(folder: Path) -> None:
+    """The disk is gone: in one step a file stands where the link to the folder was, so that nobody can make a new one."""
+    draft = folder.with_suffix(".draft")
+    draft.touch()
+    draft.replace(folder)
+
+
+def bring_back(folder: Path) -> None:
+    """See :func:`tests.framework.cluster.running`, which made the link."""
+    draft = folder.with_suffix(".draft")
+    draft.unlink(missing_ok=True)
+    draft.symlink_to("disk")
+    draft.replace(folder)
+
+
+def play(cluster: Cluster, faults: Sequence[Fault]) -> None:
+    """All these faults at the same time, healed when each has lasted, and everything well again at the end."""
+    before = cluster.incarnations()
+    try:
+        for fault in faults:
+            fault.inject(cluster)
+        started = time.monotonic()
+        for fault in sorted(faults, key=lambda fault: fault.seconds):
+            time.sleep(max(0.0, started + fault.seconds - time.monotonic()))
+            fault.heal(cluster)
+    finally:
+        bring_back(store_folder(cluster))
+    cluster.wait_healed(before, [fault.target for fault in faults if fault.replaces])
+
+
+def drawn(seed: int, shards: Sequence[str], workers: Sequence[str], length: int = 6) -> list[Fault]:
+    """A schedule: ``length`` faults, some together, at growing clocks. The same for the same seed, for ever."""
+    draw = random.Random(seed)
+    clock, found = 5, []
+    for _ in range(length):
+        clock += draw.choice((0, 4, 8, 12))
+        target = draw.choice((*shards, *shards, *workers, *COORDINATORS, "redis", "store"))
+        kinds = {"redis": ("kill", "outage"), "store": ("outage",)}.get(target, ("kill", "kill", "freeze", "blink"))
+        found.append(Fault(clock, draw.choice(kinds), target))
+    return found

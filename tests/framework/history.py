@@ -1,0 +1,82 @@
+"""What the workers wrote down (see ``counting.py``), read back for the checkers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from scar.blocks import Ids
+from scar.tables import Job
+from tests.framework.counting import amount
+
+
+@dataclass(frozen=True)
+class Push:
+    """One ``push()`` call. ``worker``: member key; ``number``: its push id; ``ids``: blocks of ``table``."""
+
+    worker: str
+    number: int
+    clock: int
+    table: str
+    ids: Ids
+
+    @property
+    def amount(self) -> int:
+        return amount(self.worker, self.number)
+
+
+@dataclass(frozen=True)
+class Pull:
+    """Values (one per block) that a worker saw; its epoch was ``before`` when it asked and ``after`` when it had them."""
+
+    worker: str
+    clock: int
+    table: str
+    before: int
+    after: int
+    values: np.ndarray
+
+
+@dataclass
+class History:
+    """All workers' records.
+
+    ``acknowledged[worker]``: all pushes of clocks below were acknowledged. ``opened``: (monotonic seconds, worker, clocks
+    finished). ``torn``: proofs of torn blocks.
+    """
+
+    pushes: list[Push] = field(default_factory=list)
+    pulls: list[Pull] = field(default_factory=list)
+    acknowledged: dict[str, int] = field(default_factory=dict)
+    opened: list[tuple[float, str, int]] = field(default_factory=list)
+    torn: list[str] = field(default_factory=list)
+
+    def add(self, job: Job, worker: str, event: dict) -> None:
+        if "open" in event:
+            self.acknowledged[worker] = event["open"]
+            self.opened.append((event["at"], worker, event["open"]))
+        elif "push" in event:
+            blocks = np.arange(job.table(event["table"]).blocks, dtype=np.uint32)
+            ids = blocks if event["ids"] is None else np.array(event["ids"], dtype=np.uint32)
+            self.pushes.append(Push(worker, event["push"], event["clock"], event["table"], ids))
+        elif "pull" in event:
+            before, after = event["epochs"]
+            self.pulls.append(Pull(worker, event["pull"], event["table"], before, after, np.array(event["values"])))
+        else:
+            self.torn.append(f"{worker} clock {event['torn']}: table {event['table']} blocks {event['blocks']}")
+
+    def is_acknowledged(self, push: Push) -> bool:
+        return push.clock < self.acknowledged.get(push.worker, 0)
+
+
+def read(folder: Path, job: Job) -> History:
+    """The history in ``folder``; a last line that a killed worker did not finish is left out."""
+    history = History()
+    for path in sorted(folder.glob("*.jsonl")):
+        for line in path.read_text().splitlines(keepends=True):
+            if line.endswith("\n"):
+                history.add(job, path.stem, json.loads(line))
+    return history

@@ -1,0 +1,42 @@
+"""Every process and every outside service dies once under BSP; training heals, and every oracle holds after each death."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.framework.cluster import Cluster, running
+from tests.framework.faults import Fault, play
+
+DEATHS = [
+    *(Fault(0, "kill", name) for name in ("ps-0", "ps-1", "ps-2", "worker-0", "worker-1")),
+    *(Fault(0, "kill", name) for name in ("checkpoint-0", "recovery-0", "detector-0", "redis")),
+    *(Fault(0, "outage", name) for name in ("ps-1", "worker-1", "checkpoint-0", "recovery-0", "detector-0", "redis", "store")),
+    Fault(0, "blink", "ps-2"),
+    Fault(0, "blink", "recovery-0"),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder: Path = tmp_path_factory.mktemp("each")
+    with running(folder, shards=3, workers=2, consistency="bsp") as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("fault", DEATHS, ids=lambda fault: f"{fault.kind}-{fault.target}")
+def test_heals(cluster: Cluster, fault: Fault) -> None:
+    cluster.advance(3)
+    failures = len(cluster.ledger())
+    play(cluster, [fault])
+    cluster.verify()
+    died = {entry.split("@")[0] for record in cluster.ledger()[failures:] for entry in record.members}
+    assert died == ({fault.target} if fault.replaces or (fault.kind == "outage" and fault.target.startswith("ps-")) else set())
+
+
+def test_workers_end_well(cluster: Cluster) -> None:
+    """After all of it the workers finish, and the last values are right, too."""
+    assert cluster.finish() == {"worker-0": 0, "worker-1": 0}
+    cluster.check(cluster.values())

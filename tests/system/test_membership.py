@@ -1,0 +1,68 @@
+"""Members come, go and come back while training runs."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scar.placement import Source
+from tests.framework.cluster import Cluster, running
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running(tmp_path_factory.mktemp("membership"), shards=3, workers=2, consistency="asp") as cluster:
+        yield cluster
+
+
+def test_returned_shard_gets_blocks_without_perturbation(cluster: Cluster) -> None:
+    """delta = 0: a join moves values from living donors only, and loses nothing."""
+    cluster.local.kill("ps-2", respawn=False)
+    cluster.wait(lambda status: any(record.epoch for record in status.failures), "the recovery")
+    before = cluster.wait(lambda status: bool(status.epoch and len(status.epoch.shards) == 2), "an epoch without it").number
+    cluster.local.restart("ps-2")
+    cluster.verify()
+    joined = [epoch for epoch in cluster.epochs() if epoch.number > before]
+    moved = [group for epoch in joined for group in epoch.moved]
+    assert moved
+    assert {group.source for group in moved} == {Source.DONOR}
+    assert "join" in {epoch.cause for epoch in joined}
+    assert len(cluster.ledger()) == 1
+
+
+def test_worker_killed_goes_on_at_the_open_clock(cluster: Cluster) -> None:
+    before = cluster.incarnations()
+    clock = cluster.advance(3).clock
+    cluster.local.kill("worker-1")
+    cluster.wait_healed(before, ["worker-1"])
+    reborn = cluster.incarnations()["worker-1"]
+    cluster.verify()
+    first = min(pull.clock for pull in cluster.history().pulls if pull.worker == f"worker-1@{reborn}")
+    assert first >= clock - 1
+
+
+def test_worker_that_is_gone_holds_nobody_up(tmp_path: Path) -> None:
+    """BSP: an epoch takes the dead out, the others' clock goes on, and the returned one is waited for again."""
+    with running(tmp_path, shards=2, workers=2, consistency="bsp") as cluster:
+        before = cluster.incarnations()
+        cluster.local.kill("worker-0", respawn=False)
+        cluster.wait(lambda status: bool(status.epoch and len(status.epoch.workers) == 1), "an epoch without the worker")
+        cluster.advance(5)
+        cluster.local.restart("worker-0")
+        cluster.wait_healed(before, ["worker-0"])
+        cluster.verify()
+        assert cluster.finish() == {"worker-0": 0, "worker-1": 0}
+
+
+def test_drained_shard_loses_nothing(cluster: Cluster) -> None:
+    """SIGTERM: its blocks move to the others before it ends."""
+    failures = len(cluster.ledger())
+    before = cluster.incarnations()
+    cluster.local.kill("ps-0", signal.SIGTERM)
+    cluster.wait_healed(before, ["ps-0"])
+    cluster.verify()
+    assert len(cluster.ledger()) == failures
+    assert "leave" in {epoch.cause for epoch in cluster.epochs()}

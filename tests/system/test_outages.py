@@ -1,0 +1,91 @@
+"""Redis or the store is away for a while: training goes on, nobody is accused, the checkpoint grows old and heals."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.framework.cluster import Cluster, running
+from tests.framework.faults import bring_back, store_folder, take_away
+
+AWAY = 3.0  # seconds; three leases of the cluster under test
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running(tmp_path_factory.mktemp("outages"), shards=2, workers=2) as cluster:
+        yield cluster
+
+
+def test_redis_down_starts_no_recovery(cluster: Cluster) -> None:
+    number = cluster.advance(3).number
+    cluster.local.kill("redis", respawn=False)
+    start = cluster.status().clock
+    time.sleep(AWAY)
+    status = cluster.status()
+    assert status.clock > start + 5
+    assert (status.number, list(status.failures)) == (number, [])
+    assert all(shard.serving for shard in status.shards.values())
+    cluster.local.restart("redis")
+    cluster.advance(3)
+    assert cluster.status().number == number
+    cluster.verify()
+
+
+def test_redis_comes_back_empty(cluster: Cluster) -> None:
+    number = cluster.advance(3).number
+    cluster.local.restart("redis")
+    cluster.advance(10)
+    assert cluster.status().number == number
+    assert cluster.ledger() == []
+    cluster.verify()
+
+
+def test_death_while_redis_is_down_is_recovered(cluster: Cluster) -> None:
+    """The detector's own probes are enough."""
+    before = cluster.incarnations()
+    cluster.local.kill("redis", respawn=False)
+    cluster.local.kill("ps-0", respawn=False)
+    cluster.wait(lambda status: any(record.epoch for record in status.failures), "a recovery without Redis")
+    cluster.local.restart("ps-0")
+    cluster.local.restart("redis")
+    cluster.wait_healed(before, ["ps-0"])
+    cluster.verify()
+
+
+def test_store_down_training_goes_on(cluster: Cluster) -> None:
+    cluster.wait(lambda status: bool(status.checkpoint and status.checkpoint.manifest), "a first checkpoint")
+    take_away(store_folder(cluster))
+    try:
+        time.sleep(0.5)
+        start = cluster.status()
+        time.sleep(AWAY)
+        status = cluster.status()
+        assert start.checkpoint is not None
+        assert status.checkpoint is not None
+        assert status.clock > start.clock + 5
+        assert status.checkpoint.manifest == start.checkpoint.manifest
+        assert status.checkpoint.age > start.checkpoint.age + AWAY / 2
+        assert "store" in " ".join(status.problems).lower()
+    finally:
+        bring_back(store_folder(cluster))
+    cluster.wait(lambda status: bool(status.checkpoint and 0 <= status.checkpoint.age < 1), "a new checkpoint")
+    cluster.verify()
+
+
+def test_death_while_the_store_is_down_waits_for_it(cluster: Cluster) -> None:
+    """Recovery waits and says so; it never puts x(0) in place of what it cannot read."""
+    before, number = cluster.incarnations(), cluster.status().number
+    take_away(store_folder(cluster))
+    try:
+        cluster.local.kill("ps-1")
+        status = cluster.wait(
+            lambda status: bool(status.recovery and status.recovery.problem), "recovery to say what it waits for"
+        )
+        assert status.number == number
+    finally:
+        bring_back(store_folder(cluster))
+    cluster.wait_healed(before, ["ps-1"])
+    cluster.verify()

@@ -1,0 +1,136 @@
+"""The oracles of the system tests: each must accept what is right and find what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+
+import numpy as np
+import pytest
+
+from scar.placement import BlockGroup, Epoch, Member, Role, Source, spread
+from scar.v1 import recovery_pb2
+from tests.framework import checkers
+from tests.framework.counting import amount, make_job, torn
+from tests.framework.history import History, Pull, Push
+
+JOB = make_job(shards=2)
+INITIAL = {table.name: np.full(table.blocks, 7 if table.name == "pairs" else 0) for table in JOB.tables}
+WORKER = "worker-0@aaaaaaaaaaaa"
+SHARDS = tuple(Member(Role.SHARD, f"ps-{n}", letter * 12) for n, letter in enumerate("bc"))
+
+
+def ids(*blocks: int) -> np.ndarray:
+    return np.array(blocks, dtype=np.uint32)
+
+
+def past() -> tuple[History, dict[str, np.ndarray]]:
+    """Three acknowledged pushes and one that is not; values with all but the last."""
+    pushes = [Push(WORKER, n, n - 1, "rows", ids(1, 2, n + 3)) for n in (1, 2, 3, 4)]
+    values = {table: array.copy() for table, array in INITIAL.items()}
+    for push in pushes[:3]:
+        values["rows"][push.ids] += push.amount
+    return History(pushes=pushes, acknowledged={WORKER: 3}), values
+
+
+def record(after: int, upto: int, *blocks: int) -> recovery_pb2.FailureRecord:
+    lost = recovery_pb2.LostRange(worker=WORKER, table="rows", block_ids=ids(*blocks).tobytes(), after=after, upto=upto)
+    return recovery_pb2.FailureRecord(number=1, lost=[lost])
+
+
+def exactly_once(history: History, values: dict[str, np.ndarray], *ledger: recovery_pb2.FailureRecord) -> None:
+    checkers.exactly_once(JOB, INITIAL, history, checkers.Losses(ledger), values)
+
+
+def test_right_values_are_accepted_with_and_without_the_open_push() -> None:
+    history, values = past()
+    exactly_once(history, values)
+    values["rows"][ids(1, 2, 7)] += amount(WORKER, 4)
+    exactly_once(history, values)
+
+
+@pytest.mark.parametrize(("sign", "fate"), [(1, "applied twice"), (-1, "acknowledged, yet missing")])
+def test_wrong_sum_names_the_push(sign: int, fate: str) -> None:
+    history, values = past()
+    values["rows"][2] += sign * amount(WORKER, 2)
+    with pytest.raises(AssertionError, match=rf"rows block 2 .*push 2 of {WORKER} .*{fate}"):
+        exactly_once(history, values)
+
+
+def test_books_must_agree_with_the_values() -> None:
+    history, values = past()
+    with pytest.raises(AssertionError, match="called lost, yet applied"):
+        exactly_once(history, values, record(1, 3, 2))
+    values["rows"][2] -= amount(WORKER, 2) + amount(WORKER, 3)
+    exactly_once(history, values, record(1, 3, 2))
+
+
+def epoch(number: int, **changes: object) -> Epoch:
+    workers = (Member(Role.WORKER, "worker-0", "aaaaaaaaaaaa"),)
+    return replace(Epoch(number, "author", JOB.name, SHARDS, workers, spread(JOB, 2)), **changes)  # type: ignore[arg-type]
+
+
+def test_books_include_what_a_dead_worker_cannot_report() -> None:
+    history, values = past()
+    values["rows"][1] -= amount(WORKER, 3)
+    group = BlockGroup("rows", ids(1), SHARDS[0].key, Source.OBJECT, watermark={WORKER: 2})
+    alive, dead = epoch(2, moved=(group,)), epoch(2, moved=(group,), workers=())
+    checkers.exactly_once(JOB, INITIAL, history, checkers.Losses([], [epoch(1), dead]), values)
+    with pytest.raises(AssertionError, match="yet missing"):
+        checkers.exactly_once(JOB, INITIAL, history, checkers.Losses([], [epoch(1), alive]), values)
+
+
+def test_going_backwards_needs_a_restoring_epoch() -> None:
+    high = np.full(24, 9)
+    low = np.where(np.arange(24) == 5, 3, 9)
+    pulls = [Pull(WORKER, clock, "rows", 1, after, values) for clock, after, values in ((0, 1, high), (1, 2, low))]
+    moved = BlockGroup("rows", ids(5), SHARDS[0].key, Source.OBJECT)
+    checkers.never_backwards(History(pulls=pulls), [epoch(1), epoch(2, moved=(moved,))])
+    for source in (replace(moved, source=Source.DONOR), replace(moved, ids=ids(6))):
+        with pytest.raises(AssertionError, match=r"blocks \[5\] go backwards"):
+            checkers.never_backwards(History(pulls=pulls), [epoch(1), epoch(2, moved=(source,))])
+
+
+def changed(block: int) -> dict[str, np.ndarray]:
+    owners = {table: owner.copy() for table, owner in spread(JOB, 2).items()}
+    owners["rows"][block] = 1 - owners["rows"][block]
+    return owners
+
+
+def test_epochs_that_are_right() -> None:
+    group = BlockGroup("rows", ids(3), SHARDS[0].key, Source.DONOR)
+    checkers.epochs_linear(JOB, [epoch(1), epoch(2, owners=changed(3), moved=(group,))])
+
+
+@pytest.mark.parametrize(
+    ("second", "complaint"),
+    [
+        (epoch(3), "1, 3"),
+        (epoch(2, owners=changed(3)), r"moved rows blocks \[3\] silently"),
+        (epoch(2, shards=SHARDS[:1]), "an owner that is no shard"),
+        (epoch(2, fenced=("b" * 12,)), "fenced member"),
+    ],
+)
+def test_epochs_that_are_wrong(second: Epoch, complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        checkers.epochs_linear(JOB, [epoch(1), second])
+
+
+def test_fences_may_not_be_forgotten() -> None:
+    with pytest.raises(AssertionError, match="forgot a fence"):
+        checkers.epochs_linear(JOB, [epoch(1, fenced=("d" * 12,)), epoch(2)])
+
+
+def test_torn_blocks_are_seen() -> None:
+    numbers = count()
+    for table in JOB.tables:
+        array = np.zeros(table.shape)
+        assert torn(table, array) == []
+        array.reshape(-1)[-1] = next(numbers) + 1
+        assert torn(table, array) == [table.blocks - 1]
+
+
+def test_amounts_are_different_and_exact_in_float64() -> None:
+    amounts = [amount(WORKER, push) for push in range(1, 2000)]
+    assert len(set(amounts)) == len(amounts)
+    assert sum(amounts) < 1 << 53

@@ -1,0 +1,114 @@
+"""Selection: the threshold and tie rule choose exactly what a full sort chooses, at any number of shards."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import scar_runtime.selection as selection
+from scar.errors import ConfigError
+from scar.tables import Job, Table
+from scar_runtime.selection import Decision, Report, chosen, decide
+
+FLOATS = st.one_of(st.sampled_from([0.0, 1.0, 1.0, 2.5, math.inf, math.nan, 1e-45, 3.4e38]), st.floats(min_value=0, width=32))
+
+
+@st.composite
+def reports(draw: st.DrawFn) -> tuple[Job, list[Report]]:
+    """A job with two tables, its settled blocks dealt to some shards (one may be empty), and any distances."""
+    blocks = [draw(st.integers(1, 12)), draw(st.integers(1, 12))]
+    job = Job("j", [Table("a", (blocks[0], 2)), Table("b", (blocks[1],))], seed=draw(st.integers(0, 9)))
+    shards = draw(st.integers(1, 4))
+    found: list[Report] = []
+    for table, count in zip(job.tables, blocks, strict=True):
+        owner = np.array([draw(st.integers(-1, shards - 1)) for _ in range(count)])  # -1: not settled, nobody reports it
+        for shard in range(shards):
+            ids = np.flatnonzero(owner == shard).astype(np.uint32)
+            found.append((table.name, ids, np.array([draw(FLOATS) for _ in ids], dtype=np.float32)))
+    return job, found
+
+
+def picked(decision: Decision, job: Job, found: list[Report]) -> set[int]:
+    """Global ids that the shards choose, each for itself."""
+    out: set[int] = set()
+    for table, ids, values in found:
+        out |= {int(i) + job.bases[table] for i in ids[chosen(decision, job, table, ids, values)]}
+    return out
+
+
+def by_sorting(count: int, job: Job, found: list[Report]) -> set[int]:
+    rows = []
+    for table, ids, values in found:
+        for block, value in zip(ids, values, strict=True):
+            distance = math.inf if math.isnan(value) else float(value)
+            rows.append((-distance, int(block) + job.bases[table]))
+    return {order for distance, order in sorted(rows)[:count] if distance < 0}
+
+
+@given(reports(), st.floats(0.01, 1.0))
+def test_priority_equals_the_full_sort(case: tuple[Job, list[Report]], fraction: float) -> None:
+    job, found = case
+    count = math.ceil(fraction * job.blocks - 1e-9)
+    assert picked(decide("priority", fraction, 1, job, found), job, found) == by_sorting(count, job, found)
+
+
+def test_priority_without_any_change_chooses_nothing() -> None:
+    job = Job("j", [Table("a", (4,))])
+    ids = np.arange(4, dtype=np.uint32)
+    still = np.zeros(4, dtype=np.float32)
+    decision = decide("priority", 1.0, 1, job, [("a", ids, still)])
+    assert decision.count == 0
+    assert not chosen(decision, job, "a", ids, still).any()
+    assert not chosen(decision, job, "a", ids, np.full(4, np.inf, np.float32)).any()
+    assert decide("priority", 1.0, 1, job, []).count == 0
+
+
+def test_priority_of_a_million_blocks_takes_a_moment() -> None:
+    job = Job("j", [Table("a", (1_000_000,))])
+    ids = np.arange(1_000_000, dtype=np.uint32)
+    values = np.random.default_rng(1).integers(0, 50, len(ids)).astype(np.float32)  # many ties
+    decision = decide("priority", 0.1, 1, job, [("a", ids, values)])
+    mask = chosen(decision, job, "a", ids, values)
+    assert mask.sum() == 100_000
+    assert values[mask].min() >= values[~mask].max()
+
+
+@pytest.mark.parametrize(("blocks", "fraction"), [(10, 0.3), (7, 0.125), (5, 1.0), (1, 0.01)])
+def test_round_robin_visits_every_block_in_turn(blocks: int, fraction: float) -> None:
+    job = Job("j", [Table("a", (blocks,)), Table("b", (2,))])
+    found = [
+        ("a", np.arange(blocks, dtype=np.uint32), np.empty(0, np.float32)),
+        ("b", np.arange(2, dtype=np.uint32), np.empty(0, np.float32)),
+    ]
+    count = math.ceil(fraction * job.blocks)
+    sequence = [picked(decide("round", fraction, number, job, found), job, found) for number in range(1, 40)]
+    assert all(len(one) == count for one in sequence)
+    flat = [order for number in range(1, 40) for order in ((number - 1) * count + step for step in range(count))]
+    assert sequence == [{order % job.blocks for order in flat[i * count : (i + 1) * count]} for i in range(39)]
+
+
+def test_random_is_the_same_at_every_shard_and_differs_by_round() -> None:
+    job = Job("j", [Table("a", (100,))], seed=4)
+    whole = [("a", np.arange(100, dtype=np.uint32), np.empty(0, np.float32))]
+    halves = [("a", half.astype(np.uint32), np.empty(0, np.float32)) for half in np.split(np.arange(100), 2)]
+    one, two = decide("random", 0.25, 1, job, whole), decide("random", 0.25, 2, job, whole)
+    assert len(picked(one, job, whole)) == 25
+    assert picked(one, job, whole) == picked(one, job, halves) != picked(two, job, whole)
+    selection._drawn.cache_clear()
+    assert picked(one, job, whole) == picked(decide("random", 0.25, 1, job, whole), job, whole)
+
+
+def test_full_chooses_everything_that_is_settled() -> None:
+    job = Job("j", [Table("a", (10,))])
+    ids = np.array([1, 5, 9], dtype=np.uint32)
+    decision = decide("full", 0.1, 3, job, [("a", ids, np.empty(0, np.float32))])
+    assert chosen(decision, job, "a", ids, np.empty(0, np.float32)).all()
+
+
+def test_an_unknown_selection_is_refused() -> None:
+    with pytest.raises(ConfigError, match="priority, round, random, full"):
+        decide("best", 0.1, 1, Job("j", [Table("a", (1,))]), [])
