@@ -43,7 +43,7 @@ format: $(STAMP) ## let ruff write the style
 proto: $(STAMP) ## make sdk/scar/v1 again from proto/
 	$(PROTOC) --python_out=sdk --grpc_python_out=sdk --mypy_out=sdk --mypy_grpc_out=sdk $(PROTO)
 
-docs: $(STAMP) ## make docs/errors.md and docs/configuration.md again from the code
+docs: $(STAMP) ## make the generated pages, and the example in the README, again from the code
 	$(BIN)/python scripts/generate_docs.py
 
 verify: $(STAMP) ## generated code and docs are up to date, layers are kept

@@ -72,6 +72,7 @@ def _torch_pair() -> Iterator[Connection]:
     processes = [context.Process(target=_run, args=(rank, port, there if rank == 0 else None), daemon=True) for rank in (0, 1)]
     for process in processes:
         process.start()
+    there.close()  # so that the death of the client ends recv
     try:
         yield here
     finally:

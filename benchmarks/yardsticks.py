@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +31,8 @@ class Peer:
     def exchange(self, up: Bytes, down: Bytes) -> None:
         """Send all of ``up``, then receive into all of ``down``."""
         self._socket.sendall(SIZES.pack(len(up), len(down)))
-        self._socket.sendall(memoryview(up))
-        _receive(self._socket, memoryview(down))
+        self._socket.sendall(up.data)
+        _receive(self._socket, down.data)
 
     def close(self) -> None:
         self._socket.close()
@@ -44,6 +45,7 @@ def tcp() -> Iterator[Peer]:
     here, there = context.Pipe()
     process = context.Process(target=_serve, args=(there,), daemon=True)
     process.start()
+    there.close()  # so that the death of the process ends recv
     peer = Peer(int(here.recv()))
     try:
         yield peer
@@ -63,8 +65,8 @@ def _serve(port: Connection) -> None:
         up, down = SIZES.unpack(header)
         if max(up, down) > len(space):
             space = np.ones(max(up, down), dtype=np.uint8)
-        _receive(client, memoryview(space)[:up])
-        client.sendall(memoryview(space)[:down])
+        _receive(client, space.data[:up])
+        client.sendall(space.data[:down])
 
 
 def _receive(source: socket.socket, into: memoryview) -> None:
@@ -81,7 +83,7 @@ def copy(size: int) -> Action:
     return lambda: np.copyto(target, source)
 
 
-def one_pass(*arrays: NDArray[np.float32]) -> Action:
+def one_pass(*arrays: NDArray[Any]) -> Action:
     """Reads each array once."""
     return lambda: [array.sum() for array in arrays]
 
@@ -89,6 +91,6 @@ def one_pass(*arrays: NDArray[np.float32]) -> Action:
 def write(path: Path, data: Bytes) -> None:
     """One file, durable."""
     with path.open("wb") as file:
-        file.write(memoryview(data))
+        file.write(data.data)
         file.flush()
         os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""Writes docs/errors.md and docs/configuration.md from the code; with --check it only compares.
+"""Writes docs/errors.md, docs/configuration.md and the README's training file from the code; with --check it only compares.
 
 python scripts/generate_docs.py [--check]
 """
@@ -10,11 +10,12 @@ import inspect
 import sys
 from pathlib import Path
 
-from scar_runtime.config import ServiceSettings
+from pydantic.fields import FieldInfo
 
 from scar import errors
+from scar_runtime.config import ServiceSettings
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
 SERVICES = ("ps", "worker", "checkpoint", "recovery", "detector")
 
 
@@ -84,23 +85,38 @@ def _table(settings: type, without: set[str]) -> list[str]:
         kind = getattr(field.annotation, "__name__", str(field.annotation))
         if kind == "Literal":
             kind = " or ".join(str(value) for value in field.annotation.__args__)
-        default = "required" if field.is_required() else f"`{field.get_default(call_default_factory=False)}`"
-        if field.default_factory is not None:
-            default = "the host's name" if name == "name" else "computed"
-        rows.append(f"| `SCAR_{name.upper()}` | `--{name.replace('_', '-')}` | {kind} | {default} | {field.description or ''} |")
+        flag, meaning = name.replace("_", "-"), field.description or ""
+        rows.append(f"| `SCAR_{name.upper()}` | `--{flag}` | {kind} | {_default(field)} | {meaning} |")
     return rows
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    if field.default_factory is not None:
+        return f"`{getattr(field.default_factory, '__name__', 'computed')}()`"
+    return f"`{field.default}`" if field.default != "" else "empty"
+
+
+def readme() -> str:
+    """The README with ``examples/mlr.py``, without its docstring, as its first Python block."""
+    example = (ROOT / "examples" / "mlr.py").read_text().split('"""', 2)[2].strip()
+    before, after = (ROOT / "README.md").read_text().split("```python\n", 1)
+    return f"{before}```python\n{example}\n```{after.split('```', 1)[1]}"
 
 
 def main(check: bool) -> int:
     """0: written, or up to date; 1: a page differs (``check``)."""
     stale = []
-    for path, text in ((DOCS / "errors.md", errors_page()), (DOCS / "configuration.md", configuration_page())):
+    pages = {"docs/errors.md": errors_page, "docs/configuration.md": configuration_page, "README.md": readme}
+    for name, page in pages.items():
+        path, text = ROOT / name, page()
         if check and (not path.exists() or path.read_text() != text):
-            stale.append(path.name)
+            stale.append(name)
         elif not check:
             path.write_text(text)
     if stale:
-        sys.stderr.write(f"docs/{', docs/'.join(stale)}: not what the code says; run: make docs\n")
+        sys.stderr.write(f"{', '.join(stale)}: not what the code says; run: make docs\n")
     return 1 if stale else 0
 
 

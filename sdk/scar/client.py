@@ -1,11 +1,10 @@
-"""A worker's side of the protocol: splits pushes over lanes, collects pulls, follows epochs. Threads safe for one user thread.
+"""A worker's side of the protocol: splits pushes over lanes, collects pulls, follows epochs. For one user thread.
 
 Lanes (`lanes.py`) send in the background; what an epoch change means is decided by `reroute.py`; this module joins the two.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,8 +23,6 @@ from scar.reroute import NOWHERE, Moves, Outcome, Part, Piece, recovered, rerout
 from scar.tables import Job
 from scar.transport import Deadline
 
-log = logging.getLogger(__name__)
-
 UNACKED_BYTES = 256 << 20
 DRAIN_POLL_SECONDS = 0.02
 ASYNC_PULLS = 4
@@ -40,13 +37,14 @@ class Pushed:
 
 
 class Client:
-    """One worker. ``timeout``: seconds that an operation of the user may take; ``unacked``: bytes a lane may hold unacknowledged."""
+    """One worker. ``timeout``: seconds for one operation of the user; ``unacked``: bytes that one lane may have under way."""
 
     def __init__(self, job: Job, member: Member, recovery: Recovery, timeout: float, unacked: int = UNACKED_BYTES) -> None:
         self.job, self.member, self.timeout = job, member, timeout
         self.view = View(job)
         self.loss, self.loss_clock = float("nan"), 0  # loss of clock loss_clock - 1, summed over workers
         self.reroutes = 0  # epochs followed
+        self.progress = 0  # operations of the user
         self._unacked = unacked
         self._course = Course(self.view, member, timeout, self._compared)
         self._lanes: dict[str, Lane] = {}
@@ -64,16 +62,22 @@ class Client:
     # --- joining and leaving -----------------------------------------------------------------------------------------
 
     def start(self, epoch: Epoch, deadline: Deadline) -> None:
-        """Follow from this epoch on, and find the clock to begin with: the lowest that no predecessor has finished everywhere."""
+        """Follow from this epoch on, and begin with the lowest clock that no predecessor has finished on every shard."""
         self.follow(epoch)
         self._follower = Follower(self.view, self._recovery, self.follow)
-        self._await(lambda: bool(self._lanes) and all(lane.record for lane in self._lanes.values()), deadline, "every shard to answer")
         with self.view.lock:
+            self._await(self._introduced, deadline, "every shard to answer")
             for lane in self._lanes.values():
                 if lane.record is not None:
                     lane.sealed = max(value if value < DONE else 0 for value in (lane.record.clock, lane.record.finished))
             self._course.finished = min(lane.sealed for lane in self._lanes.values())
             self.view.notify()
+
+    def await_workers(self, deadline: Deadline) -> None:
+        """Wait until the job's workers are there. In a job that is under way nobody waits: some may have finished already."""
+        self._await(
+            lambda: self.finished > 0 or len(self.view.epoch.workers) >= self.job.workers, deadline, "the other workers"
+        )
 
     @property
     def finished(self) -> int:
@@ -89,7 +93,8 @@ class Client:
         while not self._await(self._drained, deadline, "pushes to be applied", DRAIN_POLL_SECONDS):
             with self.view.lock:
                 for lane in self._lanes.values():
-                    lane.mark_again()
+                    if not lane.held.empty:
+                        lane.mark_again()  # its answer says whether the clock has closed
         with self.view.lock:
             self._course.done = True
             self.view.notify()
@@ -112,9 +117,10 @@ class Client:
 
     def push(self, tables: Mapping[str, Pushed]) -> None:
         """One push. Returns when its parts are queued; waits only while a lane is full."""
+        self.progress += 1
         deadline = Deadline(self.timeout)
         while True:
-            self._await(lambda: all(lane.held.waiting_bytes < self._unacked for lane in self._lanes.values()), deadline, "room to push")
+            self._await(self._room, deadline, "room to push")
             epoch = self.view.epoch
             shares = self._shares(epoch, tables)
             with self.view.lock:
@@ -135,7 +141,7 @@ class Client:
         return self._background.submit(self._pull, wants, self.finished)
 
     def clock(self, loss: float | None) -> None:
-        """Finish a clock: wait until its pushes are acknowledged; marks follow in the background. May be called again after an error."""
+        """Finish a clock: wait until its pushes are acknowledged; marks follow in the background. May be tried again."""
         self._await(self._acknowledged, Deadline(self.timeout), "pushes to be acknowledged")
         with self.view.lock:
             self._course.finished, self._course.loss = self.finished + 1, loss
@@ -143,9 +149,11 @@ class Client:
 
     def refresh_loss(self) -> None:
         """Hear the loss of the last closed clock; in BSP all workers hear the same one."""
-        self._puller.pull([Wanted(self.job.tables[0], np.zeros(1, np.uint32))], self._min_clock(self.finished), Deadline(self.timeout))
+        one_block = Wanted(self.job.tables[0], np.zeros(1, np.uint32))
+        self._puller.pull([one_block], self._min_clock(self.finished), Deadline(self.timeout))
 
     def _pull(self, wants: Sequence[Wanted], finished: int) -> None:
+        self.progress += 1
         self._puller.pull(wants, self._min_clock(finished), Deadline(self.timeout))
         with self.view.lock:
             self._pulled = max(self._pulled, finished)
@@ -184,6 +192,12 @@ class Client:
             elif self.finished >= self._lanes[key].sealed:
                 self._lanes[key].add(part)
 
+    def _introduced(self) -> bool:
+        return bool(self._lanes) and all(lane.record for lane in self._lanes.values())
+
+    def _room(self) -> bool:
+        return all(lane.held.waiting_bytes < self._unacked for lane in self._lanes.values())
+
     def _acknowledged(self) -> bool:
         lanes = self._lanes.values()
         return not self._homeless and all(lane.held.idle and lane.marked[1] >= self.finished for lane in lanes)
@@ -205,9 +219,9 @@ class Client:
 
     def _too_late(self, deadline: Deadline, what: str) -> ScarError:
         stuck = [lane for lane in self._lanes.values() if not lane.held.empty or lane.record is None or lane.problem]
-        problems = [lane.problem for lane in stuck if lane.problem]
         names = [lane.shard.name for lane in stuck] + (["an owner for some blocks"] if self._homeless else [])
-        return deadline.exceeded(f"{what} ({', '.join(names) or 'no shard'}, epoch {self.view.number})", next(iter(problems), None))
+        problem = next((lane.problem for lane in stuck if lane.problem), None)
+        return deadline.exceeded(f"{what} ({', '.join(names) or 'no shard'}, epoch {self.view.number})", problem)
 
     # --- epochs ------------------------------------------------------------------------------------------------------
 
@@ -242,7 +256,7 @@ class Client:
                 lane.add(part)
             self._lanes[shard.key] = lane
         for lane in former.values():
-            self._abandon(lane, lambda comparison: True)
+            self._abandon(lane)
             lane.end()
         self._homeless = outcome.kept.get(NOWHERE, []) + outcome.sent.get(NOWHERE, [])
 
@@ -252,7 +266,7 @@ class Client:
         """Queue a comparison of every recovered block that is in the cache, and open the report of this epoch."""
         moves = Moves(self.job, epoch, self.member.key)
         for lane in self._lanes.values():
-            self._abandon(lane, lambda comparison: bool(moves.of(comparison.table, comparison.ids).any()))
+            self._abandon(lane, moves)
         fresh: list[tuple[str, Comparison]] = []
         for group in epoch.moved if following else ():
             wanted = self._cache.get(group.table)
@@ -268,10 +282,12 @@ class Client:
         for key, comparison in fresh:
             self._lanes[key].comparisons.append(comparison)
 
-    def _abandon(self, lane: Lane, stale: Callable[[Comparison], bool]) -> None:
-        for comparison in [found for found in lane.comparisons if stale(found)]:
-            lane.comparisons.remove(comparison)
-            self._compared(comparison, None)
+    def _abandon(self, lane: Lane, moves: Moves | None = None) -> None:
+        """Give up comparisons of blocks that moved again (None: all of the lane)."""
+        for comparison in list(lane.comparisons):
+            if moves is None or moves.of(comparison.table, comparison.ids).any():
+                lane.comparisons.remove(comparison)
+                self._compared(comparison, None)
 
     def _compared(self, comparison: Comparison, squared: float | None) -> None:
         self._reports.compared(comparison.epoch, comparison.table, len(comparison.ids), squared)

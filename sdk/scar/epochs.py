@@ -130,7 +130,8 @@ class View:
         with self.lock:
             former, self.links = self.links, {}
             for shard in epoch.shards:
-                self.links[shard.key] = former.pop(shard.key, None) or ShardLink(shard.address, shard.name)
+                known = former.pop(shard.key) if shard.key in former else ShardLink(shard.address, shard.name)
+                self.links[shard.key] = known
             self.rollbacks += epoch.rollback
             self._epoch, self._owned = epoch, {}
             self.notify()

@@ -90,8 +90,8 @@ class Retained:
         return any(part.owed or part.clock < finished for part in self._waiting)
 
     def unsettled(self) -> bool:
-        """True while something that was sent again is not contained in the shard's values or in its open clock."""
-        return any(part.owed for part in self._waiting) or any(part.owed and part.late for part in self._acked)
+        """True while something that was sent again because of an epoch is not acknowledged."""
+        return any(part.owed for part in self._waiting)
 
     @property
     def idle(self) -> bool:

@@ -1,5 +1,7 @@
-"""A user's arrays to packed blocks and back. Pure. Every check that a shard would make is made here first, so that a bad push fails
-in the call that made it, before any shard has seen a part of it.
+"""A user's arrays to packed blocks and back. Pure.
+
+Every check that a shard would make is made here first, so that a bad push fails in the call that made it, before any shard has
+seen a part of it.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ def _finite(values: Array) -> bool:
 
 
 def combined(table: Table, ids: Ids, values: Array) -> Piece:
-    """One entry per block, ascending: repeats are summed, or for rule ``assign`` the last one wins. ``values`` is packed as ``ids``."""
+    """One entry per block, ascending; ``values`` is packed as ``ids``. Repeats are summed (rule ``assign``: the last wins)."""
     if len(ids) < 2 or bool((ids[1:] > ids[:-1]).all()):
         return Piece(ids, values)
     unique, inverse = np.unique(ids, return_inverse=True)
@@ -109,13 +111,13 @@ class Wanted:
 def result(wanted: Wanted, asked: Ids | None) -> Array:
     """The read-only array that a pull returns. ``asked``: the user's ids, in the user's order, with repeats."""
     table, values = wanted.table, wanted.flat
+    values.setflags(write=False)
     if asked is None or wanted.ids is None:
         values = values.reshape(table.shape)
     else:
         if not np.array_equal(asked, wanted.ids):
             at = np.searchsorted(wanted.ids, asked)
-            # Repeats make more blocks than the layout has, so gather's "all blocks" shortcut must not be taken here.
-            values = values.reshape(-1, wanted.layout.width)[at] if wanted.layout.width else values[wanted.layout.indices(at)]
+            values = values[wanted.layout.indices(at)]
         values = values.reshape(packed_rows(table, asked), *table.shape[1:])
     values.setflags(write=False)
     return values

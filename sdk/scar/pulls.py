@@ -76,12 +76,12 @@ def receive(stream: Iterator[Chunk], buffers: Mapping[str, Array], target: str) 
 class Puller:
     """Pulls for one member (None: a reader). ``saw`` hears every shard's answer, by member key."""
 
-    def __init__(self, view: View, member: Member | None, saw: Callable[[str, Answer], None]) -> None:
+    def __init__(self, view: View, member: Member | None, saw: Callable[[str, Answer], None] | None = None) -> None:
         self._view, self._member, self._saw = view, member, saw
         self._pool = ThreadPoolExecutor(PARALLEL, "scar-pull")
 
     def pull(self, wants: Sequence[Wanted], min_clock: int, deadline: Deadline) -> None:
-        """Fill every :class:`Wanted` with values at or after ``min_clock``. Blocks that have arrived stay valid when others move."""
+        """Fill these with values at or after ``min_clock``. Blocks that have arrived stay valid when others move."""
         backoff, last = Backoff(), None
         rollbacks = self._view.rollbacks
         while not all(wanted.complete for wanted in wants) or rollbacks != self._view.rollbacks:
@@ -118,7 +118,7 @@ class Puller:
     def _round(
         self, links: Sequence[tuple[Share, str, ShardLink | None]], epoch: Epoch, min_clock: int, deadline: Deadline
     ) -> ScarError | None:
-        """One try at every shard; the last of the errors that will pass by themselves. The first share needs no other thread."""
+        """One try at every shard; the last of the errors that pass by themselves. The first share needs no other thread."""
         jobs: list[Future[ScarError | None]] = [
             self._pool.submit(self._try, share, key, link, epoch.number, min_clock, deadline) for share, key, link in links[1:]
         ]
@@ -141,7 +141,8 @@ class Puller:
         except ScarError as error:
             return error
         share.fill()
-        self._saw(key, answer)
+        if self._saw is not None:
+            self._saw(key, answer)
         return None
 
 

@@ -41,10 +41,11 @@ class Reports:
         self._thread.start()
 
     def open(self, epoch: Epoch, outcome: Outcome, comparisons: int) -> None:
-        """Begin the report of an epoch; it leaves when all comparisons are in. An epoch without a failure and without cost has none."""
+        """Begin the report of an epoch; it leaves when all comparisons are in. No failure and no cost: no report."""
         if not (epoch.failure or comparisons or outcome.losses or outcome.resent):
             return
-        message = recovery_pb2.RerouteReport(epoch=epoch.number, worker=codec.member_to_proto(self._member), resent=outcome.resent)
+        worker = codec.member_to_proto(self._member)
+        message = recovery_pb2.RerouteReport(epoch=epoch.number, worker=worker, resent=outcome.resent)
         for loss in outcome.losses:
             message.lost.add(table=loss.table, block_ids=codec.ids_to_bytes(loss.ids), after=loss.after, upto=loss.upto)
         self._drafts[epoch.number] = Draft(message, comparisons)
@@ -57,7 +58,8 @@ class Reports:
             return
         draft.pending -= 1
         if squared is not None and math.isfinite(squared):
-            delta = next((delta for delta in draft.message.delta if delta.table == table), None) or draft.message.delta.add(table=table)
+            delta = next((delta for delta in draft.message.delta if delta.table == table), None)
+            delta = delta or draft.message.delta.add(table=table)
             delta.squared += squared
             delta.blocks += blocks
         self._send_complete(epoch)

@@ -1,7 +1,8 @@
 """What an epoch change means for pushes that are on their way. Pure: an epoch and retained parts in, decisions out.
 
-A *contribution* is one push to one block. After every epoch each contribution is in exactly one of three places: contained in the
-block's value, retained by the worker (and sent again to the new owner), or reported as lost. `docs/protocol.md` §5 has the rules.
+A *contribution* is one push to one block. After every epoch each contribution is in exactly one of three places: contained in
+the block's value, retained by the worker (and sent again to the new owner), or reported as lost. `docs/protocol.md` §5 has the
+rules.
 """
 
 from __future__ import annotations
@@ -43,11 +44,6 @@ class Part:
     def bytes(self) -> int:
         return sum(piece.values.nbytes for piece in self.pieces.values())
 
-    @property
-    def late(self) -> bool:
-        """Acknowledged, but its shard had closed its clock: it is contained one clock later than its neighbours."""
-        return self.joined > self.clock
-
 
 @dataclass(frozen=True, slots=True)
 class Loss:
@@ -60,7 +56,7 @@ class Loss:
 
 
 class Journal:
-    """For each block the newest push that was released (acknowledged and no longer retained), and what has been reported lost."""
+    """For each block the newest push that was released (no longer retained), and up to which one the loss was reported."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -179,7 +175,7 @@ def _split(job: Job, epoch: Epoch, moves: Moves, part: Part, outcome: Outcome, j
         if len(stays.ids):
             kept[table] = stays
         at = np.flatnonzero(moved)
-        contained = moves.watermarks(table, piece.ids[at]) >= part.push_id
+        contained = moves.watermarks(table, piece.ids[at]) > part.push_id
         journal.released(table, piece.ids[at[contained]], part.push_id)
         missing = at[~contained]
         for owner, share in epoch.split(table, piece.ids[missing]):
@@ -187,7 +183,8 @@ def _split(job: Job, epoch: Epoch, moves: Moves, part: Part, outcome: Outcome, j
             fresh.setdefault(key, {})[table] = cut(job, table, piece, missing[share])
     for key, pieces in fresh.items():
         outcome.sent.setdefault(key, []).append(Part(part.push_id, part.clock, pieces, owed=True))
-    return part if len(kept) == len(part.pieces) and not fresh else replace(part, pieces=kept)
+    untouched = all(kept.get(table) is piece for table, piece in part.pieces.items())
+    return part if untouched else replace(part, pieces=kept)
 
 
 def cut(job: Job, table: str, piece: Piece, positions: Positions) -> Piece:

@@ -116,22 +116,27 @@ class Init:
 
 
 def zeros() -> Init:
+    """All zero."""
     return Init()
 
 
 def constant(value: float) -> Init:
+    """The same value everywhere."""
     return Init("constant", value)
 
 
 def uniform(low: float = 0.0, high: float = 1.0) -> Init:
+    """Drawn evenly from [low, high)."""
     return Init("uniform", low, high)
 
 
 def normal(mean: float = 0.0, deviation: float = 1.0) -> Init:
+    """Drawn from the normal distribution."""
     return Init("normal", mean, deviation)
 
 
 def given(array: ArrayLike) -> Init:
+    """This array, of the table's shape; it is uploaded when the job starts."""
     return Init("given", array=np.asarray(array))
 
 

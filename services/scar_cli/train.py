@@ -12,10 +12,10 @@ from threading import Event
 import grpc
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from scar.training import load_job
 
 from scar.errors import ConfigError
 from scar.tables import Job
+from scar.training import load_job
 from scar.transport import channel_options
 from scar.v1.recovery_pb2_grpc import RecoveryStub
 from scar_cli.chart import draw
@@ -47,9 +47,9 @@ class Plan:
 
     def job(self) -> Job:
         """The file's job with what the command line changes."""
-        job, _ = load_job(self.file)
-        changes = {"name": self.name or None, "workers": self.workers, "shards": self.shards}
-        return replace(job, **{key: value for key, value in changes.items() if value is not None})
+        job, _ = load_job(str(self.file))
+        workers, shards = self.workers or job.workers, self.shards or job.shards
+        return replace(job, name=self.name or job.name, workers=workers, shards=shards)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,7 +23,7 @@ from scar_local import specs
 from scar_local.directory import ClusterDirectory, ClusterState
 from scar_local.jobs import start_job
 from scar_local.processes import ProcessInfo, Supervisor
-from scar_local.status import ClusterStatus, Observer
+from scar_local.status import Channels, ClusterStatus, Observer
 
 START_TIMEOUT = 30.0  # seconds for a group of processes to write their addresses
 WORKER_GRACE = 3.0  # seconds for workers to reach their next clock after SIGTERM
@@ -67,6 +68,8 @@ class LocalCluster:
         self._job = ""
         self._supervisor: Supervisor | None = None
         self._observer: Observer | None = None
+        self._looking = threading.Lock()
+        self._channels = Channels()  # of the stubs below; unlike the observer's they stay open to a shard outside the epoch
 
     def __enter__(self) -> LocalCluster:
         self.start()
@@ -88,6 +91,7 @@ class LocalCluster:
             self._start_services(self._supervisor)
             self._record()
         except BaseException:
+            self._temporary = False  # its logs say why
             self.stop(checkpoint=False)
             raise
 
@@ -109,6 +113,7 @@ class LocalCluster:
         if self._observer is not None:
             self._observer.close()
             self._observer = None
+        self._channels.close()
         self._home.release()
         if self._temporary:
             shutil.rmtree(self._home.path, ignore_errors=True)
@@ -186,7 +191,8 @@ class LocalCluster:
 
     def status(self, since_clock: int = 0) -> ClusterStatus:
         """One look at all services; those that do not answer are listed in ``problems``."""
-        return self._look.read(since_clock)
+        with self._looking:
+            return self._look.read(since_clock)
 
     # --- faults --------------------------------------------------------------------------------------------------------
 
@@ -241,19 +247,19 @@ class LocalCluster:
 
     @property
     def recovery(self) -> recovery_pb2_grpc.RecoveryStub:
-        return recovery_pb2_grpc.RecoveryStub(self._look.channel(self.recovery_address))
+        return recovery_pb2_grpc.RecoveryStub(self._channels.to(self.recovery_address))
 
     @property
     def checkpoint(self) -> checkpoint_pb2_grpc.CheckpointStub:
-        return checkpoint_pb2_grpc.CheckpointStub(self._look.channel(self.checkpoint_address))
+        return checkpoint_pb2_grpc.CheckpointStub(self._channels.to(self.checkpoint_address))
 
     @property
     def detector(self) -> detector_pb2_grpc.DetectorStub:
-        return detector_pb2_grpc.DetectorStub(self._look.channel(self.detector_address))
+        return detector_pb2_grpc.DetectorStub(self._channels.to(self.detector_address))
 
     def shard(self, name: str) -> ps_pb2_grpc.ShardControlStub:
         """Control stub of a shard process at its present address."""
-        return ps_pb2_grpc.ShardControlStub(self._look.channel(self._running.address(name)))
+        return ps_pb2_grpc.ShardControlStub(self._channels.to(self._running.address(name)))
 
     @property
     def _settings(self) -> specs.Settings:

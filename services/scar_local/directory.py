@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -49,6 +50,7 @@ class ClusterDirectory:
         self._state = self.path / f"{part}.json"
         self._lock = self.path / f"{part}.lock"
         self._held: int | None = None
+        self._writing = threading.Lock()
 
     @property
     def logs(self) -> Path:
@@ -96,10 +98,11 @@ class ClusterDirectory:
             os.close(lock)
 
     def write(self, state: ClusterState) -> None:
-        """Replace the state in one step: a reader sees the old one or the new one."""
+        """Replace the state in one step: a reader sees the old one or the new one. Any thread may call it."""
         draft = self._state.with_suffix(".tmp")
-        draft.write_text(json.dumps(asdict(state), indent=1))
-        draft.replace(self._state)
+        with self._writing:
+            draft.write_text(json.dumps(asdict(state), indent=1))
+            draft.replace(self._state)
 
     def read(self) -> ClusterState | None:
         """The last state; None when there is none or it is of another version."""

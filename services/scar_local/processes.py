@@ -7,6 +7,7 @@ child, so a helper thread that ends would take its children with it; and a pid i
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import signal
 import subprocess
@@ -22,6 +23,8 @@ from scar.errors import ConfigError, DeadlineExceeded
 TICK = 0.03  # seconds between looks at the children
 USAGE = 2  # exit code of a service whose settings are wrong: starting it again cannot help
 FENCED = 3  # exit code of a member that was declared dead: it comes back as a new incarnation
+SEEN = 1.0  # seconds at most until a signal that cannot be refused has had its effect
+AFTER = {signal.SIGKILL: "killed", signal.SIGSTOP: "paused", signal.SIGCONT: "running"}
 NOT_STARTED = 127  # exit code of a process that the system refused to start
 
 
@@ -72,6 +75,7 @@ class _Child:
         self.code: int | None = None
         self.due: float | None = 0.0  # monotonic time of the next start; None: none is planned
         self.held = False  # not started again when it ends
+        self.proved = False  # it has listened once, so its settings are right
         self.address = ""  # where it listens now; empty until it has said so
         self.listen = ""  # where it has to listen: its first address, when that is fixed
 
@@ -148,7 +152,7 @@ class Supervisor:
     def signal(self, name: str, number: signal.Signals, *, respawn: bool | None = None) -> int:
         """Send a signal to the process and its own children; returns its pid. ``respawn=False``: it stays down afterwards.
 
-        Raises :class:`ConfigError` when there is no such process or it does not run.
+        Returns when the effect is visible. Raises :class:`ConfigError` when there is no such process or it does not run.
         """
         with self._moved:
             child = self._child(name)
@@ -156,11 +160,10 @@ class Supervisor:
                 raise ConfigError(f"{name} does not run ({child.state})", "Wait for its restart, or restart it")
             if respawn is not None:
                 child.held = not respawn
-            os.killpg(child.pid, number)
-            if number in (signal.SIGSTOP, signal.SIGCONT):
-                child.state = "paused" if number == signal.SIGSTOP else "running"
             pid = child.pid
-        self._wake.set()
+            os.killpg(pid, number)
+            self._wake.set()
+            self._moved.wait_for(lambda: child.pid != pid or child.state == AFTER.get(number, child.state), SEEN)
         return pid
 
     def stop(self, names: Collection[str], grace: float) -> None:
@@ -219,7 +222,8 @@ class Supervisor:
                 if any(moved):
                     self._moved.notify_all()
             if any(moved):
-                self._changed()
+                with contextlib.suppress(OSError):  # a full disk must not end the cluster
+                    self._changed()
             self._wake.wait(TICK)
             self._wake.clear()
 
@@ -233,6 +237,7 @@ class Supervisor:
         if child.alive and not child.address and child.spec.address_file and child.spec.address_file.exists():
             child.address = child.spec.address_file.read_text().strip()
             child.listen = child.address if child.spec.fixed else ""
+            child.proved = True
         return before != (child.pid, child.state, child.address)
 
     def _reap(self, child: _Child, now: float) -> None:
@@ -248,7 +253,8 @@ class Supervisor:
 
     def _over(self, child: _Child, code: int, now: float) -> None:
         child.code, child.state = code, "killed" if code < 0 else "exited"
-        if child.due is None and self._respawn and not child.held and child.spec.returns(code):
+        returns = child.spec.returns(code) or child.proved  # what it needs may be down: its port, Redis
+        if child.due is None and self._respawn and not child.held and returns:
             child.due = now + self._delay
 
     def _spawn(self, child: _Child, now: float) -> None:

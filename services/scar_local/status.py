@@ -10,8 +10,9 @@ problem in the result, never an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import grpc
@@ -111,8 +112,31 @@ def _answered(asked: Mapping[str, Answer[Reply]]) -> dict[str, Reply]:
     return {name: reply for name, reply in answers.items() if reply is not None}
 
 
+class Channels:
+    """One channel to each address. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, grpc.Channel] = {}
+        self._lock = threading.Lock()
+
+    def to(self, address: str) -> grpc.Channel:
+        with self._lock:
+            if address not in self._open:
+                self._open[address] = grpc.insecure_channel(address, options=channel_options())
+            return self._open[address]
+
+    def keep(self, addresses: Collection[str]) -> None:
+        """Close all others: they would try to reach dead processes for ever."""
+        with self._lock:
+            for address in set(self._open) - set(addresses):
+                self._open.pop(address).close()
+
+    def close(self) -> None:
+        self.keep(())
+
+
 class Observer:
-    """Reads :class:`ClusterStatus` again and again over the same channels. Not for two threads at once.
+    """Reads :class:`ClusterStatus` again and again over the same channels. For one thread at a time.
 
     ``addresses``: where the coordinators listen ("checkpoint", "detector") until the recovery coordinator knows it.
     """
@@ -121,7 +145,9 @@ class Observer:
         self.recovery_address = recovery
         self._addresses = dict(addresses or {})
         self._timeout = timeout
-        self._channels: dict[str, grpc.Channel] = {}
+        self._channels = Channels()
+        self._last = ClusterStatus()
+        self._known: dict[str, str] = {}  # member name -> address
 
     def __enter__(self) -> Observer:
         return self
@@ -130,74 +156,70 @@ class Observer:
         self.close()
 
     def close(self) -> None:
-        for channel in self._channels.values():
-            channel.close()
-        self._channels.clear()
-
-    def channel(self, address: str) -> grpc.Channel:
-        if address not in self._channels:
-            self._channels[address] = grpc.insecure_channel(address, options=channel_options())
-        return self._channels[address]
+        self._channels.close()
 
     def read(self, since_clock: int = 0) -> ClusterStatus:
         """One look. ``since_clock``: losses of clocks from here on."""
         sweep = _Sweep(self._timeout)
-        stub = recovery_pb2_grpc.RecoveryStub(self.channel(self.recovery_address))
+        stub = recovery_pb2_grpc.RecoveryStub(self._channels.to(self.recovery_address))
         asked = sweep.ask("recovery", stub.Status, recovery_pb2.RecoveryStatusRequest())
         epochs = sweep.ask("recovery", stub.GetEpochs, recovery_pb2.GetEpochsRequest())
         job = sweep.ask("recovery", stub.GetJob, recovery_pb2.GetJobRequest())
         failures = sweep.ask("recovery", stub.ListFailures, recovery_pb2.ListFailuresRequest())
-        recovery = asked()
-        if recovery is None:
-            return ClusterStatus(problems=tuple(sweep.problems))
-        replies = epochs(), job(), failures()
-        return self._members(sweep, recovery, since_clock, *replies)
+        self._remember(asked(), epochs(), job(), failures())
+        return self._members(sweep, since_clock)
 
-    def _members(
+    def _remember(
         self,
-        sweep: _Sweep,
-        recovery: recovery_pb2.RecoveryStatus,
-        since_clock: int,
+        recovery: recovery_pb2.RecoveryStatus | None,
         epochs: recovery_pb2.GetEpochsReply | None,
         job: recovery_pb2.GetJobReply | None,
         failures: recovery_pb2.ListFailuresReply | None,
-    ) -> ClusterStatus:
-        epoch = epochs.epochs[-1] if epochs and epochs.epochs else None
-        known = {member.name: member.address for member in recovery.members if member.address}
-        shards = self._shards(sweep, epoch, since_clock)
-        workers = self._workers(sweep, epoch)
-        checkpoint = self._checkpoint(sweep, known)
-        detector = self._detector(sweep, known)
+    ) -> None:
+        """What a silent coordinator does not say is as it was: the others go on, and can be looked at."""
+        last = self._last
+        self._last = ClusterStatus(
+            recovery=recovery,
+            job=(job.job if job.started else None) if job else last.job,
+            epoch=(epochs.epochs[-1] if epochs.epochs else None) if epochs else last.epoch,
+            failures=tuple(failures.failures) if failures else last.failures,
+        )
+        if recovery:
+            self._known = {member.name: member.address for member in recovery.members if member.address}
+
+    def _members(self, sweep: _Sweep, since_clock: int) -> ClusterStatus:
+        epoch, known = self._last.epoch, self._known
+        members = (*epoch.shards, *epoch.workers) if epoch else ()
+        self._channels.keep({self.recovery_address, *self._addresses.values(), *known.values(), *(m.address for m in members)})
+        shards, workers = self._shards(sweep, epoch, since_clock), self._workers(sweep, epoch)
+        checkpoint, detector = self._checkpoint(sweep, known), self._detector(sweep, known)
         statuses, trained = _answered(shards), _answered(workers)
         saved, seen = checkpoint(), detector()
-        said = [("recovery", recovery.problem), ("checkpoint", saved.problem if saved else "")]
-        said += [("detector", seen.problem if seen else "")]
+        said = [("recovery", self._last.recovery.problem if self._last.recovery else "")]
+        said += [("checkpoint", saved.problem if saved else ""), ("detector", seen.problem if seen else "")]
         said += [(name, status.problem) for name, status in statuses.items()]
         said += [(name, status.error) for name, status in trained.items()]
-        return ClusterStatus(
-            recovery=recovery,
-            job=job.job if job and job.started else None,
-            epoch=epoch,
+        return replace(
+            self._last,
             checkpoint=saved,
             shards=statuses,
             workers=trained,
             members={view.member.name: view for view in (seen.members if seen else ())},
-            failures=tuple(failures.failures) if failures else (),
             losses={point.clock: point.loss for status in statuses.values() for point in status.losses},
-            problems=(*(f"{who}: {what}" for who, what in said if what), *sweep.problems),
+            problems=(*(f"{who}: {what}" for who, what in said if what), *dict.fromkeys(sweep.problems)),
         )
 
     def _shards(self, sweep: _Sweep, epoch: types_pb2.Epoch | None, since: int) -> dict[str, Answer[ps_pb2.ShardStatus]]:
         request = ps_pb2.ShardStatusRequest(since_clock=since)
         return {
-            member.name: sweep.ask(member.name, ps_pb2_grpc.ShardControlStub(self.channel(member.address)).Status, request)
+            member.name: sweep.ask(member.name, ps_pb2_grpc.ShardControlStub(self._channels.to(member.address)).Status, request)
             for member in (epoch.shards if epoch else ())
         }
 
     def _workers(self, sweep: _Sweep, epoch: types_pb2.Epoch | None) -> dict[str, Answer[worker_pb2.WorkerStatus]]:
         request = worker_pb2.WorkerStatusRequest()
         return {
-            member.name: sweep.ask(member.name, worker_pb2_grpc.WorkerStub(self.channel(member.address)).Status, request)
+            member.name: sweep.ask(member.name, worker_pb2_grpc.WorkerStub(self._channels.to(member.address)).Status, request)
             for member in (epoch.workers if epoch else ())
             if member.address
         }
@@ -206,7 +228,7 @@ class Observer:
         address = known.get("checkpoint-0") or self._addresses.get("checkpoint", "")
         if not address:
             return lambda: None
-        stub = checkpoint_pb2_grpc.CheckpointStub(self.channel(address))
+        stub = checkpoint_pb2_grpc.CheckpointStub(self._channels.to(address))
         return sweep.ask("checkpoint", stub.Status, checkpoint_pb2.CheckpointStatusRequest())
 
     def _detector(self, sweep: _Sweep, known: Mapping[str, str]) -> Answer[detector_pb2.ListMembersReply]:
@@ -215,6 +237,6 @@ class Observer:
             return lambda: None
         return sweep.ask(
             "detector",
-            detector_pb2_grpc.DetectorStub(self.channel(address)).ListMembers,
+            detector_pb2_grpc.DetectorStub(self._channels.to(address)).ListMembers,
             detector_pb2.ListMembersRequest(),
         )

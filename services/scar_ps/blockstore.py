@@ -34,6 +34,11 @@ class Contents:
     steps: NDArray[np.int64] | None = None
     saved: Array | None = None  # absent: the same as the values
 
+    @property
+    def bytes(self) -> int:
+        """Values and slots."""
+        return self.values.nbytes * (1 + len(self.slots))
+
 
 @dataclass(slots=True)
 class Part:
@@ -85,7 +90,9 @@ class BlockStore:
         return self._where[ids].astype(np.int64)
 
     def locate(self, ids: Ids) -> Positions | None:
-        """Positions of these blocks (strictly ascending, below ``table.blocks``); None when they are all of them."""
+        """Positions of these blocks (strictly ascending); None when they are all of them."""
+        if len(ids) and int(ids[-1]) >= self.table.blocks:
+            raise BlockOutOfRange(f"block {int(ids[-1])} is out of range, table {self.table.name} has {self.table.blocks}")
         positions = self.find(ids)
         absent = positions < 0
         if absent.any():

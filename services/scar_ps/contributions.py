@@ -27,6 +27,10 @@ class Contribution:
     parts: Mapping[str, Part]
 
     @property
+    def bytes(self) -> int:
+        return sum(part.values.nbytes for part in self.parts.values())
+
+    @property
     def late(self) -> bool:
         """Its own clock was closed here before it came, so the watermark claims to contain it already."""
         return self.clock < self.joined
@@ -44,7 +48,8 @@ class Contributions:
         return any(kept.late for kept in self._kept)
 
     def add(self, contribution: Contribution) -> None:
-        self._replace([*self._kept, contribution])
+        self._kept.append(contribution)
+        self.bytes += contribution.bytes
 
     def drop_unsealed(self, sender: Sender, finished: int) -> None:
         """A new incarnation has come: what its predecessors pushed for clocks that they did not finish is done anew."""
@@ -75,7 +80,7 @@ class Contributions:
 
     def _replace(self, kept: list[Contribution]) -> None:
         self._kept = kept
-        self.bytes = sum(part.values.nbytes for contribution in kept for part in contribution.parts.values())
+        self.bytes = sum(contribution.bytes for contribution in kept)
 
 
 def summed(parts: Sequence[Part]) -> Part:

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scar.blocks import Array
-from scar_ps.blockstore import RUN_ELEMENTS, BlockStore, Progress, runs
+from scar_ps.blockstore import RUN_ELEMENTS, BlockStore, runs
 
 Distances = NDArray[np.float32]
 
 
-def distances(store: BlockStore, progress: Progress) -> Distances:
+def distances(store: BlockStore) -> Distances:
     """||value - saved|| of every block by the table's norm: "l2", "l1", "tv" (half of l1)."""
     values, saved, norm = store.values, store.saved, store.table.norm
     starts = store.layout.starts
@@ -30,7 +30,6 @@ def distances(store: BlockStore, progress: Progress) -> Distances:
                 sums[first:last] = _uniform(values[low:high], saved[low:high], norm, store.layout.width)
             else:
                 sums[first:last] = _ragged(values[low:high], saved[low:high], norm, starts[first:last] - low)
-            progress()
         return _finished(sums, norm)
 
 

@@ -121,9 +121,8 @@ class Holdings:
         for plan in plans:
             unexplained = self._unexplained(plan)
             if len(unexplained):
-                raise Internal(
-                    f"epoch {epoch.number} does not say where block {unexplained[0]} of {plan.table.name} comes from"
-                )
+                where = f"block {unexplained[0]} of table {plan.table.name}"
+                raise Internal(f"epoch {epoch.number} does not say where {where} comes from")
         relocations = {plan.table.name: self._relocated(plan) for plan in plans}
         loads = [load for plan in plans for load in self._started(plan, epoch, relocations[plan.table.name].new)]
         self.tables = {name: relocation.new for name, relocation in relocations.items()}
@@ -151,9 +150,8 @@ class Holdings:
         aside = self._aside.get((group.former_owner, table.name))
         at = positions_of(aside.ids, ids) if aside is not None and aside.epoch == epoch.number - 1 else np.array([-1])
         if aside is None or (at < 0).any():
-            raise Internal(
-                f"epoch {epoch.number} moves blocks of {table.name} from {group.former_owner} that were not received"
-            )
+            what = f"blocks of table {table.name} from {group.former_owner}"
+            raise Internal(f"epoch {epoch.number} moves {what} that were not received")
         return subset(table, aside.ids, aside.contents, at)
 
     def _unexplained(self, plan: _Plan) -> Ids:

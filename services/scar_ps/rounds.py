@@ -113,10 +113,7 @@ class Rounds:
         self._candidates = []
         if self.stage is Stage.MEASURED:
             self.stage = Stage.IDLE
-        moved = [relocations.get(part.store.table.name) for part in self.pending]
-        followed = [
-            relocation.follow(part) if relocation else part for relocation, part in zip(moved, self.pending, strict=True)
-        ]
+        followed = [follow(part, relocations) for part in self.pending]
         self.pending = [part for part in followed if part is not None]
 
     def _put_back(self) -> None:

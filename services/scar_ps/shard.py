@@ -1,7 +1,7 @@
 """The shard's decisions: who may push, what is applied when, which clock is open, what is saved (docs/protocol.md §2-§7, §9).
 
 Pure and single-threaded: calls in, values out; no I/O, no clock. A call that has to wait raises :class:`NotYet` before it has
-changed anything and is repeated after the next change. Errors of :mod:`scar.errors` are raised before anything has changed, too.
+changed anything and is repeated after the next change. Errors of :mod:`scar.errors` are raised before any change, too.
 """
 
 from __future__ import annotations
@@ -240,9 +240,8 @@ class Shard:
     def _await_clock(self, clock: int) -> None:
         if self.clock < clock:
             behind = [name for name in self.workers if self.barrier.finished(name) < clock]
-            raise NotYet(
-                f"clock {clock} is not open on {self.member.name}, at {self.clock}; waiting for {', '.join(behind) or 'marks'}"
-            )
+            waiting = ", ".join(behind) or "marks in this epoch"
+            raise NotYet(f"{self.member.name} is at clock {self.clock}, not {clock}, and waits for {waiting}")
 
     # --- clocks ------------------------------------------------------------------------------------------------------
 
@@ -260,13 +259,12 @@ class Shard:
         self._settle()
 
     def _settle(self) -> None:
-        # A worker that came after the gain never pushed to its blocks. Late contributions carry push ids below the watermark,
-        # so nothing may be saved before they are applied.
-        owing = [
-            key for key, since in self._since.items() if since <= self._gained and self._settled.get(key, 0) < self._gained
-        ]
-        if not owing and not self.contributions.any_late:
+        if not self._unsettled or self.contributions.any_late:
+            return  # late contributions have push ids below the watermark: nothing may be saved before they are applied
+        gained = self._gained  # a worker that came after it never pushed to those blocks
+        if all(since > gained or self._settled.get(key, 0) >= gained for key, since in self._since.items()):
             self.holdings.settle()
+            self._unsettled = False
 
     def _advance(self) -> None:
         target = self.barrier.target(self.workers, self._gained)

@@ -1,4 +1,4 @@
-"""What the recovery coordinator keeps in the store: which job a cluster runs, its epochs and ledger; and the running checkpoint.
+"""What the recovery coordinator keeps in the store: which job a cluster runs, its epochs and ledger, the running checkpoint.
 
 Everything here blocks on the store and raises :class:`scar.errors.StoreError` or :class:`scar.errors.StoreUnavailable`.
 """
@@ -103,6 +103,14 @@ class Archive:
 
     def newest_epoch(self) -> int:
         return newest(self._store, EPOCHS)
+
+    def has_epoch(self, number: int) -> bool:
+        """One small request, unlike :meth:`newest_epoch`."""
+        try:
+            self._store.get_range(numbered(EPOCHS, number), 0, 1)
+        except ObjectNotFound:
+            return False
+        return True
 
     def epoch(self, number: int) -> types_pb2.Epoch:
         found = get_record(self._store, numbered(EPOCHS, number), types_pb2.Epoch)

@@ -22,6 +22,7 @@ class Chronicle:
         self._epochs: dict[int, types_pb2.Epoch] = {}
         self._bytes = 0
         self._waiters = 0
+        self._closed = False
         self._changed = threading.Condition()
         self.newest = 0
 
@@ -57,12 +58,13 @@ class Chronicle:
     def wait_beyond(self, number: int, timeout: float) -> int:
         """Number of the newest epoch, as soon as it is above ``number`` or ``timeout`` seconds have passed."""
         with self._changed:
-            self._changed.wait_for(lambda: self.newest > number, timeout)
+            self._changed.wait_for(lambda: self.newest > number or self._closed, timeout)
             return self.newest
 
-    def wake(self) -> None:
-        """Let everybody who waits look again."""
+    def close(self) -> None:
+        """Nobody waits any longer."""
         with self._changed:
+            self._closed = True
             self._changed.notify_all()
 
     def _wait_for(self, number: int, wait: float) -> int:

@@ -1,7 +1,7 @@
 """Bringing epochs to shards: one thread a shard, so that nobody waits for a slow one; in order, without gaps, until answered.
 
-A shard that is in the newest epoch is tried for ever (when it is dead, the detector says so). One that left the epoch is told for
-a while, so that a process that was frozen stops the sooner; its lease has run out anyway.
+A shard that is in the newest epoch is tried for ever (when it is dead, the detector says so). One that left the epoch is told
+for a while, so that a process that was frozen stops the sooner; its lease has run out anyway.
 """
 
 from __future__ import annotations
@@ -45,18 +45,17 @@ class Couriers:
         self._stopping = threading.Event()
 
     def deliver(self, epoch: Epoch) -> None:
-        """Tell every shard of this epoch and of the one before. It is the newest of the chronicle already."""
+        """Tell every shard of this epoch and of the one before. Call it before the epoch is appended to the chronicle."""
         with self._lock:
             former, self._epoch, self._ready = self._epoch, epoch, {}
             for member in {m.key: m for m in (*(former.shards if former else ()), *epoch.shards)}.values():
                 if member.key not in self._running:
                     self._running.add(member.key)
                     threading.Thread(target=self._run, args=(member,), name=f"courier {member.key}", daemon=True).start()
-        self._chronicle.wake()
 
     def stop(self) -> None:
+        """Call it before the chronicle is closed."""
         self._stopping.set()
-        self._chronicle.wake()
 
     def _run(self, member: Member) -> None:
         known, left = -1, 0.0  # -1: what the shard knows must be found out first

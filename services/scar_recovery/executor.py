@@ -83,6 +83,14 @@ class Executor:
             for member in gone:
                 self.planner.members.failed(Report(member, proved=True, evidence="nobody listens at its address"), now)
 
+    def leads(self) -> bool:
+        """Ask the store whether somebody else has created an epoch since our last one. Raises what the store raises."""
+        number = self.chronicle.newest + 1
+        if self.archive.has_epoch(number):
+            author = self.archive.epoch(number).author
+            self.deposed = author if author != self.planner.author else self.deposed
+        return not self.deposed
+
     def _refusing(self, members: Sequence[Member]) -> list[Member]:
         return [member for member, gone in zip(members, self._parallel(self.shards.refuses, members), strict=True) if gone]
 
@@ -121,14 +129,14 @@ class Executor:
         self._follow(winner, action if winner is wanted else None, self._now() - started)
 
     def _follow(self, proto: types_pb2.Epoch, action: Commit | None, seconds: float) -> None:
-        """An epoch of ours exists: shards first, books later. ``action`` None: it comes from an attempt whose answer was lost."""
+        """An epoch of ours exists: shards first, books later. ``action`` None: from an attempt whose answer was lost."""
         epoch = epoch_from_proto(proto)
         with self.lock:
             before, now = self.planner.epoch, self._now()
             self.planner.committed(epoch, now)
-        self.chronicle.append(proto)
         if self.delivery is not None:
             self.delivery.deliver(epoch)
+        self.chronicle.append(proto)
         with self.lock:
             if action is not None:
                 self.ledger.opened(action.intent, action.failures, seconds, self._wall())

@@ -22,7 +22,7 @@ SOURCE_NAMES: Mapping[Source, str] = {Source.INITIAL: "initial", Source.OBJECT: 
 
 
 class Ledger:
-    """All failure records of one job. ``records``: those of earlier leaders; the loading of blocks is timed from ``now`` there."""
+    """All failure records of one job. ``records``: of earlier leaders; loading that they left open is timed from ``now``."""
 
     def __init__(self, job: Job, records: Iterable[FailureRecord] = (), now: float = 0.0) -> None:
         self._job = job
@@ -39,6 +39,11 @@ class Ledger:
     @property
     def newest(self) -> int:
         return max(self._records, default=0)
+
+    @property
+    def loading(self) -> list[str]:
+        """Members whose blocks are not served again yet."""
+        return sorted({key for number in self._created for key in self._records[number].members})
 
     def unwritten(self) -> list[FailureRecord]:
         """Copies of the records that changed since the last call; the caller stores them."""

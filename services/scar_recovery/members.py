@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from scar.errors import Fenced
+from scar.errors import Fenced, NotServing
 from scar.placement import Epoch, Member, Role
 
 COORDINATORS = (Role.CHECKPOINT, Role.RECOVERY, Role.DETECTOR)
@@ -100,6 +100,15 @@ class Members:
         failure = self._failures.get(key)
         if failure is not None and not failure.report.proved:
             del self._failures[key]
+
+    def renewed(self, member: Member, now: float) -> None:
+        """A shard asks for its lease. Raises :class:`Fenced` for one that is out, :class:`NotServing` for one that soon is."""
+        if member.key in self._inside and not self._refused(member):
+            self.heard(member.key, now)
+        elif member.key in self._inside:
+            raise NotServing(f"{member.key} is being declared dead")
+        elif self._refused(member):
+            raise Fenced(f"{member.key} was declared dead or has left")
 
     def left(self, member: Member, now: float) -> None:
         """A member wants to go."""

@@ -137,6 +137,20 @@ class Planner:
         """Members whose blocks nobody owns yet."""
         return sorted({failure.key for failure in self.members.failures} | self._orphans.keys())
 
+    def waits_for(self, now: float) -> str:
+        """What keeps it from going on, in words; empty: nothing."""
+        if self.problem or self.job is None:
+            return self.problem
+        suspects = [
+            f"{failure.key} is silent; its lease is awaited" for failure in self.members.suspects() if failure.allowed > now
+        ]
+        waiting = len(self.members.waiting(Role.SHARD))
+        if self.epoch is None and waiting < self.job.shards:
+            return f"waiting for shards: {waiting} of {self.job.shards} have joined"
+        if self._orphans:
+            return "no shard is left: their blocks wait for one to join"
+        return "; ".join(suspects)
+
     # --- decisions ----------------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> Action | None:
@@ -155,8 +169,7 @@ class Planner:
         if self.job is None:
             return NEVER
         suspects = [failure.allowed for failure in self.members.suspects()]
-        retry = self._move_after if self._move_after > now else NEVER
-        return max(min([self._due(), retry, *suspects]), self._not_before) - now
+        return max(min([self._due(), self._movable(), *suspects]), self._not_before) - now
 
     def _due(self) -> float:
         """When the next epoch has to be created."""
@@ -257,14 +270,22 @@ class Planner:
         }
         return {key for key, count in given.items() if epoch.shard_index(key) >= 0 and self.owned(key) == count}
 
-    def _move(self, job: Job, now: float) -> Move | None:
-        """The next slice of live moves, when all is quiet."""
+    def _movable(self) -> float:
+        """When live moves may be looked for: all is quiet, and it is not known yet that there is nothing to move."""
         epoch = self.epoch
-        if epoch is None or self._moving or self._loaded != epoch.number or now < self._move_after or self.members.failures:
+        if epoch is None or self._moving or self._loaded != epoch.number or self.members.failures:
+            return NEVER
+        return NEVER if self._balanced == (epoch.number, self._leaving(epoch)) else self._move_after
+
+    def _leaving(self, epoch: Epoch) -> frozenset[str]:
+        return frozenset(key for key in self.members.departures if epoch.shard_index(key) >= 0)
+
+    def _move(self, job: Job, now: float) -> Move | None:
+        """The next slice of live moves."""
+        epoch = self.epoch
+        if epoch is None or self._movable() > now:
             return None
-        leaving = frozenset(key for key in self.members.departures if epoch.shard_index(key) >= 0)
-        if self._balanced == (epoch.number, leaving):
-            return None
+        leaving = self._leaving(epoch)
         plan = transfers(job, epoch, leaving, self.settings.rebalance, self.settings.move_bytes)
         if not plan:
             self._balanced = (epoch.number, leaving)

@@ -61,16 +61,16 @@ class Shards(Protocol):
 
 
 class RemoteShards:
-    """:class:`Shards` over gRPC. ``job``: sent along, so that a new shard knows its tables."""
+    """:class:`Shards` over gRPC. ``job``: sent along, so that a new shard knows its tables; set it before the first epoch."""
 
-    def __init__(self, job: types_pb2.JobSpec) -> None:
-        self._job = job
+    def __init__(self) -> None:
+        self.job = types_pb2.JobSpec()
         self._links: dict[str, ShardLink] = {}
         self._lock = threading.Lock()
 
     def adopt(self, member: Member, epoch: types_pb2.Epoch) -> tuple[int, int]:
         link = self._link(member)
-        reply = link.call(link.control.Adopt, ps_pb2.AdoptRequest(epoch=epoch, job=self._job), ADOPT_SECONDS)
+        reply = link.call(link.control.Adopt, ps_pb2.AdoptRequest(epoch=epoch, job=self.job), ADOPT_SECONDS)
         return reply.epoch, reply.loading
 
     def state(self, member: Member, timeout: float = STATUS_SECONDS) -> ShardState:
@@ -88,20 +88,27 @@ class RemoteShards:
 
     def receive(self, target: Member, epoch: int, donor: Member, blocks: Blocks) -> None:
         link = self._link(target)
-        request = ps_pb2.ReceiveRequest(epoch=epoch, donor=codec.member_to_proto(donor), tables=_tables(blocks), job=self._job)
+        request = ps_pb2.ReceiveRequest(epoch=epoch, donor=codec.member_to_proto(donor), tables=_tables(blocks), job=self.job)
         link.call(link.control.Receive, request, RECEIVE_SECONDS)
 
     def alive(self, member: Member) -> bool:
         """A shard whose lease has run out does not work, though it may answer; it gets the lease back only from us."""
+        if member.role != Role.SHARD:
+            return self.answers(member)
         try:
-            if member.role == Role.SHARD:
-                return self.state(member, CONFIRM_SECONDS).serving
-            link = self._link(member)
-            stub = member_pb2_grpc.MemberServiceStub(link.channel)
-            reply = link.call(stub.Probe, member_pb2.ProbeRequest(incarnation=member.incarnation), CONFIRM_SECONDS)
+            return self.state(member, CONFIRM_SECONDS).serving
         except ScarError:
             return False
-        return reply.member.incarnation == member.incarnation
+
+    def answers(self, member: Member) -> bool:
+        """Does this very incarnation answer? For a shard this lengthens its lease."""
+        link = self._link(member)
+        probe = member_pb2_grpc.MemberServiceStub(link.channel).Probe
+        try:
+            reply = link.call(probe, member_pb2.ProbeRequest(incarnation=member.incarnation), CONFIRM_SECONDS)
+        except ScarError:
+            return False
+        return bool(reply.member.incarnation == member.incarnation)
 
     def refuses(self, member: Member) -> bool:
         host, _, port = member.address.rpartition(":")

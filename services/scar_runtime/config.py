@@ -90,8 +90,8 @@ def variable(field: str) -> str:
 def _explain(cls: type[ServiceSettings], problem: Any) -> ConfigError:
     field = str(problem["loc"][0]) if problem["loc"] else ""
     known = cls.model_fields.get(field)
-    meaning = f": {known.description}" if known is not None and known.description else ""
+    meaning = f". {known.description}" if known is not None and known.description else ""
     reason = str(problem["msg"]).removeprefix("Value error, ")
     return ConfigError(
-        f"{variable(field)} is {problem['input']!r}, but {reason[:1].lower()}{reason[1:]}", f"Set it right{meaning}"
+        f"{variable(field)} is {problem['input']!r}, but {reason[:1].lower()}{reason[1:]}", f"Correct it{meaning}"
     )

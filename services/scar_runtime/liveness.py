@@ -34,6 +34,14 @@ class Beat:
     count: int
 
 
+@dataclass(frozen=True)
+class Standing:
+    """What a member learns with its heartbeat. ``epoch``: the newest published; 0: none. ``doomed``: about to be accused."""
+
+    epoch: int
+    doomed: bool
+
+
 class Beats:
     """One client for one cluster. Every method raises :class:`LivenessUnavailable` after at most ``timeout`` seconds a step."""
 
@@ -52,8 +60,8 @@ class Beats:
         with self._typed():
             self._redis.ping()
 
-    def beat(self, member: Member, progress: int, epoch: int) -> int:
-        """Write this member's heartbeat. The newest published epoch; 0: none."""
+    def beat(self, member: Member, progress: int, epoch: int) -> Standing:
+        """Write this member's heartbeat. The answer says whether it may renew the lease."""
         self._count += 1
         fields = {
             "role": int(member.role),
@@ -68,8 +76,9 @@ class Beats:
             pipeline = self._redis.pipeline(transaction=False)
             pipeline.hset(f"{self._prefix}:beats", member.key, json.dumps(fields))
             pipeline.get(f"{self._prefix}:epoch")
-            published = str(pipeline.execute()[1] or "0")
-        return int(published) if published.isdecimal() else 0
+            pipeline.sismember(f"{self._prefix}:doomed", member.key)
+            _, published, doomed = pipeline.execute()
+        return Standing(int(published) if str(published or "").isdecimal() else 0, bool(doomed))
 
     def read(self) -> dict[str, Beat]:
         """Member key -> newest heartbeat of everybody who ever beat and was not forgotten. What is malformed is left out."""
@@ -81,6 +90,17 @@ class Beats:
     def forget(self, key: str) -> None:
         with self._typed():
             self._redis.hdel(f"{self._prefix}:beats", key)
+            self._redis.srem(f"{self._prefix}:doomed", key)
+
+    def doom(self, key: str) -> None:
+        """From now on no heartbeat renews this member's lease: the detector is about to accuse it of silence."""
+        with self._typed():
+            self._redis.sadd(f"{self._prefix}:doomed", key)
+
+    def spare(self, key: str) -> None:
+        """Take :meth:`doom` back."""
+        with self._typed():
+            self._redis.srem(f"{self._prefix}:doomed", key)
 
     def publish_epoch(self, number: int) -> None:
         """Tell every beating member the newest epoch, so that one left behind does not renew its lease."""

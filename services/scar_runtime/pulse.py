@@ -62,7 +62,7 @@ class Pulse:
                 link.close()
 
     def _first(self, *paths: tuple[str, Callable[[float], bool]]) -> bool:
-        """The first path that accepts a beat. False: none did, or one told us of a newer epoch."""
+        """Send a beat on the first path that works. False: none did, or it says that we are behind or about to be accused."""
         for name, send in paths:
             asked = self._heart.now()
             try:
@@ -80,11 +80,11 @@ class Pulse:
         if asked < self._redis_after:
             raise LivenessUnavailable("Redis failed a moment ago")
         try:
-            published = self._beats.beat(self._member, self._heart.progress, self._heart.epoch)
+            standing = self._beats.beat(self._member, self._heart.progress, self._heart.epoch)
         except LivenessUnavailable:
             self._redis_after = self._heart.now() + REDIS_PAUSE_SECONDS
             raise
-        return published <= self._heart.epoch
+        return standing.epoch <= self._heart.epoch and not standing.doomed
 
     def _to_detector(self, _asked: float) -> bool:
         if self._detector is None:

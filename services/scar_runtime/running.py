@@ -29,7 +29,7 @@ from scar_runtime.store import Store
 
 MANIFESTS = "manifests"
 FEW, MANY = 8, 128  # mostly dead objects worth rewriting; objects that make a manifest long
-REWRITE_BYTES = 256 << 20  # live bytes that one compaction may hold in memory
+REWRITE_BYTES = 64 << 20  # live bytes that one compaction may hold in memory
 
 Sources = NDArray[np.int32]
 
@@ -173,12 +173,14 @@ class Headers:
 
     def get(self, refs: Sequence[ObjectRef]) -> list[ObjectHeader]:
         """Headers of these objects, in order. Raises what :func:`scar_runtime.objects.read_header` raises."""
-        missing = [ref for ref in refs if ref.key not in self._known]
+        known = self._known
+        missing = [ref for ref in refs if ref.key not in known]
         if missing:
             with ThreadPoolExecutor(min(THREADS, len(missing))) as pool:
-                found = pool.map(lambda ref: read_header(self.store, ref, self.job), missing)
-                self._known |= zip((ref.key for ref in missing), found, strict=True)
-        return [self._known[ref.key] for ref in refs]
+                found = list(pool.map(lambda ref: read_header(self.store, ref, self.job), missing))
+            known = known | dict(zip((ref.key for ref in missing), found, strict=True))
+            self._known = known  # replaced, never changed: another thread may be reading
+        return [known[ref.key] for ref in refs]
 
     def keep(self, keys: set[str]) -> None:
         """Forget all others."""

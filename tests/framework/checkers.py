@@ -5,14 +5,14 @@ They know nothing of how the services work, only what they promise (docs/guarant
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, combinations, pairwise
 
 import numpy as np
 
 from scar.blocks import Ids
 from scar.codec import ids_from_bytes
-from scar.placement import NOBODY, Epoch, Source, concatenated
+from scar.placement import NOBODY, BlockGroup, Epoch, Source, concatenated
 from scar.tables import Job
 from scar.v1 import recovery_pb2
 from tests.framework.history import History, Push
@@ -23,18 +23,22 @@ Values = Mapping[str, np.ndarray]  # table -> one value per block
 class Losses:
     """Which (push, block) pairs the books call lost.
 
-    The books are the ledger, and for workers that were gone already (they cannot report) the watermarks of the epochs: what a
-    dead worker pushed beyond the watermark of a restored block is not in it.
+    The books are the ledger, and for workers that were gone when a block was restored (they cannot report) the watermarks of
+    the epochs: what a dead worker pushed beyond the watermark of a restored block is not in it. Of a worker that died before
+    anybody saw it follow the epoch nobody can tell what it still sent again: those pairs are *unsure*.
     """
 
-    def __init__(self, ledger: Iterable[recovery_pb2.FailureRecord], epochs: Sequence[Epoch] = ()) -> None:
+    def __init__(
+        self, ledger: Iterable[recovery_pb2.FailureRecord], epochs: Sequence[Epoch] = (), seen: Mapping[str, int] | None = None
+    ) -> None:
         self.ranges: list[tuple[str, str, int, int, Ids]] = []
         for record in ledger:
             for lost in record.lost:
                 self.ranges.append((lost.worker, lost.table, lost.after, lost.upto, ids_from_bytes(lost.block_ids)))
-        self.restored = [
-            (epoch, group) for epoch in epochs for group in epoch.moved if group.source != Source.DONOR and epoch.number > 1
-        ]
+        restoring = [epoch for epoch in epochs if epoch.number > 1]
+        self.restored = [(epoch, group) for epoch in restoring for group in epoch.moved if group.source != Source.DONOR]
+        self.alive = {member.key for member in epochs[-1].workers} if epochs else set()
+        self.seen = dict(seen or {})
 
     def of(self, push: Push) -> Ids:
         """Blocks for which this push is lost."""
@@ -43,36 +47,59 @@ class Losses:
             for worker, table, after, upto, ids in self.ranges
             if worker == push.worker and table == push.table and after < push.number <= upto
         ]
+        found += [group.ids for epoch, group in self._beyond(push) if not _member(epoch, push.worker)]
+        return _union(found)
+
+    def unsure(self, push: Push) -> Ids:
+        """Blocks for which it may be lost."""
+        if push.worker in self.alive:
+            return _union([])
+        unseen = (pair for pair in self._beyond(push) if self.seen.get(push.worker, 0) < pair[0].number)
+        return _union([group.ids for epoch, group in unseen if _member(epoch, push.worker)])
+
+    def _beyond(self, push: Push) -> Iterator[tuple[Epoch, BlockGroup]]:
+        """Restored groups of its table that do not contain it."""
         for epoch, group in self.restored:
-            gone = all(member.key != push.worker for member in epoch.workers)
-            if gone and group.table == push.table and push.number > group.watermark.get(push.worker, 0):
-                found.append(group.ids)
-        return np.unique(np.concatenate(found)) if found else np.empty(0, np.uint32)
+            if group.table == push.table and push.number > group.watermark.get(push.worker, 0):
+                yield epoch, group
+
+
+def _member(epoch: Epoch, worker: str) -> bool:
+    return any(member.key == worker for member in epoch.workers)
+
+
+def _union(parts: Sequence[Ids]) -> Ids:
+    return np.unique(np.concatenate(parts)) if parts else np.empty(0, np.uint32)
 
 
 def exactly_once(job: Job, initial: Values, history: History, losses: Losses, values: Values) -> None:
     """Every block is x(0) plus each acknowledged push that the books do not call lost, once; nothing else.
 
-    A push that a killed worker never saw acknowledged may be in it or not.
+    Of the pushes that a killed worker never saw acknowledged (and of those that nobody is sure about) a run may be in it: a
+    lane applies in order, and a recovery loses what is newer than the watermark and older than what was sent again.
     """
     expected = {table.name: initial[table.name].astype(np.int64).copy() for table in job.tables}
-    open_pushes: dict[str, list[Push]] = {}
+    perhaps: dict[tuple[str, int], dict[str, list[int]]] = {}
     for push in history.pushes:
-        if not history.is_acknowledged(push):
-            open_pushes.setdefault(push.table, []).append(push)
-            continue
-        expected[push.table][np.setdiff1d(push.ids, losses.of(push))] += push.amount
+        kept = np.setdiff1d(push.ids, losses.of(push))
+        unsure = np.intersect1d(kept, losses.unsure(push)) if history.is_acknowledged(push) else kept
+        expected[push.table][np.setdiff1d(kept, unsure)] += push.amount
+        for block in unsure.tolist():
+            perhaps.setdefault((push.table, block), {}).setdefault(push.worker, []).append(push.amount)
     for table in job.tables:
         extra = values[table.name].astype(np.int64) - expected[table.name]
-        for block in np.flatnonzero(extra):
-            maybe = [push.amount for push in open_pushes.get(table.name, []) if block in push.ids]
-            assert int(extra[block]) in _sums(maybe), _explain(job, history, losses, table.name, int(block), int(extra[block]))
+        for block in np.flatnonzero(extra).tolist():
+            sums = _sums(perhaps.get((table.name, block), {}))
+            assert int(extra[block]) in sums, _explain(job, history, losses, table.name, block, int(extra[block]))
 
 
-def _sums(amounts: list[int]) -> set[int]:
+def _sums(perhaps: Mapping[str, Sequence[int]]) -> set[int]:
+    """What the pushes of these workers may add to a block: of each worker one run of them, or none."""
     sums = {0}
-    for value in amounts:
-        sums |= {value + other for other in sums}
+    for amounts in perhaps.values():
+        ends = [0, *accumulate(amounts)]
+        runs = {end - start for start, end in combinations(ends, 2)} | {0}
+        sums = {left + right for left in sums for right in runs}
     return sums
 
 
@@ -112,7 +139,8 @@ def never_backwards(history: History, epochs: Sequence[Epoch]) -> None:
 
 def epochs_linear(job: Job, epochs: Sequence[Epoch]) -> None:
     """Numbers without gaps; every block has one owner of its epoch; owners change only where ``moved`` says; fences stay."""
-    assert [epoch.number for epoch in epochs] == list(range(1, len(epochs) + 1))
+    numbers = [epoch.number for epoch in epochs]
+    assert numbers == list(range(1, len(epochs) + 1)), f"epochs are {numbers}"
     for epoch in epochs:
         owners = concatenated(job, epoch.owners)
         assert len(owners) == job.blocks

@@ -167,7 +167,7 @@ class Cluster:
         checkers.never_torn(past)
         if self.job.recovery == "partial":
             checkers.never_backwards(past, epochs)
-        checkers.exactly_once(self.job, self.initial(), past, checkers.Losses(self.ledger(), epochs), values)
+        checkers.exactly_once(self.job, self.initial(), past, checkers.Losses(self.ledger(), epochs, past.seen), values)
         for table, saved in restored(self.store, self.job).items():
             assert bool((saved <= values[table]).all()), f"the checkpoint of {table} is ahead of the model"
 

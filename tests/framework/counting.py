@@ -80,13 +80,8 @@ class Recorder:
         self.pushes += 1
         value = amount(self.key, self.pushes)
         self.write(push=self.pushes, clock=clock, table=table.name, ids=None if ids is None else ids.tolist())
-        if ids is None:
-            self.worker.push(table.name, np.full(table.shape, value, dtype=table.dtype))
-        else:
-            elements = int(table.layout.sizes[ids].sum())
-            packed = np.full(elements, value, dtype=table.dtype)
-            uniform = table.layout.width
-            self.worker.push(table.name, packed.reshape(len(ids), -1) if uniform else packed, ids=ids)
+        rows = table.shape[0] if ids is None else int(table.layout.sizes[ids].sum()) // table.row_elements
+        self.worker.push(table.name, np.full((rows, *table.shape[1:]), value, dtype=table.dtype), ids=ids)
 
     def pull(self, clock: int) -> None:
         before = self.worker.epoch

@@ -68,6 +68,14 @@ class History:
         else:
             self.torn.append(f"{worker} clock {event['torn']}: table {event['table']} blocks {event['blocks']}")
 
+    @property
+    def seen(self) -> dict[str, int]:
+        """Newest epoch in which each worker was seen."""
+        found: dict[str, int] = {}
+        for pull in self.pulls:
+            found[pull.worker] = max(found.get(pull.worker, 0), pull.after)
+        return found
+
     def is_acknowledged(self, push: Push) -> bool:
         return push.clock < self.acknowledged.get(push.worker, 0)
 

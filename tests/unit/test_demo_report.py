@@ -93,6 +93,16 @@ def test_a_loss_without_a_ledger_entry_is_found() -> None:
     ]
 
 
+def test_what_a_rollback_made_void_may_be_missing_but_not_more() -> None:
+    changed = runs()
+    short = changed[2].tally.counted - np.array([0, 1, 2, 0])
+    changed[2] = replace(changed[2], tally=replace(changed[2].tally, counted=short, void=2))
+    assert failing(changed) == []
+    changed[2] = replace(changed[2], tally=replace(changed[2].tally, void=1))
+    (check,) = failing(changed)
+    assert check.detail.startswith("0 blocks hold too much, 1 blocks too little")
+
+
 def test_values_that_went_back_are_found() -> None:
     changed = runs()
     changed[1] = replace(changed[1], tally=tally(11, went_back=2))

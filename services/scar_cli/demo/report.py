@@ -42,13 +42,15 @@ class Tally:
     """Counts of the table into which each worker adds one per iteration, by block.
 
     ``counted``: in the model at the end; ``lost``: acknowledged and gone, as the ledger says; ``expected``: workers times
-    iterations; ``went_back``: blocks of surviving shards that were seen with a smaller value than before.
+    iterations; ``went_back``: blocks of surviving shards that were seen with a smaller value than before; ``void``: how many
+    additions to a block may be missing because a rollback made them void before they were acknowledged.
     """
 
     counted: Counts
     lost: Counts
     expected: int
     went_back: int
+    void: int = 0
 
 
 @dataclass(frozen=True)
@@ -190,8 +192,10 @@ def _accounted(run: Run) -> Check:
     """Each push of each worker is in the model once, or in the ledger as lost: by block of the tally table."""
     tally = run.tally
     surplus = tally.counted + tally.lost - tally.expected
-    twice, missing = int(np.count_nonzero(surplus > 0)), int(np.count_nonzero(surplus < 0))
+    twice, missing = int(np.count_nonzero(surplus > 0)), int(np.count_nonzero(surplus < -tally.void))
     detail = f"{tally.expected} additions to each of {len(surplus)} blocks, {int(tally.lost.sum())} in the ledger"
+    if tally.void:
+        detail += f", up to {-int(surplus.min())} void and never acknowledged"
     if twice or missing:
         detail = f"{twice} blocks hold too much, {missing} blocks too little; {detail}"
     return Check(f"{run.name}: every acknowledged push counts once or is in the ledger", not twice and not missing, detail)

@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from scar.training import load_job
 
 import scar
 from scar.blocks import Ids
 from scar.codec import epoch_from_proto
 from scar.errors import DeadlineExceeded, Internal
+from scar.training import load_job
 from scar.v1 import recovery_pb2
 from scar_cli.demo.report import Failure, Run
 from scar_cli.demo.strike import Blow, Strike
@@ -92,7 +92,7 @@ def carry_out(plan: Plan, setting: Setting, tell: Tell) -> Run:
         losses, blow, went_back = _train(cluster, plan, setting, first, tell)
         seconds = time.monotonic() - started
         records = _ledger(cluster)
-        tally = final_tally(cluster.recovery_address, records, WORKERS * len(losses), went_back)
+        tally = final_tally(cluster.recovery_address, records, WORKERS, len(losses), went_back)
     failures = [_failure(record) for record in records]
     return Run(plan.name, losses, tally, seconds, blow.kills, failures, blow.pause_seconds)
 

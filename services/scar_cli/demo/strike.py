@@ -54,7 +54,7 @@ class Strike:
         request = ps_pb2.ShardStatusRequest(since_clock=NO_LOSSES)
         while True:
             try:
-                clock = self._survivor.Status(request, timeout=CALL_SECONDS).clock
+                clock = int(self._survivor.Status(request, timeout=CALL_SECONDS).clock)
             except grpc.RpcError as error:
                 raise from_rpc(error, "a surviving server") from error
             if clock >= wanted or stop.wait(NEAR_SECONDS if clock >= wanted - NEAR else FAR_SECONDS):

@@ -39,11 +39,16 @@ class Witness:
                 before = now
 
 
-def final_tally(recovery_address: str, records: Sequence[recovery_pb2.FailureRecord], expected: int, went_back: int) -> Tally:
+def final_tally(
+    recovery_address: str, records: Sequence[recovery_pb2.FailureRecord], workers: int, iterations: int, went_back: int
+) -> Tally:
     """What the model holds at the end, beside what the ledger says was lost."""
+    # After a rollback each worker drops what it has computed from values that no longer exist: a push that nobody acknowledged.
+    void = workers * sum(record.strategy == "full" for record in records)
     with scar.connect(recovery_address) as reader:
         values = np.asarray(reader.pull(TABLE)).reshape(-1)
-    return Tally(np.rint(values / UNIT).astype(np.int64), lost_additions(records, len(values)), expected, went_back)
+    counted = np.rint(values / UNIT).astype(np.int64)
+    return Tally(counted, lost_additions(records, len(values)), workers * iterations, went_back, void)
 
 
 def lost_additions(records: Sequence[recovery_pb2.FailureRecord], blocks: int) -> Counts:

@@ -14,7 +14,14 @@ from typing import Any, Self, TypeVar
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError, NoCredentialsError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionError,
+    HTTPClientError,
+    IncompleteReadError,
+    NoCredentialsError,
+)
 
 from scar.errors import AlreadyExists, ConfigError, ObjectNotFound, ScarError, StoreFull, StoreUnavailable
 from scar_runtime.store.base import Data, Store, joined
@@ -73,9 +80,9 @@ class S3Store(Store):
             except (ClientError, BotoCoreError) as error:
                 if _status(error) == 412:
                     break
-                maybe_ours = maybe_ours or _lost(error)
+                maybe_ours = maybe_ours or (_passing(error) and not isinstance(error, ConnectionError))
                 failure = self._typed(key, error)
-                if not _lost(error) and _status(error) != 409:  # 409: two creates at the same moment, nobody has won yet
+                if not _passing(error) and _status(error) != 409:  # 409: two creates at the same moment, nobody has won yet
                     raise failure from error
         else:
             if not maybe_ours:
@@ -132,7 +139,7 @@ class S3Store(Store):
             try:
                 return attempt()
             except (ClientError, BotoCoreError) as error:
-                if not _lost(error):
+                if not _passing(error):
                     raise self._typed(key, error) from error
                 time.sleep(wait * random.uniform(0.5, 1.5))
         try:
@@ -166,9 +173,9 @@ def _status(error: ClientError | BotoCoreError) -> int:
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
-def _lost(error: ClientError | BotoCoreError) -> bool:
-    """True when the request may have been carried out, and may be tried again."""
+def _passing(error: ClientError | BotoCoreError) -> bool:
+    """True when another attempt may succeed. Unless no connection was made, this one may have been carried out, too."""
     if isinstance(error, ClientError):
         code = str(error.response.get("Error", {}).get("Code", ""))
         return code not in _FULL and ((_status(error) >= 500 and _status(error) != 507) or code in _BUSY)
-    return isinstance(error, HTTPClientError | IncompleteReadError)
+    return isinstance(error, ConnectionError | HTTPClientError | IncompleteReadError)

@@ -1,0 +1,1 @@
+"""The checkpoint coordinator: runs rounds, commits manifests, keeps the store small."""

@@ -1,0 +1,1 @@
+"""The failure detector: who is alive, who is suspected, and who is reported to the recovery coordinator."""

@@ -1,0 +1,21 @@
+"""Settings of a shard."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from scar_runtime.config import ServiceSettings
+
+
+class PsSettings(ServiceSettings):
+    """What a shard can be told, beside what every service can."""
+
+    staged_bytes: int = Field(
+        1 << 30,
+        ge=1 << 20,
+        description="Bytes of pushes that may wait to be applied; two whole pushes of each worker always fit",
+    )
+    load_threads: int = Field(4, ge=1, le=64, description="Objects of the running checkpoint that are read at the same time")
+    leave_seconds: float = Field(
+        10.0, ge=0, le=3600, description="After SIGTERM: how long to hand blocks over to other shards, in seconds"
+    )

@@ -1,0 +1,141 @@
+"""A shard's side of checkpoint rounds: distances beside training, a short copy on the apply thread, the upload beside it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from threading import Lock
+
+import numpy as np
+
+from scar import codec
+from scar.blocks import Ids
+from scar.errors import NotServing
+from scar.tables import Job
+from scar.v1 import ps_pb2
+from scar_ps.blockstore import Mask
+from scar_ps.distances import Distances, distances
+from scar_ps.engine import Engine
+from scar_ps.metrics import COPY_SECONDS
+from scar_ps.rounds import Candidates, Choose, Copied
+from scar_ps.shard import Shard
+from scar_runtime.objects import Group, Payload, encode_object, object_key, object_ref
+from scar_runtime.selection import Decision, chosen
+from scar_runtime.store import Store
+
+STEP_SECONDS = 10.0  # for the short steps on the apply thread after an upload
+
+
+class Saver:
+    """``store`` is the cluster's; objects go below the job's name."""
+
+    def __init__(self, shard: Shard, engine: Engine, store: Store) -> None:
+        self._shard, self._engine, self._store = shard, engine, store
+        self._lock = Lock()
+        self._answers: dict[tuple[int, int], ps_pb2.SaveReply] = {}  # of the last round, by epoch and round
+        self._last, self._repeats = (0, 0), 0
+        self._committed: float | None = None
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last committed round; -1: none yet."""
+        return -1.0 if self._committed is None else time.monotonic() - self._committed
+
+    def measure(self, request: ps_pb2.DistancesRequest, timeout: float) -> ps_pb2.DistancesReply:
+        """Start a round: distances of all settled blocks, computed on the caller's thread."""
+        shard, epoch, number = self._shard, request.epoch, request.round
+        with self._lock:
+            self._answers = {}
+        candidates, clock = self._engine.call(
+            lambda: (shard.begin_round(epoch, number, request.min_clock), shard.clock), timeout
+        )
+        started = time.monotonic()
+        if not request.skip:
+            for one in candidates:
+                one.distances = distances(one.store)[one.positions]
+        seconds = time.monotonic() - started
+        self._engine.call(lambda: shard.measured(epoch, number, candidates), STEP_SECONDS)
+        return ps_pb2.DistancesReply(tables=[_reported(one) for one in candidates], clock=clock, seconds=seconds)
+
+    def save(self, request: ps_pb2.SaveRequest, timeout: float) -> ps_pb2.SaveReply:
+        """Copy what was chosen and upload it. On any error the round is missed and its cache entries go back."""
+        key = request.epoch, request.round
+        with self._lock:
+            if key in self._answers:
+                return self._answers[key]
+        shard, choose = self._shard, self._choice(request)
+
+        def copy() -> tuple[list[Copied], int, float]:
+            started = time.monotonic()
+            copied = shard.copy_round(request.epoch, request.round, choose)
+            return copied, shard.clock, time.monotonic() - started
+
+        copied, clock, stall = self._engine.call(copy, timeout)
+        COPY_SECONDS.observe(stall)
+        reply = ps_pb2.SaveReply(copy_seconds=stall)
+        started = time.monotonic()
+        try:
+            if copied:
+                reply.object.CopyFrom(self._upload(copied, request, clock))
+            self._engine.call(lambda: shard.uploaded(request.epoch, request.round), STEP_SECONDS)
+        except Exception:
+            self._engine.call(lambda: shard.rounds.finish(request.round, False), STEP_SECONDS)
+            raise
+        reply.upload_seconds = time.monotonic() - started
+        with self._lock:
+            self._answers = {key: reply}
+        return reply
+
+    def finish(self, number: int, committed: bool, timeout: float) -> None:
+        """The coordinator's word on a round."""
+        with self._lock:
+            self._answers = {}
+        if self._engine.call(lambda: self._shard.rounds.finish(number, committed), timeout):
+            self._committed = time.monotonic()
+
+    def _choice(self, request: ps_pb2.SaveRequest) -> Choose:
+        job = self._job()
+        decision = Decision(
+            request.selection,
+            threshold=request.threshold,
+            tie_before=request.tie_before,
+            first=request.first,
+            count=request.count,
+            seed=request.seed,
+        )
+
+        def choose(table: str, ids: Ids, measured: Distances | None) -> Mask:
+            return chosen(decision, job, table, ids, np.zeros(len(ids), np.float32) if measured is None else measured)
+
+        return choose
+
+    def _upload(self, copied: Sequence[Copied], request: ps_pb2.SaveRequest, clock: int) -> ps_pb2.ObjectRef:
+        job, owner = self._job(), self._shard.member.key
+        pairs = [(Group(one.table, one.ids, clock, one.watermark, owner), _payload(one)) for one in copied]
+        encoded = encode_object(job, pairs)
+        key = self._key(request.epoch, request.round)
+        self._store.under(job.name).put(key, encoded.parts)
+        return object_ref(key, encoded, [group for group, _ in pairs], owner, request.epoch, request.round)
+
+    def _key(self, epoch: int, number: int) -> str:
+        """A name that was never used: a new coordinator may repeat the number of a round that its predecessor began."""
+        with self._lock:
+            repeated = (epoch, number) <= self._last
+            self._last = max(self._last, (epoch, number))
+            self._repeats += repeated
+            return object_key(epoch, self._shard.member.key, number) + (f"-{self._repeats}" if repeated else "")
+
+    def _job(self) -> Job:
+        if self._shard.job is None:
+            raise NotServing("this shard has no job yet")
+        return self._shard.job
+
+
+def _reported(one: Candidates) -> ps_pb2.TableDistances:
+    measured = b"" if one.distances is None else one.distances.astype("<f4", copy=False).tobytes()
+    return ps_pb2.TableDistances(table=one.store.table.name, block_ids=codec.ids_to_bytes(one.ids), distances=measured)
+
+
+def _payload(one: Copied) -> Payload:
+    steps = np.zeros(len(one.ids), np.int64) if one.contents.steps is None else one.contents.steps
+    return Payload(one.contents.values, dict(one.contents.slots), steps)

@@ -1,0 +1,121 @@
+"""Wiring of a shard: its parts, its threads, how it joins and how it leaves."""
+
+from __future__ import annotations
+
+import logging
+import time
+from threading import Event
+
+import grpc
+
+from scar import codec
+from scar.errors import Fenced, ScarError
+from scar.transport import Backoff, Link
+from scar.v1 import ps_pb2_grpc, recovery_pb2, recovery_pb2_grpc
+from scar_ps import metrics
+from scar_ps.config import PsSettings
+from scar_ps.engine import Engine
+from scar_ps.epochs import Epochs
+from scar_ps.loader import Loader
+from scar_ps.saver import Saver
+from scar_ps.servicer import CONTROL_SERVICE, DATA_SERVICE, ControlServicer, DataServicer
+from scar_ps.shard import Shard
+from scar_ps.staging import Staging
+from scar_runtime.app import App, Service
+from scar_runtime.store import open_store
+
+CALL_SECONDS = 2.0
+WATCH_SECONDS = 0.2  # between looks at whether this shard is behind
+JOIN_SECONDS = 2.0  # between announcements while no epoch has taken us in: a new coordinator knows only the epochs
+
+_log = logging.getLogger(__name__)
+
+
+class ShardService:
+    """One shard process."""
+
+    def __init__(self, app: App, settings: PsSettings) -> None:
+        store = open_store(settings.store)
+        self._app, self._settings = app, settings
+        self._stopped = Event()  # after the drain: ends the apply thread
+        self.shard = Shard(app.member, app.heart.beat)
+        self._engine = Engine(app.heart, app.fail)
+        self._loader = Loader(self.shard, self._engine, store, settings.load_threads, app.fail)
+        self._epochs = Epochs(self.shard, self._engine, self._loader, store, app.heart, self._dismissed)
+        self._saver = Saver(self.shard, self._engine, store)
+        self._staging = Staging(settings.staged_bytes, lambda: self.shard.contributions.bytes)
+        self._recovery = Link(settings.recovery, "recovery") if settings.recovery else None
+        metrics.CHECKPOINT_AGE.set_function(lambda: self._saver.age)
+        metrics.BLOCKS.set_function(lambda: sum(len(store) for store in self.shard.view.tables.values()))
+
+    def register(self, server: grpc.Server) -> None:
+        DataServicer(self.shard, self._engine, self._staging).register(server)
+        control = ControlServicer(self.shard, self._engine, self._epochs, self._loader, self._saver)
+        ps_pb2_grpc.add_ShardControlServicer_to_server(control, server)
+
+    def start(self) -> None:
+        self._app.spawn("apply", lambda: self._engine.run(self._stopped))
+        self._app.spawn("membership", self._watch)
+
+    def ready(self) -> bool:
+        """All blocks of the newest epoch are there."""
+        view = self.shard.view
+        return view.epoch > 0 and not any((store.loading > 0).any() for store in view.tables.values())
+
+    def stop(self) -> None:
+        """Hand the blocks over while still serving, then end."""
+        if self.shard.view.epoch and not self.shard.dismissed:
+            self._leave(time.monotonic() + self._settings.leave_seconds)
+        self._loader.close()
+        self._stopped.set()
+        if self._recovery is not None:
+            self._recovery.close()
+
+    def _dismissed(self, why: Fenced) -> None:
+        if not self._app.stopping.is_set():  # one that leaves on request is dismissed as a matter of course
+            self._app.fail(why)
+
+    # --- membership --------------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        backoff, joined_until = Backoff(first=0.1, most=JOIN_SECONDS), 0.0
+        while not self._stopped.wait(WATCH_SECONDS):
+            try:
+                if self.shard.number == 0 and time.monotonic() >= joined_until:
+                    self._join()
+                    joined_until = time.monotonic() + JOIN_SECONDS
+                elif self.shard.heard > self.shard.number or (self.shard.number and not self._engine.leased):
+                    self._epochs.catch_up(CALL_SECONDS)
+                backoff.reset()
+            except ScarError as error:
+                _log.warning("membership.waiting", extra={"reason": str(error)})
+                self._stopped.wait(backoff.next())
+
+    def _join(self) -> None:
+        if self._recovery is not None:
+            stub = recovery_pb2_grpc.RecoveryStub(self._recovery.channel)
+            request = recovery_pb2.JoinRequest(member=codec.member_to_proto(self._app.member))
+            self._recovery.call(stub.Join, request, CALL_SECONDS)
+
+    def _leave(self, end: float) -> None:
+        """Ask to go until no block is left here, or the time is over."""
+        if self._recovery is None:
+            return
+        stub = recovery_pb2_grpc.RecoveryStub(self._recovery.channel)
+        request = recovery_pb2.LeaveRequest(member=codec.member_to_proto(self._app.member))
+        while time.monotonic() < end and not self.shard.dismissed:
+            try:
+                reply = self._recovery.call(stub.Leave, request, min(CALL_SECONDS, max(0.01, end - time.monotonic())))
+                if reply.remaining == 0:
+                    return
+            except ScarError as error:
+                _log.warning("leave.waiting", extra={"reason": str(error)})
+            time.sleep(WATCH_SECONDS)
+
+
+def build(app: App) -> Service:
+    """The service of this process. ``app.settings`` are :class:`PsSettings`."""
+    if not isinstance(app.settings, PsSettings):
+        raise TypeError("a shard needs PsSettings")
+    service = ShardService(app, app.settings)
+    return Service(service.register, (DATA_SERVICE, CONTROL_SERVICE), service.start, service.stop, service.ready)

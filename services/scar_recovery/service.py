@@ -1,0 +1,109 @@
+"""Wiring: who leads, and the threads that do.
+
+A Redis lease keeps two coordinators from doing the same work; without Redis everybody acts, and the store decides.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from scar.errors import LivenessUnavailable, ScarError, StoreUnavailable
+from scar.v1 import recovery_pb2, recovery_pb2_grpc
+from scar_recovery.config import RecoverySettings
+from scar_recovery.planner import RETRY, Settings
+from scar_recovery.servicer import RecoveryServicer
+from scar_recovery.term import Term
+from scar_runtime.app import App, Service
+from scar_runtime.store import open_store
+
+ROLE = "recovery"
+SERVICE = recovery_pb2.DESCRIPTOR.services_by_name["Recovery"].full_name
+
+
+class Leadership:
+    """Standby or leader. ``term`` is None on standby."""
+
+    def __init__(self, app: App, settings: RecoverySettings) -> None:
+        self._app, self._settings = app, settings
+        self._store = open_store(settings.store)
+        self._ttl = settings.lease_seconds
+        self._replaced = threading.Event()  # somebody else holds the lease
+        self._not_before = 0.0
+        self.term: Term | None = None
+
+    @property
+    def ready(self) -> bool:
+        return self.term is not None and self.term.opened
+
+    def run(self) -> None:
+        """Stand by, lead, stand by again, until the process stops. Raises :class:`scar.errors.UnsafeStore`."""
+        self._check_store()
+        while not self._app.stopping.is_set():
+            self._app.heart.beat()
+            if self._may_lead():
+                self._lead()
+            self._app.stopping.wait(RETRY / 2)
+
+    def _check_store(self) -> None:
+        while not self._app.stopping.is_set():
+            self._app.heart.beat()
+            try:
+                self._store.probe()
+                return
+            except StoreUnavailable as error:
+                self._app.log.warning("store.unavailable", extra={"reason": str(error)})
+                self._app.stopping.wait(RETRY)
+
+    def _may_lead(self) -> bool:
+        try:
+            return self._app.beats.lead(ROLE, self._app.incarnation, self._ttl)
+        except LivenessUnavailable:
+            return time.monotonic() >= self._not_before
+
+    def _lead(self) -> None:
+        settings = Settings(self._settings.lease_seconds, self._settings.rebalance, self._settings.move_bytes)
+        app = self._app
+        self._replaced.clear()
+        self.term = Term(app.member, settings, self._store, app.settings.cluster, app.beats, self._turned)
+        app.log.info("leadership.taken")
+        rival = self.term.run(lambda: app.stopping.is_set() or self._replaced.is_set())
+        self.term = None
+        if rival:  # without Redis: let the rival finish what it began
+            self._not_before = time.monotonic() + self._ttl
+        app.log.info("leadership.ended", extra={"rival": rival or "none"})
+
+    def _turned(self, epoch: int) -> None:
+        self._app.heart.epoch = epoch
+        self._app.heart.beat()
+
+    def keep_lease(self) -> None:
+        """Renew the lease while leading; notice when it has gone to somebody else."""
+        while not self._app.stopping.wait(self._ttl / 4):
+            if self.term is None:
+                continue
+            try:
+                if not self._app.beats.lead(ROLE, self._app.incarnation, self._ttl):
+                    self._replaced.set()
+            except ScarError:
+                continue  # Redis is down: what decides is the store
+
+
+def build(app: App) -> Service:
+    settings = app.settings
+    assert isinstance(settings, RecoverySettings)
+    leadership = Leadership(app, settings)
+
+    def start() -> None:
+        app.spawn("leadership", leadership.run)
+        app.spawn("lease", leadership.keep_lease)
+
+    return Service(
+        register=lambda server: recovery_pb2_grpc.add_RecoveryServicer_to_server(
+            RecoveryServicer(lambda: leadership.term), server
+        ),
+        service_names=(SERVICE,),
+        start=start,
+        stop=lambda: None,
+        ready=lambda: leadership.ready,
+    )

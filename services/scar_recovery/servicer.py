@@ -1,0 +1,75 @@
+"""Decode, one call, encode. A coordinator on standby answers only :meth:`Status`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import grpc
+
+from scar import codec
+from scar.errors import InvalidRequest, NotServing
+from scar.v1 import recovery_pb2 as pb
+from scar.v1 import recovery_pb2_grpc
+from scar_recovery.members import Report
+from scar_recovery.term import Term
+
+
+class RecoveryServicer(recovery_pb2_grpc.RecoveryServicer):
+    """``term``: the current leadership; None on standby."""
+
+    def __init__(self, term: Callable[[], Term | None]) -> None:
+        self._current = term
+
+    def _term(self) -> Term:
+        term = self._current()
+        if term is None:
+            raise NotServing("this recovery coordinator is on standby")
+        return term
+
+    def StartJob(self, request: pb.StartJobRequest, _context: grpc.ServicerContext) -> pb.StartJobReply:
+        job = codec.job_from_proto(request.job)
+        return pb.StartJobReply(epoch=self._term().start_job(job, request.given, request.resume))
+
+    def GetJob(self, _request: pb.GetJobRequest, _context: grpc.ServicerContext) -> pb.GetJobReply:
+        job = self._term().job
+        return pb.GetJobReply(started=job is not None, job=codec.job_to_proto(job) if job is not None else None)
+
+    def Join(self, request: pb.JoinRequest, _context: grpc.ServicerContext) -> pb.JoinReply:
+        return pb.JoinReply(epoch=self._term().join(codec.member_from_proto(request.member)))
+
+    def Leave(self, request: pb.LeaveRequest, _context: grpc.ServicerContext) -> pb.LeaveReply:
+        epoch, remaining = self._term().leave(codec.member_from_proto(request.member))
+        return pb.LeaveReply(epoch=epoch, remaining=remaining)
+
+    def ReportFailure(self, request: pb.FailureReport, _context: grpc.ServicerContext) -> pb.FailureReply:
+        if not (request.silence >= 0 and request.detect_seconds >= 0):  # NaN, too
+            raise InvalidRequest("silence and detect_seconds must be at least 0")
+        member = codec.member_from_proto(request.member)
+        report = Report(member, request.proved, request.silence, request.detect_seconds, request.evidence)
+        return pb.FailureReply(epoch=self._term().failed(report))
+
+    def GetEpochs(self, request: pb.GetEpochsRequest, _context: grpc.ServicerContext) -> pb.GetEpochsReply:
+        return pb.GetEpochsReply(epochs=self._term().epochs(request.after, request.wait))
+
+    def Renew(self, request: pb.RenewRequest, _context: grpc.ServicerContext) -> pb.RenewReply:
+        return pb.RenewReply(epoch=self._term().renew(codec.member_from_proto(request.member)))
+
+    def ReportReroute(self, request: pb.RerouteReport, _context: grpc.ServicerContext) -> pb.RerouteReply:
+        self._term().reroute(request)
+        return pb.RerouteReply()
+
+    def ListFailures(self, _request: pb.ListFailuresRequest, _context: grpc.ServicerContext) -> pb.ListFailuresReply:
+        return pb.ListFailuresReply(failures=self._term().failures())
+
+    def Status(self, _request: pb.RecoveryStatusRequest, _context: grpc.ServicerContext) -> pb.RecoveryStatus:
+        term = self._current()
+        if term is None:
+            return pb.RecoveryStatus(leader=False, problem="on standby: another recovery coordinator leads")
+        return pb.RecoveryStatus(
+            leader=True,
+            epoch=term.number,
+            members=[codec.member_to_proto(member) for member in term.members()],
+            recovering=term.recovering(),
+            problem=term.problem(),
+            job=term.job.name if term.job is not None else "",
+        )

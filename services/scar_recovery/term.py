@@ -1,0 +1,246 @@
+"""One leadership, from taking over until somebody else leads: what the servicer calls, and the loop that does the work.
+
+Members may join before there is a job; the planner keeps them. The :class:`Executor` exists from the moment that a job does.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from scar.codec import job_to_proto
+from scar.errors import JobExists, LivenessUnavailable, NotServing, ScarError, StoreUnavailable
+from scar.placement import Member
+from scar.tables import Job
+from scar.v1 import recovery_pb2, types_pb2
+from scar_recovery.archive import Archive, Jobs
+from scar_recovery.couriers import Couriers
+from scar_recovery.executor import Executor
+from scar_recovery.members import COORDINATORS, Report
+from scar_recovery.planner import RETRY, Planner, Settings
+from scar_recovery.shards import RemoteShards
+from scar_runtime.liveness import Beats
+from scar_runtime.store import Store
+
+TICK = 0.1  # seconds; the loop shows that it moves at least this often
+BOOKS = 0.25  # seconds between looks at the store for new manifests and at the ledger for changes
+NO_JOB_WAIT = 1.0  # seconds for which GetEpochs waits for a job
+
+_log = logging.getLogger(__name__)
+
+
+class Term:
+    """``member``: this coordinator. ``moved``: called by the loop whenever it turns, with the newest epoch's number."""
+
+    def __init__(
+        self, member: Member, settings: Settings, store: Store, cluster: str, beats: Beats, moved: Callable[[int], None]
+    ) -> None:
+        self._member, self._store, self._beats, self._moved = member, store, beats, moved
+        self._jobs = Jobs(store, cluster)
+        self._lock = threading.Condition()
+        self._starting = threading.Lock()
+        self._planner = Planner(member.incarnation, settings)
+        self._planner.members.joined(member, time.monotonic())
+        self._shards = RemoteShards()
+        self._couriers: Couriers | None = None
+        self._executor: Executor | None = None
+        self._problem = ""
+        self._ended = threading.Event()
+        self.opened = False  # it is known whether there is a job
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    def run(self, stop: Callable[[], bool]) -> str:
+        """Lead until ``stop`` says so or somebody else does. Returns the incarnation of that somebody, or ""."""
+        threading.Thread(target=self._clerk, name="clerk", daemon=True).start()
+        try:
+            while not stop():
+                executor = self._executor
+                self._moved(executor.chronicle.newest if executor is not None else 0)
+                if not self.opened:
+                    self._open()
+                elif executor is not None and executor.deposed:
+                    return executor.deposed
+                elif executor is None or not executor.step():
+                    self._wait()
+            return ""
+        finally:
+            self._end()
+
+    def _open(self) -> None:
+        """Find out which job this cluster runs, and take it over."""
+        try:
+            job = self._jobs.current()
+            if job is not None:
+                self._begin(job)
+            self._recall()
+        except ScarError as error:
+            self._problem = f"the store does not answer: {error.message}"
+            self._ended.wait(RETRY)
+            return
+        self._problem, self.opened = "", True
+
+    def _begin(self, job: Job) -> Executor:
+        with self._starting:
+            if self._executor is not None:
+                return self._executor
+            self._shards.job = job_to_proto(job)
+            archive = Archive(self._store, job)
+            executor = Executor(self._planner, job, archive, self._shards, self._lock, self._in_background)
+            executor.take_over()
+            self._couriers = Couriers(self._shards, executor.chronicle, executor.heard, executor.served)
+            executor.delivery = self._couriers
+            with self._lock:
+                self._executor = executor
+                self._lock.notify_all()
+        _log.info("job.taken_over", extra={"job": job.name, "number": executor.chronicle.newest})
+        return executor
+
+    def _recall(self) -> None:
+        """Members that announced themselves to a former leader and are in no epoch: known from their heartbeats."""
+        try:
+            beating = [beat.member for beat in self._beats.read().values()]
+        except LivenessUnavailable:
+            return
+        with self._lock:
+            known = {member.key for member in self._planner.members.all()}
+        for member in beating:
+            if member.key not in known and (member.role in COORDINATORS or self._shards.answers(member)):
+                self._recalled(member)
+
+    def _recalled(self, member: Member) -> None:
+        try:
+            self.join(member)
+        except ScarError as error:
+            _log.info("member.not_recalled", extra={"key": member.key, "reason": error.message})
+
+    def _wait(self) -> None:
+        with self._lock:
+            wake = min(self._planner.wake(time.monotonic()), TICK)
+            if wake > 0:
+                self._lock.wait(wake)
+
+    def _in_background(self, work: Callable[[], None]) -> None:
+        threading.Thread(target=work, name="move", daemon=True).start()
+
+    def _clerk(self) -> None:
+        """What must not hold up the loop: the epoch's number in Redis, the ledger, new manifests."""
+        published = 0
+        while not self._ended.is_set():
+            executor = self._executor
+            if executor is None:
+                self._ended.wait(TICK)
+                continue
+            published = executor.chronicle.wait_beyond(published, BOOKS)
+            try:
+                self._beats.publish_epoch(published)
+            except LivenessUnavailable as error:
+                _log.debug("epoch.unpublished", extra={"reason": error.message})
+            try:
+                executor.write_books()
+            except ScarError as error:
+                _log.info("books.delayed", extra={"reason": error.message})
+                self._ended.wait(RETRY)
+
+    def _end(self) -> None:
+        self._ended.set()
+        if self._couriers is not None:
+            self._couriers.stop()
+        if self._executor is not None:
+            self._executor.chronicle.close()
+        self._shards.close()
+
+    # --- members ------------------------------------------------------------------------------------------------------
+
+    def join(self, member: Member) -> int:
+        """Number of the newest epoch; 0: none. Raises :class:`scar.errors.Fenced`."""
+        with self._lock:
+            self._planner.members.joined(member, time.monotonic())
+            self._lock.notify_all()
+            return self._number()
+
+    def leave(self, member: Member) -> tuple[int, int]:
+        """(newest epoch, blocks that the member still owns)."""
+        with self._lock:
+            self._planner.members.left(member, time.monotonic())
+            self._lock.notify_all()
+            return self._number(), self._planner.owned(member.key)
+
+    def failed(self, report: Report) -> int:
+        with self._lock:
+            self._planner.members.failed(report, time.monotonic())
+            self._lock.notify_all()
+            return self._number()
+
+    def renew(self, member: Member) -> int:
+        """The newest epoch, checked in the store: a leader that was paused must not lengthen the life of a shard that its
+        successor has declared dead. Raises :class:`scar.errors.Fenced`, :class:`NotServing`."""
+        with self._lock:
+            executor = self._running()
+            self._planner.members.renewed(member, time.monotonic())
+            number = self._number()
+        if not executor.leads():
+            raise NotServing(f"{self._member.name} does not lead any more")
+        return number
+
+    def _number(self) -> int:
+        return self._planner.epoch.number if self._planner.epoch is not None else 0
+
+    def _running(self) -> Executor:
+        if self._executor is None:
+            raise NotServing("no job has been started yet")
+        return self._executor
+
+    # --- job and epochs -----------------------------------------------------------------------------------------------
+
+    def start_job(self, job: Job, given: Mapping[str, bytes], resume: bool) -> int:
+        """Newest epoch; 0: it waits for shards. Raises :class:`JobExists` and what :meth:`Jobs.start` raises."""
+        if not self.opened:
+            raise StoreUnavailable(self._problem or "the store has not answered yet")
+        running = self.job
+        if running is not None and running.name != job.name:
+            raise JobExists(f"this cluster runs job {running.name!r}", "Resume that one, or start another cluster")
+        return self._begin(self._jobs.start(job, given, resume)).chronicle.newest
+
+    @property
+    def number(self) -> int:
+        """Newest epoch; 0: none."""
+        with self._lock:
+            return self._number()
+
+    @property
+    def job(self) -> Job | None:
+        return self._executor.job if self._executor is not None else None
+
+    def epochs(self, after: int, wait: float) -> Sequence[types_pb2.Epoch]:
+        with self._lock:
+            self._lock.wait_for(lambda: self._executor is not None, min(wait, NO_JOB_WAIT))
+            executor = self._executor
+        return executor.chronicle.after(after, wait) if executor is not None else []
+
+    # --- books --------------------------------------------------------------------------------------------------------
+
+    def reroute(self, report: recovery_pb2.RerouteReport) -> None:
+        with self._lock:
+            self._running().ledger.reported(report)
+
+    def failures(self) -> list[recovery_pb2.FailureRecord]:
+        with self._lock:
+            return self._executor.ledger.records if self._executor is not None else []
+
+    def members(self) -> list[Member]:
+        with self._lock:
+            return list(self._planner.members.all())
+
+    def recovering(self) -> list[str]:
+        """Members whose blocks are not served again yet."""
+        with self._lock:
+            loading = self._executor.ledger.loading if self._executor is not None else []
+            return sorted({*self._planner.recovering, *loading})
+
+    def problem(self) -> str:
+        """What it waits for, in words; empty: nothing."""
+        with self._lock:
+            return self._problem or self._planner.waits_for(time.monotonic())

@@ -1,0 +1,143 @@
+"""Options, help, exit codes, and the commands that need no service."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from scar_cli import doctor, kill
+from scar_cli.clusters import find, running
+from scar_cli.main import app, main
+from scar_local import ClusterDirectory, ClusterState
+from scar_local.directory import default_directory
+from scar_local.processes import Spec, Supervisor
+from scar_local.specs import machine_variables
+
+COMMANDS = ("up", "down", "train", "status", "watch", "kill", "failures", "checkpoints", "demo", "doctor")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SCAR_RECOVERY", raising=False)
+    return tmp_path
+
+
+def scar(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr("sys.argv", ["scar", *arguments])
+    with pytest.raises(SystemExit) as end:
+        main()
+    return int(end.value.code or 0)
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS, *(f"checkpoints {name}" for name in ("ls", "show", "verify", "export"))])
+def test_every_command_explains_itself(command: str) -> None:
+    shown = CliRunner().invoke(app, [*command.split(), "--help"])
+    assert shown.exit_code == 0
+    assert "Usage:" in shown.stdout
+
+
+def test_the_help_names_every_command_and_gives_examples() -> None:
+    shown = CliRunner().invoke(app, ["--help"]).stdout
+    assert all(re.search(rf"\b{command}\b", shown) for command in COMMANDS)
+    assert "scar train examples/mlr.py" in shown
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nonsense"], ["kill"], ["up", "--shards", "0"], ["status", "-o", "xml"], ["watch", "x"]]
+)
+def test_a_wrong_call_is_exit_code_2(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert scar(monkeypatch, *arguments) == 2
+
+
+@pytest.mark.parametrize("command", ["status", "watch", "failures", "down", "kill ps-0", "checkpoints ls"])
+def test_without_a_cluster_the_error_says_what_to_do(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert scar(monkeypatch, *command.split()) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("error: no cluster 'local'")
+    assert "next:" in shown.err
+    assert "Traceback" not in shown.err
+
+
+def test_a_recovery_coordinator_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert scar(monkeypatch, "status", "--recovery", "127.0.0.1:1") == 1
+    assert "recovery does not answer" in capsys.readouterr().err
+
+
+@pytest.fixture
+def cluster(here: Path) -> Iterator[Supervisor]:
+    """A directory that is held, with one real process in it."""
+    home = ClusterDirectory(default_directory())
+    home.claim()
+    supervisor = Supervisor(home.logs, respawn=False, changed=lambda: record(home, supervisor))
+    supervisor.start(Spec("ps-0", ("program", "sleep", "60"), machine_variables()))
+    supervisor.await_started(["ps-0"], 10)
+    record(home, supervisor)
+    yield supervisor
+    supervisor.close()
+    home.release()
+
+
+def record(home: ClusterDirectory, supervisor: Supervisor) -> None:
+    home.write(ClusterState(1, "", "", "mnist", {"recovery": "127.0.0.1:1"}, supervisor.info()))
+
+
+def test_kill_sends_the_signal(cluster: Supervisor, capsys: pytest.CaptureFixture[str]) -> None:
+    pid = cluster.info()[0].pid
+    kill.run("local", "ps-0", "STOP")
+    assert capsys.readouterr().out == f"frozen ps-0 (pid {pid}); see `scar watch` and `scar failures`\n"
+    kill.run("local", "ps-0", "KILL")
+    assert cluster.wait(["ps-0"], 10) == {"ps-0": -signal.SIGKILL}
+
+
+def test_kill_knows_who_is_there(
+    cluster: Supervisor, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert scar(monkeypatch, "kill", "ps-9") == 1
+    assert "there is no process 'ps-9'" in capsys.readouterr().err
+    cluster.signal("ps-0", signal.SIGKILL)
+    cluster.wait(["ps-0"], 10)
+    assert scar(monkeypatch, "kill", "ps-0") == 1
+    assert "ps-0 does not run at the moment (killed)" in capsys.readouterr().err
+
+
+def test_a_cluster_is_found_while_it_is_held(cluster: Supervisor) -> None:
+    target = find("local")
+    assert (target.recovery, [process.name for process in target.processes()]) == ("127.0.0.1:1", ["ps-0"])
+    assert not target.ended()
+    assert running("other") is None
+    assert find("other", "10.0.0.1:7000").recovery == "10.0.0.1:7000"
+    assert not find("other", "10.0.0.1:7000").ended()
+
+
+def test_doctor_finds_this_machine_fit(monkeypatch: pytest.MonkeyPatch, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert scar(monkeypatch, "doctor", "--store", f"file://{here / 'store'}") == 0
+    shown = capsys.readouterr().out
+    assert "fail" not in shown
+    assert all(re.search(rf"^ok +{name} ", shown, re.M) for name in ("python", "package", "ports", "store", "cluster"))
+
+
+def test_doctor_says_how_to_mend(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert scar(monkeypatch, "doctor", "--redis", "redis://127.0.0.1:1/0", "--store", "ftp://x") == 1
+    lines = capsys.readouterr().out.splitlines()
+    broken = [number for number, line in enumerate(lines) if line.startswith("fail")]
+    assert [lines[number].split()[1] for number in broken] == ["redis", "store"]
+    assert all(lines[number + 1].strip().startswith("fix:") for number in broken)
+
+
+def test_doctor_sees_a_cluster_that_is_not_well(cluster: Supervisor) -> None:
+    cluster.signal("ps-0", signal.SIGKILL)
+    cluster.wait(["ps-0"], 10)
+    checks = doctor.check_cluster(find("local"))
+    assert [(check.name, check.level) for check in checks] == [("process", "fail"), ("cluster", "fail")]
+    assert "ps-0 is killed" in checks[0].detail

@@ -1,0 +1,163 @@
+"""What `status`, `watch`, `failures` and `train` make of a look at a cluster; no process runs here."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console, RenderableType
+
+from scar.codec import job_to_proto
+from scar.tables import Job, Table
+from scar.v1 import checkpoint_pb2, detector_pb2, ps_pb2, recovery_pb2, types_pb2, worker_pb2
+from scar_cli import failures, status, train, watch
+from scar_local import ClusterStatus, ProcessInfo
+from scar_local.status import DONE
+
+SHARDS = [
+    types_pb2.Member(role=types_pb2.ROLE_SHARD, name=f"ps-{n}", incarnation=f"{n:012x}", address=f"127.0.0.1:700{n}")
+    for n in range(2)
+]
+WORKER = types_pb2.Member(role=types_pb2.ROLE_WORKER, name="worker-0", incarnation="f" * 12)
+RECORD = recovery_pb2.FailureRecord(
+    number=1,
+    members=["ps-1@000000000001"],
+    epoch=3,
+    lost_blocks=5,
+    total_blocks=10,
+    sources={"object": 4, "initial": 1},
+    detect_seconds=0.25,
+    commit_seconds=0.01,
+    load_seconds=0.04,
+    delta_norm=1.5,
+    lost_pushes=2,
+    resent_pushes=3,
+    waiting=["worker-1@ffffffffffff"],
+)
+
+
+def shard(number: int, clock: int = 40) -> ps_pb2.ShardStatus:
+    table = ps_pb2.TableStatus(table="w", blocks=5, loading=number, bytes=2048)
+    return ps_pb2.ShardStatus(member=SHARDS[number], clock=clock, tables=[table], pushes=80, saved_age=0.5)
+
+
+STATUS = ClusterStatus(
+    recovery=recovery_pb2.RecoveryStatus(leader=True, epoch=3),
+    job=job_to_proto(Job("mnist", tables=[Table("w", 10)])),
+    epoch=types_pb2.Epoch(number=3, shards=SHARDS, workers=[WORKER]),
+    checkpoint=checkpoint_pb2.CheckpointStatus(manifest=12, age=0.4),
+    shards={"ps-0": shard(0), "ps-1": shard(1, 42)},
+    workers={"worker-0": worker_pb2.WorkerStatus(member=WORKER, state="training", clock=41, seconds_per_clock=0.0125)},
+    members={"ps-0": detector_pb2.MemberView(member=SHARDS[0], health=detector_pb2.HEALTH_ALIVE)},
+    failures=(RECORD,),
+    losses={38: 0.5, 39: 0.25},
+    problems=("recovery: the store [s3] is down",),
+)
+PROCESSES = {
+    "ps-0": ProcessInfo("ps-0", 11, "running", 0),
+    "ps-1": ProcessInfo("ps-1", 12, "killed", 1, -9),
+    "ps-2": ProcessInfo("ps-2", 13, "running", 0),
+    "redis": ProcessInfo("redis", 14, "running", 0),
+}
+
+
+def text_of(*parts: RenderableType) -> str:
+    screen = Console(file=io.StringIO(), width=160, highlight=False)
+    for part in parts:
+        screen.print(part)
+    return screen.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+def test_the_clock_is_what_every_shard_has_closed() -> None:
+    assert (STATUS.number, STATUS.clock, STATUS.loss, STATUS.blocks, STATUS.loading) == (3, 40, 0.25, 10, 1)
+
+
+def test_the_clock_after_the_end_is_that_of_the_last_loss() -> None:
+    over = replace(STATUS, shards={"ps-0": shard(0, DONE), "ps-1": shard(1, DONE * 2)})
+    assert over.clock == 40
+    assert (ClusterStatus().clock, ClusterStatus().loss, ClusterStatus().number) == (0, None, 0)
+
+
+def test_shards_without_blocks_do_not_hold_the_clock_back() -> None:
+    idle = ps_pb2.ShardStatus(member=SHARDS[0], clock=0)
+    assert replace(STATUS, shards={**STATUS.shards, "ps-2": idle}).clock == 40
+
+
+def test_the_headline_says_it_all() -> None:
+    assert text_of(status.headline(STATUS)).strip() == (
+        "job mnist (bsp) · clock 40 · loss 0.25 · epoch 3 · 1 failures · checkpoint 12, 400 ms old"
+    )
+    assert "no job yet" in text_of(status.headline(ClusterStatus()))
+
+
+def test_every_shard_is_listed_even_one_outside_the_epoch() -> None:
+    lines = text_of(status.shard_table(STATUS, PROCESSES)).splitlines()
+    assert [line.split()[:3] for line in lines] == [
+        ["SHARD", "HEALTH", "CLOCK"],
+        ["ps-0", "alive", "40"],
+        ["ps-1", "killed", "42"],
+        ["ps-2", "running", "13"],
+    ]
+    assert "2.0 KiB" in lines[1]
+    assert "127.0.0.1:7000" in lines[1]
+
+
+def test_workers_and_services_are_listed() -> None:
+    assert "training" in text_of(status.worker_table(STATUS, PROCESSES))
+    assert "12.5 ms" in text_of(status.worker_table(STATUS, PROCESSES))
+    assert "?" in text_of(status.worker_table(replace(STATUS, workers={}), PROCESSES))
+    assert text_of(status.coordinator_table(STATUS, PROCESSES)).splitlines()[1].split() == ["redis", "running", "14", "0"]
+
+
+def test_the_data_for_programs() -> None:
+    data = status.as_data(STATUS, PROCESSES)
+    assert (data["job"], data["epoch"], data["clock"], data["loss"]) == ("mnist", 3, 40, 0.25)
+    assert data["processes"]["ps-1"]["code"] == -9
+
+
+def test_a_row_of_the_ledger() -> None:
+    row = dict(zip(failures.COLUMNS, failures.row(RECORD), strict=True))
+    assert row[">BLOCKS"] == "5/10"
+    assert row["FROM"] == "1 initial, 4 object"
+    assert (row[">DETECT"], row[">WAIT"], row[">DOWN"]) == ("250 ms", "0 ms", "300 ms")
+    assert (row[">||DELTA||"], row[">LOST"], row[">RESENT"]) == ("~1.5", 2, 3)
+    assert row["STATE"] == "healed in epoch 3, waiting for worker-1"
+
+
+def test_a_failure_that_is_not_healed_yet() -> None:
+    record = recovery_pb2.FailureRecord(number=2, members=["ps-0@0"], lost_blocks=5, delta_norm=-1)
+    assert failures.state(record) == "recovering"
+    assert failures.delta(record) == "-"
+    assert "recovering 5 blocks" in watch.event(record)
+
+
+def test_the_page_has_the_curve_and_the_problem() -> None:
+    shown = text_of(watch.page(STATUS, list(PROCESSES.values()), 100))
+    assert "0.25" in shown
+    assert "█" in shown
+    assert "failure 1: ps-1@000000000001: 5 of 10 blocks back in 300 ms" in shown
+    assert "problem: recovery: the store [s3] is down" in shown
+    assert "no loss yet" in text_of(*watch.curve(ClusterStatus(), 80))
+
+
+def test_lines_are_printed_only_when_something_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = watch.Lines(Console(width=200, highlight=False))
+    lines.show(STATUS, list(PROCESSES.values()))
+    first = capsys.readouterr().out.splitlines()
+    assert len(first) == 1 + len(PROCESSES) + 1 + 1
+    lines.show(STATUS, list(PROCESSES.values()))
+    assert capsys.readouterr().out == ""
+    lines.show(replace(STATUS, problems=()), [ProcessInfo("ps-1", 15, "running", 2)])
+    assert capsys.readouterr().out == "ps-1: running, pid 15, restarts 2\n"
+
+
+def test_the_line_of_a_training() -> None:
+    line = train.line(STATUS, STATUS.problems)
+    assert line.startswith("clock 40 · loss 0.25 █▁ · checkpoint 12 · 1 failures · recovering 1 blocks · waiting: recovery:")
+    assert train.line(ClusterStatus()) == "clock 0 · loss -"
+
+
+def test_arrays_are_not_part_of_a_status() -> None:
+    assert not any(isinstance(value, np.ndarray) for value in vars(STATUS).values())

@@ -1,0 +1,55 @@
+"""φ accrual against scipy's normal tail."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scar_detector.phi import Intervals, phi
+
+norm = pytest.importorskip("scipy.stats").norm
+
+
+@given(silence=st.floats(0, 1e4), mean=st.floats(0.01, 5), deviation=st.floats(0.01, 5))
+@settings(max_examples=300, deadline=None)
+def test_equals_the_oracle(silence: float, mean: float, deviation: float) -> None:
+    expected = -norm.logsf(silence, mean, deviation) / math.log(10)
+    assert phi(silence, mean, deviation) == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+def test_known_points() -> None:
+    assert phi(1.0, 1.0, 0.1) == pytest.approx(math.log10(2))
+    assert phi(0.0, 1.0, 0.01) == 0.0
+    assert phi(0.1 + 5.612 * 0.05, 0.1, 0.05) == pytest.approx(8.0, abs=0.001)
+
+
+@given(mean=st.floats(0.01, 1), deviation=st.floats(0.005, 1))
+@settings(max_examples=50, deadline=None)
+def test_grows_without_end(mean: float, deviation: float) -> None:
+    values = [phi(mean + deviation * step / 4, mean, deviation) for step in range(400)]
+    assert all(earlier < later < math.inf for earlier, later in zip(values, values[1:], strict=False))
+
+
+def test_the_floor_keeps_a_calm_past_from_being_hasty() -> None:
+    calm = Intervals(window=100, floor=0.05, longest=1.0)
+    for _ in range(100):
+        calm.add(0.1)
+    assert calm.phi(0.3) < 8 < calm.phi(0.4)
+
+
+def test_one_pause_does_not_blind_for_the_whole_window() -> None:
+    intervals = Intervals(window=100, floor=0.05, longest=1.0)
+    for interval in [0.1] * 50 + [60.0] + [0.1] * 49:
+        intervals.add(interval)
+    assert intervals.phi(0.8) > 8
+
+
+def test_the_window_forgets() -> None:
+    intervals = Intervals(window=10, floor=0.05, longest=1.0)
+    assert intervals.phi(100.0) == 0.0
+    for interval in [0.9] * 10 + [0.1] * 10:
+        intervals.add(interval)
+    assert len(intervals) == 10
+    assert intervals.phi(0.4) > 8

@@ -1,0 +1,181 @@
+"""Checkpoint rounds at one shard: what may be saved, under which watermark, and what comes back. docs/protocol.md §9."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scar.errors import Busy, InvalidRequest, StaleEpoch
+from scar.placement import Source
+from scar_ps.barrier import NotYet
+from scar_ps.blockstore import Contents
+from scar_ps.distances import distances
+from scar_ps.rounds import committed_values
+from tests.unit.ps_support import ME, group, ids, job, next_epoch, push, sender, started, worker
+
+ASP, BSP = job(consistency="asp"), job()
+MINE = {"w": ids(0, 2, 4)}
+
+
+def measure(shard, number, epoch=0):
+    candidates = shard.begin_round(epoch or shard.number, number, 0)
+    for one in candidates:
+        one.distances = distances(one.store)[one.positions]
+    shard.measured(epoch or shard.number, number, candidates)
+    return candidates
+
+
+def choose(*blocks):
+    return lambda table, found, measured: np.isin(found, blocks)
+
+
+def copy(shard, number, *blocks):
+    return shard.copy_round(shard.number, number, choose(*blocks))
+
+
+def measured(shard):
+    return distances(shard.holdings.tables["w"]).tolist()
+
+
+@pytest.mark.parametrize("blocks", [(2,), (0, 2, 4)])
+def test_a_committed_round_brings_the_distances_to_zero(blocks):
+    shard, _ = started(ASP, MINE)
+    push(shard, 0, 1, None, [3, 4] * 3)
+    measure(shard, 1)
+    copied = copy(shard, 1, *blocks)
+    assert [(one.table, one.ids.tolist(), one.watermark) for one in copied] == [("w", list(blocks), {worker(0).key: 1})]
+    assert copied[0].contents.values.tolist() == [3, 4] * len(blocks)
+    shard.uploaded(1, 1)
+    assert shard.rounds.finish(1, True)
+    assert measured(shard) == [0 if block in blocks else 5 for block in (0, 2, 4)]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    blocks=st.sets(st.sampled_from([0, 2, 4])),
+    end=st.sampled_from(["failed upload", "not committed", "next round", "committed before the upload"]),
+    between=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_a_failed_round_gives_the_distances_back(blocks, end, between, seed):
+    shard, _ = started(ASP, MINE)
+    draw = np.random.default_rng(seed)
+    push(shard, 0, 1, None, draw.normal(size=6))
+    saved = shard.holdings.tables["w"].saved.copy()
+    measure(shard, 1)
+    copy(shard, 1, *blocks)
+    if between:
+        push(shard, 0, 2, ids(2), draw.normal(size=2))
+    if end == "not committed":
+        shard.uploaded(1, 1)
+    if end == "next round":
+        shard.begin_round(1, 2, 0)
+    else:
+        assert not shard.rounds.finish(1, end == "committed before the upload")
+    assert (shard.holdings.tables["w"].saved == saved).all()
+
+
+def test_copies_do_not_change_with_training():
+    shard, _ = started(ASP, MINE)
+    measure(shard, 1)
+    copied = copy(shard, 1, 0, 2, 4)
+    push(shard, 0, 1, None, np.ones(6))
+    assert copied[0].contents.values.tolist() == [0.0] * 6
+
+
+def test_one_round_at_a_time():
+    shard, _ = started(ASP, MINE)
+    with pytest.raises(InvalidRequest):
+        copy(shard, 1, 0)
+    measure(shard, 1)
+    copy(shard, 1, 0)
+    with pytest.raises(Busy):
+        copy(shard, 1, 0)
+    shard.uploaded(1, 1)
+    with pytest.raises(InvalidRequest):
+        copy(shard, 1, 0)
+    assert not shard.rounds.finish(7, True), "another round's end says nothing about this one"
+    assert shard.rounds.finish(1, True)
+    assert not shard.rounds.finish(1, True)
+
+
+def test_a_round_waits_for_its_clock():
+    shard, _ = started(BSP, MINE)
+    with pytest.raises(NotYet):
+        shard.begin_round(1, 1, 1)
+    shard.mark(sender(0), 1, 1, None)
+    assert shard.begin_round(1, 1, 1)
+    assert shard.rounds.number == 1
+
+
+def test_only_settled_blocks_take_part():
+    shard, epoch = started(ASP, MINE)
+    after = next_epoch(epoch, {"w": ids(1, 3)}, moved=[group("w", ids(1)), group("w", ids(3))])
+    loads = shard.adopt(after, ASP)
+    shard.install(loads[0], Contents(np.ones(2, np.float32)))
+    assert measure(shard, 1)[0].ids.tolist() == [0, 2, 4]
+    shard.settle(sender(0), 2)
+    assert measure(shard, 2)[0].ids.tolist() == [0, 1, 2, 4], "block 3 is settled, but still loading"
+
+
+def test_frozen_blocks_are_not_saved():
+    shard, _ = started(ASP, MINE)
+    measure(shard, 1)
+    shard.freeze(1, [("w", ids(2))])
+    assert copy(shard, 1, 0, 2, 4)[0].ids.tolist() == [0, 4]
+
+
+def test_restored_blocks_are_saved_under_a_watermark_of_their_own_until_the_shards_overtakes_it():
+    shard, epoch = started(ASP, MINE)
+    push(shard, 0, 1, None, np.ones(6), push_id=4)
+    after = next_epoch(epoch, {"w": ids(1)}, moved=[group("w", ids(1), w0=6)])
+    shard.install(shard.adopt(after, ASP)[0], Contents(np.ones(2, np.float32)))
+    shard.settle(sender(0), 2)
+    key = worker(0).key
+    measure(shard, 1)
+    assert [(one.ids.tolist(), one.watermark) for one in copy(shard, 1, 0, 1)] == [([0], {key: 4}), ([1], {key: 6})]
+    push(shard, 0, 2, ids(0), [1, 1], push_id=7)
+    measure(shard, 2)
+    assert [(one.ids.tolist(), one.watermark) for one in copy(shard, 2, 0, 1)] == [([0, 1], {key: 7})]
+
+
+def test_a_new_epoch_makes_the_shard_miss_the_round_and_the_blocks_that_stay_come_back():
+    shard, epoch = started(ASP, MINE)
+    push(shard, 0, 1, None, np.ones(6))
+    measure(shard, 1)
+    copy(shard, 1, 0, 2, 4)
+    after = next_epoch(epoch, {"w": ids(1)}, {"w": ids(0)}, [group("w", ids(1), source=Source.INITIAL), group("w", ids(0), ME)])
+    shard.install(shard.adopt(after, ASP)[0], Contents(np.full(2, 9, np.float32)))
+    with pytest.raises(StaleEpoch):
+        shard.uploaded(1, 1)
+    assert not shard.rounds.finish(1, False)
+    assert shard.holdings.tables["w"].ids.tolist() == [1, 2, 4]
+    assert shard.holdings.tables["w"].saved.tolist() == [9, 9, 0, 0, 0, 0]
+
+
+def test_distances_of_an_old_epoch_are_worthless():
+    shard, epoch = started(ASP, MINE)
+    candidates = shard.begin_round(1, 1, 0)
+    shard.adopt(next_epoch(epoch), ASP)
+    with pytest.raises(StaleEpoch):
+        shard.measured(1, 1, candidates)
+    measure(shard, 2)
+    shard.adopt(next_epoch(next_epoch(epoch)), ASP)
+    with pytest.raises(InvalidRequest):
+        copy(shard, 2, 0)
+
+
+@pytest.mark.parametrize("blocks", [(2,), (0, 2, 4)])
+def test_a_donor_tells_what_the_last_manifest_holds_also_in_the_middle_of_a_round(blocks):
+    shard, _ = started(ASP, MINE)
+    push(shard, 0, 1, None, np.arange(6))
+    measure(shard, 1)
+    copy(shard, 1, *blocks)
+    store = shard.holdings.tables["w"]
+    assert committed_values(store, np.array([1, 2]), shard.rounds.pending).tolist() == [0.0] * 4
+    shard.uploaded(1, 1)
+    shard.rounds.finish(1, True)
+    expected = [2, 3, 0, 0] if blocks == (2,) else [2, 3, 4, 5]
+    assert committed_values(store, np.array([1, 2]), shard.rounds.pending).tolist() == expected

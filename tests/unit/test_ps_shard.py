@@ -1,0 +1,288 @@
+"""Who may speak, what is applied once, when clocks close: docs/protocol.md §2 to §4."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scar import tables
+from scar.errors import BlockOutOfRange, Fenced, NotServing, OutOfOrder, StaleEpoch, UnknownTable, WrongJob
+from scar.tables import Table
+from scar_ps.barrier import DONE, NotYet, Sender
+from scar_ps.blockstore import Part
+from scar_ps.shard import Push, Shard
+from tests.unit.ps_support import ME, first_epoch, ids, job, next_epoch, push, sender, started, values, worker
+
+ASP = job(consistency="asp")
+BSP = job()
+
+
+def test_without_an_epoch_nothing_is_served():
+    with pytest.raises(NotServing):
+        Shard(ME).pull(sender(0), 1, 0, [("w", None)])
+
+
+def test_an_older_epoch_is_stale_and_a_newer_one_is_not_known_yet():
+    shard, epoch = started(ASP)
+    shard.adopt(next_epoch(epoch), ASP)
+    with pytest.raises(StaleEpoch) as stale:
+        push(shard, 0, 1, None, np.ones(12), epoch=1)
+    assert stale.value.epoch == 2
+    with pytest.raises(NotServing):
+        push(shard, 0, 1, None, np.ones(12), epoch=3)
+    assert shard.heard == 3
+    assert shard.counts.stale == 1
+    assert not any(values(shard))
+
+
+def test_only_workers_of_the_epoch_may_speak():
+    shard, epoch = started(ASP)
+    with pytest.raises(Fenced):
+        push(shard, 1, 1, None, np.ones(12))
+    with pytest.raises(Fenced):
+        push(shard, 0, 1, None, np.ones(12), life=1)
+    shard.adopt(next_epoch(epoch, fenced=(worker(0).incarnation,)), ASP)
+    with pytest.raises(Fenced):
+        shard.mark(sender(0), 2, 1, None)
+    assert shard.pull(Sender("", ""), 2, 0, [("w", None)])
+
+
+def test_unknown_tables_and_blocks_of_others_are_refused():
+    shard, _ = started(ASP, {"w": ids(0, 2)})
+    with pytest.raises(UnknownTable):
+        shard.pull(sender(0), 1, 0, [("v", None)])
+    with pytest.raises(BlockOutOfRange, match="block 1 of table w is not on this shard"):
+        shard.pull(sender(0), 1, 0, [("w", ids(0, 1))])
+    with pytest.raises(BlockOutOfRange, match="block 6 is out of range"):
+        shard.pull(sender(0), 1, 0, [("w", ids(0, 6))])
+
+
+def test_a_push_is_applied_on_arrival_and_seen_by_pulls():
+    shard, _ = started(ASP)
+    push(shard, 0, 1, ids(1, 4), [1, 2, 3, 4])
+    push(shard, 0, 2, None, np.ones(12), push_id=7)
+    assert values(shard) == [1, 1, 2, 3, 1, 1, 1, 1, 4, 5, 1, 1]
+    assert shard.lanes.watermark == {worker(0).key: 7}
+    found = shard.pull(sender(0), 1, 0, [("w", ids(4))])
+    assert found[0].positions is not None
+    assert found[0].positions.tolist() == [4]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    consistency=st.sampled_from(["asp", "ssp", "bsp"]),
+    repeats=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4)), max_size=30),
+    seed=st.integers(0, 1000),
+)
+def test_duplicates_in_any_interleaving_are_applied_once(consistency, repeats, seed):
+    spec = job(consistency=consistency)
+    shard, _ = started(spec, workers=3)
+    draw = np.random.default_rng(seed)
+    pushed = draw.integers(-9, 9, size=(3, 5, 12)).astype(np.float32)
+    last = [0, 0, 0]
+    for rank, ahead in [*repeats, *[(rank, 0) for rank in range(3) for _ in range(5)]]:
+        seq = min(last[rank] + 1, 5)
+        if ahead and last[rank]:  # something old comes again
+            seq = 1 + ahead % last[rank]
+        duplicate = push(shard, rank, seq, None, pushed[rank, seq - 1])
+        assert duplicate == (seq <= last[rank])
+        last[rank] = max(last[rank], seq)
+    for rank in range(3):
+        while last[rank] < 5:
+            last[rank] += 1
+            push(shard, rank, last[rank], None, pushed[rank, last[rank] - 1])
+        shard.mark(sender(rank), 1, 1, None)
+    assert values(shard) == pushed.sum(axis=(0, 1)).tolist()
+    assert shard.counts.pushes == 15
+
+
+def test_a_gap_is_out_of_order_and_changes_nothing():
+    shard, _ = started(ASP)
+    push(shard, 0, 1, None, np.ones(12))
+    with pytest.raises(OutOfOrder):
+        push(shard, 0, 3, None, np.ones(12))
+    assert values(shard) == [1.0] * 12
+
+
+def test_bsp_keeps_pushes_until_everybody_has_finished_the_clock():
+    shard, _ = started(BSP, workers=2)
+    push(shard, 0, 1, None, np.ones(12))
+    shard.mark(sender(0), 1, 1, None)
+    push(shard, 1, 1, ids(0), [5, 5])
+    assert not any(values(shard))
+    assert shard.lanes.watermark == {}
+    with pytest.raises(NotYet, match="waits for worker-1"):
+        shard.pull(sender(0), 1, 1, [("w", None)])
+    shard.mark(sender(1), 1, 1, None)
+    assert shard.clock == 1
+    assert values(shard)[:3] == [6, 6, 1]
+    assert shard.lanes.watermark == {worker(0).key: 1, worker(1).key: 1}
+    assert shard.contributions.bytes == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    rule=st.sampled_from([tables.add(), tables.sgd(0.1), tables.adam(0.1), tables.assign()]),
+    shapes=st.lists(st.lists(st.none() | st.sets(st.integers(0, 5), min_size=1), max_size=3), min_size=3, max_size=3),
+    seed=st.integers(0, 1000),
+)
+def test_bsp_sums_do_not_depend_on_the_order_of_arrival(rule, shapes, seed):
+    spec = job(Table("w", (6, 2), rule=rule))
+    draw = np.random.default_rng(seed)
+    lanes = []
+    for wanted in shapes:
+        blocks = [None if one is None else ids(*sorted(one)) for one in wanted]
+        lanes.append([(one, draw.normal(size=12 if one is None else 2 * len(one)).astype(np.float32)) for one in blocks])
+    found = []
+    for order in permutations(range(3)):
+        shard, _ = started(spec, workers=3)
+        for rank in order:
+            for seq, (blocks, pushed) in enumerate(lanes[rank], 1):
+                push(shard, rank, seq, blocks, pushed)
+        for rank in reversed(order):
+            shard.mark(sender(rank), 1, 1, None)
+        found.append(shard.holdings.tables["w"].values.tobytes())
+    assert len(set(found)) == 1
+
+
+def test_assign_takes_the_last_in_rank_order():
+    shard, _ = started(job(Table("w", (6, 2), rule=tables.assign())), workers=2)
+    push(shard, 1, 1, ids(0, 1), [2, 2, 2, 2])
+    push(shard, 0, 1, ids(1, 2), [1, 1, 1, 1])
+    for rank in (0, 1):
+        shard.mark(sender(rank), 1, 1, None)
+    assert values(shard)[:6] == [2, 2, 2, 2, 1, 1]
+
+
+def test_a_single_dense_contribution_is_applied_without_a_copy():
+    shard, _ = started(job(Table("w", (6, 2), rule=tables.sgd(0.5))))
+    pushed = np.ones(12, np.float32)
+    store = shard.holdings.tables["w"]
+    shard.push(Push(sender(0), 1, 1, 1, 0, {"w": Part(store, None, pushed)}))
+    shard.mark(sender(0), 1, 1, None)
+    assert pushed.tolist() == [0.5] * 12
+    assert values(shard) == [-0.5] * 12
+
+
+def test_the_open_clock_never_falls_and_a_late_contribution_joins_it():
+    shard, _ = started(BSP)
+    shard.mark(sender(0), 1, 3, None)
+    shard.mark(sender(0), 1, 2, None)
+    assert shard.clock == 3
+    push(shard, 0, 1, None, np.ones(12), clock=1)
+    assert not any(values(shard))
+    shard.mark(sender(0), 1, 4, None)
+    assert values(shard) == [1.0] * 12
+
+
+def test_contributions_of_later_clocks_wait_for_their_own():
+    shard, _ = started(BSP, workers=2)
+    push(shard, 0, 1, None, np.full(12, 1), clock=0)
+    push(shard, 0, 2, None, np.full(12, 10), clock=1)
+    shard.mark(sender(0), 1, 2, None)
+    shard.mark(sender(1), 1, 1, None)
+    assert values(shard) == [1.0] * 12
+    shard.mark(sender(1), 1, 2, None)
+    assert values(shard) == [11.0] * 12
+
+
+def test_losses_are_summed_in_rank_order_and_known_for_closed_clocks_only():
+    shard, _ = started(BSP, workers=3)
+    parts = [1e16, 1.0, -1e16]
+    for rank in (2, 0, 1):
+        assert shard.barrier.last_loss == (0.0, 0)
+        shard.mark(sender(rank), 1, 1, parts[rank])
+    assert shard.barrier.last_loss == (sum(parts), 1)
+    assert shard.barrier.losses == {0: sum(parts)}
+
+
+def test_workers_that_are_done_hold_nobody_up():
+    shard, _ = started(BSP, workers=2)
+    shard.mark(sender(0), 1, 1, None)
+    shard.mark(sender(0), 1, DONE, None)
+    shard.mark(sender(1), 1, 3, None)
+    assert shard.clock == 3
+    shard.mark(sender(1), 1, DONE, None)
+    assert shard.clock == 3
+    assert shard.barrier.finished("worker-1") == DONE
+
+
+def test_marks_of_departed_workers_do_not_count():
+    shard, epoch = started(BSP, workers=2)
+    push(shard, 1, 1, None, np.ones(12))
+    shard.mark(sender(0), 1, 1, None)
+    assert shard.clock == 0
+    shard.adopt(next_epoch(epoch, workers=(worker(0),)), BSP)
+    assert shard.clock == 1
+    assert values(shard) == [1.0] * 12, "what was acknowledged is applied although its sender has gone"
+
+
+def test_a_new_incarnation_inherits_the_mark_and_drops_what_was_not_sealed():
+    shard, epoch = started(BSP, workers=2)
+    push(shard, 0, 1, None, np.full(12, 1), clock=0)
+    shard.mark(sender(0), 1, 1, None)
+    push(shard, 0, 2, None, np.full(12, 100), clock=1)
+    after = next_epoch(epoch, workers=(worker(0, life=1), worker(1)))
+    shard.adopt(after, BSP)
+    shard.settle(sender(0, life=1), 2)
+    assert shard.barrier.finished("worker-0") == 1
+    push(shard, 0, 1, None, np.full(12, 10), clock=1, life=1)
+    shard.mark(sender(0, life=1), 2, 2, None)
+    shard.mark(sender(1), 2, 2, None)
+    assert values(shard) == [11.0] * 12
+    with pytest.raises(Fenced):
+        push(shard, 0, 3, None, np.full(12, 100), clock=2)
+
+
+def test_ssp_pulls_wait_for_the_slowest_beyond_the_slack():
+    shard, _ = started(job(consistency="ssp", staleness=2), workers=2)
+    shard.mark(sender(0), 1, 3, None)
+    with pytest.raises(NotYet):
+        shard.pull(sender(0), 1, 1, [("w", None)])
+    shard.mark(sender(1), 1, 1, None)
+    assert shard.pull(sender(0), 1, 1, [("w", None)])
+
+
+def test_a_shard_starts_at_the_clock_of_its_first_epoch():
+    shard, _ = started(BSP, clock=41)
+    assert shard.clock == 41
+    shard.mark(sender(0), 1, 42, None)
+    assert shard.clock == 42
+
+
+def test_adopting_is_idempotent_and_never_goes_back():
+    shard, epoch = started(BSP)
+    second = next_epoch(epoch)
+    assert shard.adopt(epoch, BSP) == []
+    shard.adopt(second, BSP)
+    assert shard.adopt(epoch, BSP) == []
+    assert shard.number == 2
+
+
+def test_another_job_is_refused():
+    shard, epoch = started(BSP)
+    with pytest.raises(WrongJob):
+        shard.adopt(next_epoch(epoch, job="other"), BSP)
+
+
+def test_a_shard_that_is_left_out_or_fenced_serves_nothing_any_more():
+    for change in ({"shards": first_epoch(BSP).shards[1:]}, {"fenced": (ME.incarnation,)}):
+        shard, epoch = started(BSP)
+        shard.adopt(next_epoch(epoch, **change), BSP)
+        assert shard.dismissed
+        assert shard.view.tables == {}
+        with pytest.raises(Fenced):
+            shard.pull(Sender("", ""), 2, 0, [("w", None)])
+        with pytest.raises(Fenced):
+            shard.mark(sender(0), 1, 1, None)
+
+
+def test_a_new_shard_ignores_epochs_that_do_not_know_it():
+    shard = Shard(ME)
+    assert shard.adopt(first_epoch(BSP).__class__(**{**vars(first_epoch(BSP)), "shards": ()}), BSP) == []
+    assert not shard.dismissed
+    assert shard.number == 0
