@@ -175,7 +175,7 @@ def _split(job: Job, epoch: Epoch, moves: Moves, part: Part, outcome: Outcome, j
         if len(stays.ids):
             kept[table] = stays
         at = np.flatnonzero(moved)
-        contained = moves.watermarks(table, piece.ids[at]) > part.push_id
+        contained = moves.watermarks(table, piece.ids[at]) >= part.push_id
         journal.released(table, piece.ids[at[contained]], part.push_id)
         missing = at[~contained]
         for owner, share in epoch.split(table, piece.ids[missing]):

@@ -39,6 +39,7 @@ FINISH_SECONDS = 5.0  # to tell the shards, before the next round may begin
 BACKOFF = 0.5  # seconds until a failed round is tried again; doubled up to BACKOFF_MOST
 BACKOFF_MOST = 15.0
 HISTORY = 16
+RESIGNED = "this coordinator does not lead any more"
 
 
 class Coordinator:
@@ -73,14 +74,14 @@ class Coordinator:
         self._committed_at = now - age if age >= 0 else None
         return self._next(now)
 
-    def resign(self) -> list[Action]:
-        """Somebody else leads now."""
+    def resign(self, now: float) -> list[Action]:
+        """Lead no more: end the round and whatever waits for one."""
         self.leading = False
         actions: list[Action] = []
         if self._round is not None and self._round.stage is not Stage.FINISHING:
-            actions = self._end(self._round, "failed", "another checkpoint coordinator leads now", 0.0)
+            actions = [Abandon(self._round.number), *self._end(self._round, "failed", RESIGNED, now)]
         for ticket in self._tickets:
-            actions.append(Done("failed", Summary(0, error="another checkpoint coordinator leads now"), (ticket.number,)))
+            actions.append(Done("failed", Summary(0, error=RESIGNED), (ticket.number,)))
         self._tickets, self._round = [], None
         return actions
 
@@ -210,9 +211,10 @@ class Coordinator:
         current.waiting.discard(shard)
         return self._proceed(current, now)
 
-    def compacted(self, rewrite: Rewrite) -> None:
+    def compacted(self, rewrite: Rewrite) -> list[Action]:
         """An object was written that can stand for several; the next manifest will list it."""
         self.rewrite = rewrite
+        return []
 
     # --- looking -----------------------------------------------------------------------------------------------------
 

@@ -69,7 +69,7 @@ class Done:
     """A round has ended: ``result`` is "committed", "unchanged" or "failed"; ``tickets`` are those who wait for it."""
 
     result: str
-    report: Summary
+    summary: Summary
     tickets: tuple[int, ...]
 
 

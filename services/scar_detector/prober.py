@@ -1,7 +1,7 @@
-"""The second path: ask a member directly, over a connection made for this question.
+"""The second path: ask a member directly, over connections made for this question.
 
 A connection of its own, because a request that waits in an old connection to a frozen process would be answered when it wakes,
-and would renew its lease long after its death was reported. Here nothing is sent before the other side has shown life.
+and would renew its lease long after its death was reported. So nothing is asked before the other side has shown life.
 """
 
 from __future__ import annotations
@@ -20,41 +20,48 @@ from scar_detector.watched import Answer
 PROBE_SECONDS = 0.4  # for the whole question
 HUNG_SECONDS = 1.0  # a shard's working thread moves at least every 100 ms
 
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # HTTP/2 preface and empty SETTINGS
+_FRAME_BYTES = 9
+_SETTINGS = 4  # type of the frame with which every HTTP/2 server begins
+
 
 def probe(member: Member, seconds: float = PROBE_SECONDS) -> Answer:
     """Ask this member whether it lives, within ``seconds``. Never raises."""
     end = time.monotonic() + seconds
-    knocked = _knock(member.address, seconds)
-    return knocked or _ask(member, end)
+    return _knock(member.address, end) or _ask(member, end)
 
 
-def _knock(address: str, seconds: float) -> Answer | None:
-    """A plain TCP connection. None: somebody listens."""
+def _knock(address: str, end: float) -> Answer | None:
+    """A bare HTTP/2 greeting, which the kernel alone cannot answer for a frozen process. None: it was answered."""
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_left(end)) as connection:
+            connection.sendall(_HELLO)
+            connection.settimeout(_left(end))
+            frame = connection.recv(_FRAME_BYTES, socket.MSG_WAITALL)
     except ConnectionRefusedError:
         return Answer.REFUSED
     except (OSError, ValueError):
         return Answer.SILENT
-    return None
+    if len(frame) < _FRAME_BYTES:
+        return Answer.SILENT
+    return None if frame[3] == _SETTINGS else Answer.STRANGER
 
 
 def _ask(member: Member, end: float) -> Answer:
     channel = connect(member.address)
+    request = member_pb2.ProbeRequest(incarnation=member.incarnation)
     try:
-        try:
-            grpc.channel_ready_future(channel).result(timeout=max(0.0, end - time.monotonic()))
-        except grpc.FutureTimeoutError:
-            return Answer.SILENT
-        request = member_pb2.ProbeRequest(incarnation=member.incarnation)
-        try:
-            reply = member_pb2_grpc.MemberServiceStub(channel).Probe(request, timeout=max(0.001, end - time.monotonic()))
-        except grpc.RpcError as error:
-            return _failed(error)
-        return _judge(member, reply)
+        reply = member_pb2_grpc.MemberServiceStub(channel).Probe(request, timeout=_left(end), wait_for_ready=True)
+    except grpc.RpcError as error:
+        return _failed(error)
     finally:
         channel.close()
+    return _judge(member, reply)
+
+
+def _left(end: float) -> float:
+    return max(0.001, end - time.monotonic())
 
 
 def _failed(error: grpc.RpcError) -> Answer:

@@ -65,7 +65,7 @@ class LocalCluster:
         self._shard_settings = {f"SCAR_{key.upper()}": str(value) for key, value in (shard_settings or {}).items()}
         self._addresses: dict[str, str] = {}
         self._workers: list[str] = []
-        self._job = ""
+        self._job = self._label = ""
         self._supervisor: Supervisor | None = None
         self._observer: Observer | None = None
         self._looking = threading.Lock()
@@ -83,6 +83,7 @@ class LocalCluster:
     def start(self) -> None:
         """Start everything; returns when every service listens. :class:`ConfigError` says why when one cannot."""
         self._home.claim()
+        self._label = self._home.new_label()
         try:
             self._supervisor = Supervisor(
                 self._home.logs, respawn=self._respawn, delay=self._respawn_delay, changed=self._record
@@ -263,7 +264,7 @@ class LocalCluster:
 
     @property
     def _settings(self) -> specs.Settings:
-        return specs.Settings(self._home.path, self._home.label, self.redis_url, self.store_url, self._environment)
+        return specs.Settings(self._home.path, self._label, self.redis_url, self.store_url, self._environment)
 
     @property
     def _running(self) -> Supervisor:
@@ -279,8 +280,17 @@ class LocalCluster:
 
     def _record(self) -> None:
         """Write the state file, for `scar status` and its like in other processes."""
-        addresses = dict(self._addresses)
-        self._home.write(ClusterState(os.getpid(), self.redis_url, self.store_url, self._job, addresses, self.processes()))
+        self._home.write(
+            ClusterState(
+                pid=os.getpid(),
+                redis=self.redis_url,
+                store=self.store_url,
+                job=self._job,
+                addresses=dict(self._addresses),
+                processes=self.processes(),
+                label=self._label,
+            )
+        )
 
 
 def _free_port() -> int:

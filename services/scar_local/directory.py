@@ -9,10 +9,10 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import re
+import secrets
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,10 @@ def default_directory(name: str = DEFAULT_NAME) -> Path:
 
 @dataclass(frozen=True)
 class ClusterState:
-    """What ``cluster.json`` says. ``addresses``: coordinator ("recovery", "checkpoint", "detector") -> host:port."""
+    """What ``cluster.json`` says. ``addresses``: coordinator ("recovery", "checkpoint", "detector") -> host:port.
+
+    ``label``: what the services call this cluster.
+    """
 
     pid: int
     redis: str
@@ -40,6 +43,7 @@ class ClusterState:
     job: str = ""
     addresses: Mapping[str, str] = field(default_factory=dict)
     processes: Sequence[ProcessInfo] = ()
+    label: str = ""
 
 
 class ClusterDirectory:
@@ -56,11 +60,9 @@ class ClusterDirectory:
     def logs(self) -> Path:
         return self.path / "logs"
 
-    @property
-    def label(self) -> str:
-        """Name of this directory among all directories of a machine that share one Redis."""
-        name = re.sub(r"[^A-Za-z0-9_.-]", "-", self.path.name)[:40]
-        return f"{name}-{hashlib.sha256(str(self.path).encode()).hexdigest()[:8]}"
+    def new_label(self) -> str:
+        """Name for one life of a cluster in this directory: the Redis and the store that it uses may serve others, too."""
+        return f"{re.sub(r'[^A-Za-z0-9_.-]', '-', self.path.name)[:40]}-{secrets.token_hex(4)}"
 
     def claim(self) -> None:
         """Hold the directory until :meth:`release` or the end of this process. :class:`ConfigError` when it is in use."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -64,7 +65,7 @@ class WorkerGroup:
     def start(self, train_file: Path, count: int) -> list[str]:
         """Start ``count`` workers that run this file; returns their names."""
         settings = specs.Settings(
-            self._home.path, self._home.label, self._cluster.redis, self._cluster.store, self._environment
+            self._home.path, self._cluster.label, self._cluster.redis, self._cluster.store, self._environment
         )
         names = [f"worker-{number}" for number in range(count)]
         if self._supervisor is not None:
@@ -80,5 +81,4 @@ class WorkerGroup:
         return self._supervisor.info() if self._supervisor else []
 
     def _record(self) -> None:
-        state = self._cluster
-        self._home.write(ClusterState(state.pid, state.redis, state.store, state.job, state.addresses, self.processes()))
+        self._home.write(replace(self._cluster, processes=self.processes()))

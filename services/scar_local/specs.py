@@ -20,7 +20,7 @@ _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 @dataclass(frozen=True)
 class Settings:
-    """What all processes of a cluster share. ``label``: prefix of its keys in Redis. ``environment`` wins over everything."""
+    """What all processes of a cluster share. ``label``: its name among others. ``environment`` wins over everything."""
 
     directory: Path
     label: str

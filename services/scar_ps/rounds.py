@@ -6,7 +6,7 @@ former saved values are kept, and put back unless the coordinator reports the co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -14,11 +14,11 @@ import numpy as np
 
 from scar.blocks import Array, Ids, Positions, positions_of
 from scar.errors import Busy, InvalidRequest
-from scar_ps.blockstore import BlockStore, Contents, Mask, Part
+from scar_ps.blockstore import BlockStore, Contents, Part
 from scar_ps.distances import Distances
 from scar_ps.holdings import Holdings, Relocation, follow
 
-Choose = Callable[[str, Ids, Distances | None], Mask]
+Chosen = Sequence[tuple[BlockStore, Positions]]
 
 
 @dataclass(eq=False, slots=True)
@@ -60,6 +60,7 @@ class Rounds:
         self.pending: list[Part] = []  # former saved values
         self._clock = 0
         self._candidates: list[Candidates] = []
+        self._copied: list[Copied] = []  # by identity: the copy that is being uploaded
 
     def begin(self, number: int, holdings: Holdings) -> list[Candidates]:
         """Start a round; one that was never finished counts as failed. Returns what may be saved, without distances."""
@@ -72,30 +73,38 @@ class Rounds:
         if number == self.number and self.stage in (Stage.IDLE, Stage.MEASURED):
             self.stage, self._candidates = Stage.MEASURED, candidates
 
-    def copy(self, number: int, clock: int, choose: Choose, holdings: Holdings, own: Mapping[str, int]) -> list[Copied]:
-        """Copy the chosen blocks and take them for saved. ``own``: the shard's watermark."""
+    def candidates(self, number: int) -> list[Candidates]:
+        """What was measured, to choose from. Raises :class:`Busy`, :class:`InvalidRequest`."""
         if number == self.number and self.stage is Stage.COPIED:
             raise Busy(f"round {number} is being uploaded already")
         if number != self.number or self.stage is not Stage.MEASURED:
             raise InvalidRequest(f"round {number} has no distances on this shard in this epoch")
-        self.stage, self._clock = Stage.COPIED, clock
-        copied = []
-        for candidates in self._candidates:
-            store = candidates.store
-            mask = choose(store.table.name, candidates.ids, candidates.distances) & ~store.frozen[candidates.positions]
-            chosen = candidates.positions[mask]
-            for origin in np.unique(store.origin[chosen]).tolist():
-                at = chosen[store.origin[chosen] == origin]
+        return self._candidates
+
+    def copy(self, number: int, clock: int, chosen: Chosen, holdings: Holdings, own: Mapping[str, int]) -> list[Copied]:
+        """Copy these candidates and take them for saved. ``own``: the shard's watermark."""
+        self.candidates(number)
+        copied: list[Copied] = []
+        self.stage, self._clock, self._candidates, self._copied = Stage.COPIED, clock, [], copied
+        for store, positions in chosen:
+            there = positions[~store.frozen[positions]] if store.blocked else positions
+            for origin in np.flatnonzero(np.bincount(store.origin[there])).tolist():
+                at = there[store.origin[there] == origin]
                 contents = store.copy(at)
                 self.pending.append(_take_for_saved(store, at, contents.values))
                 copied.append(Copied(store.table.name, store.ids[at], holdings.watermark(origin, own), contents))
-        self._candidates = []
         return copied
 
-    def uploaded(self, number: int) -> None:
-        """The object is durable."""
-        if number == self.number and self.stage is Stage.COPIED:
-            self.stage = Stage.UPLOADED
+    def uploaded(self, copied: Sequence[Copied]) -> None:
+        """The object with this copy is durable. Raises :class:`InvalidRequest` when the round is over or was started anew."""
+        if self.stage is not Stage.COPIED or copied is not self._copied:
+            raise InvalidRequest("the round was over before its object was durable")
+        self.stage = Stage.UPLOADED
+
+    def failed(self, copied: Sequence[Copied]) -> None:
+        """The upload of this copy has failed: the round is missed."""
+        if self.stage is Stage.COPIED and copied is self._copied:
+            self.finish(self.number, False)
 
     def finish(self, number: int, committed: bool) -> bool:
         """The round is over. True when it was committed with this shard's object, so that its cache entries stay."""

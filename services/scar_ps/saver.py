@@ -9,15 +9,14 @@ from threading import Lock
 import numpy as np
 
 from scar import codec
-from scar.blocks import Ids
 from scar.errors import NotServing
 from scar.tables import Job
 from scar.v1 import ps_pb2
 from scar_ps.blockstore import Mask
-from scar_ps.distances import Distances, distances
+from scar_ps.distances import distances
 from scar_ps.engine import Engine
 from scar_ps.metrics import COPY_SECONDS
-from scar_ps.rounds import Candidates, Choose, Copied
+from scar_ps.rounds import Candidates, Copied
 from scar_ps.shard import Shard
 from scar_runtime.objects import Group, Payload, encode_object, object_key, object_ref
 from scar_runtime.selection import Decision, chosen
@@ -63,28 +62,34 @@ class Saver:
         with self._lock:
             if key in self._answers:
                 return self._answers[key]
-        shard, choose = self._shard, self._choice(request)
-
-        def copy() -> tuple[list[Copied], int, float]:
-            started = time.monotonic()
-            copied = shard.copy_round(request.epoch, request.round, choose)
-            return copied, shard.clock, time.monotonic() - started
-
-        copied, clock, stall = self._engine.call(copy, timeout)
-        COPY_SECONDS.observe(stall)
-        reply = ps_pb2.SaveReply(copy_seconds=stall)
+        copied, reply, clock = self._copy(request, timeout)
         started = time.monotonic()
         try:
             if copied:
                 reply.object.CopyFrom(self._upload(copied, request, clock))
-            self._engine.call(lambda: shard.uploaded(request.epoch, request.round), STEP_SECONDS)
+            self._engine.call(lambda: self._shard.uploaded(request.epoch, copied), STEP_SECONDS)
         except Exception:
-            self._engine.call(lambda: shard.rounds.finish(request.round, False), STEP_SECONDS)
+            self._engine.call(lambda: self._shard.rounds.failed(copied), STEP_SECONDS)
             raise
         reply.upload_seconds = time.monotonic() - started
         with self._lock:
             self._answers = {key: reply}
         return reply
+
+    def _copy(self, request: ps_pb2.SaveRequest, timeout: float) -> tuple[list[Copied], ps_pb2.SaveReply, int]:
+        """What was copied, the answer so far, and the open clock at that moment. Choosing is done on the caller's thread."""
+        shard, epoch, number = self._shard, request.epoch, request.round
+        candidates = self._engine.call(lambda: shard.candidates(epoch, number), timeout, changes=False)
+        selected = [(one.store, one.positions[_mask(self._job(), request, one)]) for one in candidates]
+
+        def copy() -> tuple[list[Copied], ps_pb2.SaveReply, int]:
+            started = time.monotonic()
+            copied = shard.copy_round(epoch, number, selected)
+            return copied, ps_pb2.SaveReply(copy_seconds=time.monotonic() - started), shard.clock
+
+        copied, reply, clock = self._engine.call(copy, timeout)
+        COPY_SECONDS.observe(reply.copy_seconds)
+        return copied, reply, clock
 
     def finish(self, number: int, committed: bool, timeout: float) -> None:
         """The coordinator's word on a round."""
@@ -92,22 +97,6 @@ class Saver:
             self._answers = {}
         if self._engine.call(lambda: self._shard.rounds.finish(number, committed), timeout):
             self._committed = time.monotonic()
-
-    def _choice(self, request: ps_pb2.SaveRequest) -> Choose:
-        job = self._job()
-        decision = Decision(
-            request.selection,
-            threshold=request.threshold,
-            tie_before=request.tie_before,
-            first=request.first,
-            count=request.count,
-            seed=request.seed,
-        )
-
-        def choose(table: str, ids: Ids, measured: Distances | None) -> Mask:
-            return chosen(decision, job, table, ids, np.zeros(len(ids), np.float32) if measured is None else measured)
-
-        return choose
 
     def _upload(self, copied: Sequence[Copied], request: ps_pb2.SaveRequest, clock: int) -> ps_pb2.ObjectRef:
         job, owner = self._job(), self._shard.member.key
@@ -129,6 +118,20 @@ class Saver:
         if self._shard.job is None:
             raise NotServing("this shard has no job yet")
         return self._shard.job
+
+
+def _mask(job: Job, request: ps_pb2.SaveRequest, one: Candidates) -> Mask:
+    """Which candidates the coordinator means."""
+    decision = Decision(
+        request.selection,
+        threshold=request.threshold,
+        tie_before=request.tie_before,
+        first=request.first,
+        count=request.count,
+        seed=request.seed,
+    )
+    measured = np.zeros(len(one.positions), np.float32) if one.distances is None else one.distances
+    return chosen(decision, job, one.store.table.name, one.ids, measured)
 
 
 def _reported(one: Candidates) -> ps_pb2.TableDistances:

@@ -60,7 +60,7 @@ class ShardService:
     def ready(self) -> bool:
         """All blocks of the newest epoch are there."""
         view = self.shard.view
-        return view.epoch > 0 and not any((store.loading > 0).any() for store in view.tables.values())
+        return view.epoch > 0 and not any(store.blocked and (store.loading > 0).any() for store in view.tables.values())
 
     def stop(self) -> None:
         """Hand the blocks over while still serving, then end."""
@@ -78,7 +78,7 @@ class ShardService:
     # --- membership --------------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        backoff, joined_until = Backoff(first=0.1, most=JOIN_SECONDS), 0.0
+        backoff, joined_until, problem = Backoff(first=0.1, most=JOIN_SECONDS), 0.0, ""
         while not self._stopped.wait(WATCH_SECONDS):
             try:
                 if self.shard.number == 0 and time.monotonic() >= joined_until:
@@ -87,8 +87,11 @@ class ShardService:
                 elif self.shard.heard > self.shard.number or (self.shard.number and not self._engine.leased):
                     self._epochs.catch_up(CALL_SECONDS)
                 backoff.reset()
+                problem = ""
             except ScarError as error:
-                _log.warning("membership.waiting", extra={"reason": str(error)})
+                if error.message != problem:
+                    problem = error.message
+                    _log.warning("membership.waiting", extra={"reason": str(error)})
                 self._stopped.wait(backoff.next())
 
     def _join(self) -> None:

@@ -19,7 +19,7 @@ from scar_ps.barrier import Barrier, Lanes, NotYet, Sender
 from scar_ps.blockstore import BlockStore, Contents, Part, Progress
 from scar_ps.contributions import Contribution, Contributions, summed
 from scar_ps.holdings import Aside, Holdings, Load
-from scar_ps.rounds import Candidates, Choose, Copied, Rounds
+from scar_ps.rounds import Candidates, Chosen, Copied, Rounds
 
 Wanted = Sequence[tuple[str, Ids | None]]  # tables with block ids; None: all blocks of the shard
 
@@ -325,16 +325,21 @@ class Shard:
         self.check_epoch(epoch)
         self.rounds.measured(number, candidates)
 
-    def copy_round(self, epoch: int, number: int, choose: Choose) -> list[Copied]:
+    def candidates(self, epoch: int, number: int) -> list[Candidates]:
+        """What was measured, to choose from."""
+        self.check_epoch(epoch)
+        return self.rounds.candidates(number)
+
+    def copy_round(self, epoch: int, number: int, chosen: Chosen) -> list[Copied]:
         """Copy what the coordinator chose."""
         current = self.check_epoch(epoch)
         self.holdings.forget_overtaken(self.lanes.watermark, [worker.key for worker in current.workers])
-        return self.rounds.copy(number, self.clock, choose, self.holdings, self.lanes.watermark)
+        return self.rounds.copy(number, self.clock, chosen, self.holdings, self.lanes.watermark)
 
-    def uploaded(self, epoch: int, number: int) -> None:
+    def uploaded(self, epoch: int, copied: Sequence[Copied]) -> None:
         """The round's object is durable. Raises :class:`StaleEpoch` when the epoch has changed: this shard misses the round."""
         self.check_epoch(epoch)
-        self.rounds.uploaded(number)
+        self.rounds.uploaded(copied)
 
     def table_counts(self) -> list[tuple[str, int, int, int, int]]:
         """(table, blocks, loading, unsettled, bytes of values and slots)."""

@@ -118,7 +118,7 @@ class RunningCheckpoint:
         ``limit`` live bytes.
         """
         live = self.live_bytes()
-        size = np.array([ref.bytes for ref in self.objects], dtype=np.int64)
+        size = np.array([ref.bytes - ref.header_bytes for ref in self.objects], dtype=np.int64)
         picked = np.flatnonzero((live > 0) & (2 * live < size))
         if len(picked) < FEW:
             picked = np.flatnonzero(live > 0)

@@ -90,12 +90,12 @@ def test_a_directory_in_use_is_refused(cluster: LocalCluster) -> None:
 
 
 def test_a_job_is_there_only_once(cluster: LocalCluster) -> None:
+    cluster.until(lambda status: status.number >= 1 and len(status.shards) == 3, 20, "epoch 1")
     with pytest.raises(JobExists):
         cluster.start_job(JOB)
 
 
 def test_it_trains_loses_a_server_and_heals(cluster: LocalCluster, tmp_path: Path) -> None:
-    cluster.until(lambda status: status.number >= 1 and len(status.shards) == 3, 10, "epoch 1")
     names = cluster.start_workers(train_file(tmp_path, 300), 2)
     cluster.until(lambda status: status.clock >= 10, 20, "ten clocks")
     pid = cluster.kill("ps-1")

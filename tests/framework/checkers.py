@@ -5,14 +5,14 @@ They know nothing of how the services work, only what they promise (docs/guarant
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, combinations, pairwise
 
 import numpy as np
 
 from scar.blocks import Ids
 from scar.codec import ids_from_bytes
-from scar.placement import NOBODY, BlockGroup, Epoch, Source, concatenated
+from scar.placement import NOBODY, Epoch, Source, concatenated
 from scar.tables import Job
 from scar.v1 import recovery_pb2
 from tests.framework.history import History, Push
@@ -23,9 +23,9 @@ Values = Mapping[str, np.ndarray]  # table -> one value per block
 class Losses:
     """Which (push, block) pairs the books call lost.
 
-    The books are the ledger, and for workers that were gone when a block was restored (they cannot report) the watermarks of
-    the epochs: what a dead worker pushed beyond the watermark of a restored block is not in it. Of a worker that died before
-    anybody saw it follow the epoch nobody can tell what it still sent again: those pairs are *unsure*.
+    The books are the ledger, to which every worker reports that follows the epoch of a recovery. One that was gone by then cannot:
+    what it pushed at the clock of a restored group or later may be in it or not, and is *unsure*. So is, beyond the watermark,
+    what a worker pushed that died before anybody saw it follow the epoch.
     """
 
     def __init__(
@@ -37,35 +37,36 @@ class Losses:
                 self.ranges.append((lost.worker, lost.table, lost.after, lost.upto, ids_from_bytes(lost.block_ids)))
         restoring = [epoch for epoch in epochs if epoch.number > 1]
         self.restored = [(epoch, group) for epoch in restoring for group in epoch.moved if group.source != Source.DONOR]
-        self.alive = {member.key for member in epochs[-1].workers} if epochs else set()
+        self.first = {member.key: epoch.number for epoch in reversed(epochs) for member in epoch.workers}
+        self.last = {member.key: epoch.number for epoch in epochs for member in epoch.workers}
+        self.newest = epochs[-1].number if epochs else 0
         self.seen = dict(seen or {})
 
     def of(self, push: Push) -> Ids:
         """Blocks for which this push is lost."""
-        found = [
-            ids
-            for worker, table, after, upto, ids in self.ranges
-            if worker == push.worker and table == push.table and after < push.number <= upto
-        ]
-        found += [group.ids for epoch, group in self._beyond(push) if not _member(epoch, push.worker)]
-        return _union(found)
+        return _union(
+            [
+                ids
+                for worker, table, after, upto, ids in self.ranges
+                if worker == push.worker and table == push.table and after < push.number <= upto
+            ]
+        )
 
     def unsure(self, push: Push) -> Ids:
         """Blocks for which it may be lost."""
-        if push.worker in self.alive:
+        first, last = self.first.get(push.worker, self.newest), self.last.get(push.worker, self.newest)
+        if last == self.newest:
             return _union([])
-        unseen = (pair for pair in self._beyond(push) if self.seen.get(push.worker, 0) < pair[0].number)
-        return _union([group.ids for epoch, group in unseen if _member(epoch, push.worker)])
-
-    def _beyond(self, push: Push) -> Iterator[tuple[Epoch, BlockGroup]]:
-        """Restored groups of its table that do not contain it."""
+        found = []
         for epoch, group in self.restored:
-            if group.table == push.table and push.number > group.watermark.get(push.worker, 0):
-                yield epoch, group
-
-
-def _member(epoch: Epoch, worker: str) -> bool:
-    return any(member.key == worker for member in epoch.workers)
+            if group.table != push.table or epoch.number < first:
+                continue
+            unreported = self.seen.get(push.worker, 0) < epoch.number <= last
+            if epoch.number > last and push.clock >= group.clock:
+                found.append(group.ids)
+            elif unreported and push.number > group.watermark.get(push.worker, 0):
+                found.append(group.ids)
+        return _union(found)
 
 
 def _union(parts: Sequence[Ids]) -> Ids:

@@ -185,6 +185,11 @@ class World:
             if shard.epoch is None:
                 executor.planner.members.joined(shard.member, self.now)
 
+    def tell_again(self, executor: Executor) -> None:
+        """Shards that did not answer hear of the newest epoch: nobody gives up on a member of it."""
+        if executor.planner.epoch is not None and executor.delivery is not None:
+            executor.delivery.deliver(executor.planner.epoch)
+
     def settle(self, executor: Executor, seconds: float = 30.0) -> None:
         """Work, and let time pass, until there is nothing to do or somebody else leads."""
         end = self.now + seconds

@@ -33,7 +33,7 @@ def test_heals(cluster: Cluster, fault: Fault) -> None:
     play(cluster, [fault])
     cluster.verify()
     died = {entry.split("@")[0] for record in cluster.ledger()[failures:] for entry in record.members}
-    assert died == ({fault.target} if fault.replaces or (fault.kind == "outage" and fault.target.startswith("ps-")) else set())
+    assert died == ({fault.target} if fault.target.startswith("ps-") and fault.kind != "blink" else set())
 
 
 def test_workers_end_well(cluster: Cluster) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from scar_detector.phi import Intervals, phi
 
 norm = pytest.importorskip("scipy.stats").norm
@@ -29,7 +31,7 @@ def test_known_points() -> None:
 @settings(max_examples=50, deadline=None)
 def test_grows_without_end(mean: float, deviation: float) -> None:
     values = [phi(mean + deviation * step / 4, mean, deviation) for step in range(400)]
-    assert all(earlier < later < math.inf for earlier, later in zip(values, values[1:], strict=False))
+    assert all(earlier < later < math.inf for earlier, later in pairwise(values))
 
 
 def test_the_floor_keeps_a_calm_past_from_being_hasty() -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from scar.errors import ConfigError
 from scar_local.directory import ClusterDirectory, ClusterState, default_directory
 from scar_local.processes import ProcessInfo
@@ -80,8 +81,9 @@ def test_a_directory_that_cannot_be_made_is_a_setting_to_correct(tmp_path: Path)
         ClusterDirectory(tmp_path / "file" / "cluster").claim()
 
 
-def test_labels_tell_directories_of_one_name_apart(tmp_path: Path) -> None:
-    first, second = ClusterDirectory(tmp_path / "a" / "local"), ClusterDirectory(tmp_path / "b" / "local")
-    assert first.label != second.label
-    assert first.label == ClusterDirectory(tmp_path / "a" / "local").label
+def test_every_life_has_a_label_of_its_own(tmp_path: Path) -> None:
+    home = ClusterDirectory(tmp_path / "my cluster")
+    first, second = home.new_label(), home.new_label()
+    assert first.startswith("my-cluster-")
+    assert first != second
     assert default_directory("x") == Path(".scar/x")

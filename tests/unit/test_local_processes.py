@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from scar.errors import ConfigError, DeadlineExceeded
 from scar_local.processes import NOT_STARTED, ProcessInfo, Spec, Supervisor
 from scar_local.specs import machine_variables

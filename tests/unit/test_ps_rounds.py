@@ -27,12 +27,10 @@ def measure(shard, number, epoch=0):
     return candidates
 
 
-def choose(*blocks):
-    return lambda table, found, measured: np.isin(found, blocks)
-
-
 def copy(shard, number, *blocks):
-    return shard.copy_round(shard.number, number, choose(*blocks))
+    found = shard.candidates(shard.number, number)
+    chosen = [(one.store, one.positions[np.isin(one.ids, blocks)]) for one in found]
+    return shard.copy_round(shard.number, number, chosen)
 
 
 def measured(shard):
@@ -47,7 +45,7 @@ def test_a_committed_round_brings_the_distances_to_zero(blocks):
     copied = copy(shard, 1, *blocks)
     assert [(one.table, one.ids.tolist(), one.watermark) for one in copied] == [("w", list(blocks), {worker(0).key: 1})]
     assert copied[0].contents.values.tolist() == [3, 4] * len(blocks)
-    shard.uploaded(1, 1)
+    shard.uploaded(1, copied)
     assert shard.rounds.finish(1, True)
     assert measured(shard) == [0 if block in blocks else 5 for block in (0, 2, 4)]
 
@@ -65,13 +63,15 @@ def test_a_failed_round_gives_the_distances_back(blocks, end, between, seed):
     push(shard, 0, 1, None, draw.normal(size=6))
     saved = shard.holdings.tables["w"].saved.copy()
     measure(shard, 1)
-    copy(shard, 1, *blocks)
+    copied = copy(shard, 1, *blocks)
     if between:
         push(shard, 0, 2, ids(2), draw.normal(size=2))
     if end == "not committed":
-        shard.uploaded(1, 1)
+        shard.uploaded(1, copied)
     if end == "next round":
         shard.begin_round(1, 2, 0)
+    elif end == "failed upload":
+        shard.rounds.failed(copied)
     else:
         assert not shard.rounds.finish(1, end == "committed before the upload")
     assert (shard.holdings.tables["w"].saved == saved).all()
@@ -90,15 +90,29 @@ def test_one_round_at_a_time():
     with pytest.raises(InvalidRequest):
         copy(shard, 1, 0)
     measure(shard, 1)
-    copy(shard, 1, 0)
+    copied = copy(shard, 1, 0)
     with pytest.raises(Busy):
         copy(shard, 1, 0)
-    shard.uploaded(1, 1)
+    shard.uploaded(1, copied)
     with pytest.raises(InvalidRequest):
         copy(shard, 1, 0)
     assert not shard.rounds.finish(7, True), "another round's end says nothing about this one"
     assert shard.rounds.finish(1, True)
     assert not shard.rounds.finish(1, True)
+
+
+def test_an_upload_that_comes_too_late_does_not_count_for_the_round_that_was_started_anew():
+    shard, _ = started(ASP, MINE)
+    push(shard, 0, 1, None, np.ones(6))
+    measure(shard, 1)
+    late = copy(shard, 1, 0)
+    measure(shard, 1)
+    copied = copy(shard, 1, 0)
+    with pytest.raises(InvalidRequest):
+        shard.uploaded(1, late)
+    shard.rounds.failed(late)
+    shard.uploaded(1, copied)
+    assert shard.rounds.finish(1, True)
 
 
 def test_a_round_waits_for_its_clock():
@@ -145,12 +159,12 @@ def test_a_new_epoch_makes_the_shard_miss_the_round_and_the_blocks_that_stay_com
     shard, epoch = started(ASP, MINE)
     push(shard, 0, 1, None, np.ones(6))
     measure(shard, 1)
-    copy(shard, 1, 0, 2, 4)
+    copied = copy(shard, 1, 0, 2, 4)
     after = next_epoch(epoch, {"w": ids(1)}, {"w": ids(0)}, [group("w", ids(1), source=Source.INITIAL), group("w", ids(0), ME)])
     shard.install(shard.adopt(after, ASP)[0], Contents(np.full(2, 9, np.float32)))
     with pytest.raises(StaleEpoch):
-        shard.uploaded(1, 1)
-    assert not shard.rounds.finish(1, False)
+        shard.uploaded(1, copied)
+    shard.rounds.failed(copied)
     assert shard.holdings.tables["w"].ids.tolist() == [1, 2, 4]
     assert shard.holdings.tables["w"].saved.tolist() == [9, 9, 0, 0, 0, 0]
 
@@ -172,10 +186,10 @@ def test_a_donor_tells_what_the_last_manifest_holds_also_in_the_middle_of_a_roun
     shard, _ = started(ASP, MINE)
     push(shard, 0, 1, None, np.arange(6))
     measure(shard, 1)
-    copy(shard, 1, *blocks)
+    copied = copy(shard, 1, *blocks)
     store = shard.holdings.tables["w"]
     assert committed_values(store, np.array([1, 2]), shard.rounds.pending).tolist() == [0.0] * 4
-    shard.uploaded(1, 1)
+    shard.uploaded(1, copied)
     shard.rounds.finish(1, True)
     expected = [2, 3, 0, 0] if blocks == (2,) else [2, 3, 4, 5]
     assert committed_values(store, np.array([1, 2]), shard.rounds.pending).tolist() == expected

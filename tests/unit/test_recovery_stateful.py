@@ -82,11 +82,17 @@ class RecoveryMachine(RuleBasedStateMachine):
                     self.leader.planner.members.joined(shard.member, self.world.now)
                 except Fenced:
                     shard.running = False
+        try:
+            self.world.tell_again(self.leader)
+        except Killed:
+            self.take_over()
 
     @rule(pick=st.randoms(use_true_random=False))
     def leave(self, pick) -> None:  # type: ignore[no-untyped-def]
         if present := self.world.present():
-            self.leader.planner.members.left(pick.choice(present).member, self.world.now)
+            leaver = pick.choice(present)
+            self.leader.planner.members.left(leaver.member, self.world.now)
+            leaver.running = leaver.epoch is not None or self.leader.planner.owned(leaver.member.key) > 0
 
     @rule(seconds=st.sampled_from([0.01, 0.06, 0.4, 3.0]))
     def pass_time(self, seconds: float) -> None:
@@ -141,6 +147,7 @@ class RecoveryMachine(RuleBasedStateMachine):
                 self.world.fail(self.leader, shard)
         self.world.settle(self.leader, 60.0)
         self.world.join_again(self.leader)
+        self.world.tell_again(self.leader)
         self.world.settle(self.leader, 60.0)
         if any(shard.member.key not in self.leader.planner.members.departures for shard in self.world.present()):
             self.world.values()

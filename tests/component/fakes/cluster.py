@@ -58,7 +58,9 @@ class FakeRecovery(recovery_pb2_grpc.RecoveryServicer):
         with self.lock:
             self.lock.wait_for(lambda: self.epochs[-1].number > request.after, min(request.wait, 1.0))
             newer = [epoch for epoch in self.epochs if epoch.number > request.after]
-        return recovery_pb2.GetEpochsReply(epochs=[codec.epoch_to_proto(epoch) for epoch in (newer if request.after else newer[-1:])])
+        return recovery_pb2.GetEpochsReply(
+            epochs=[codec.epoch_to_proto(epoch) for epoch in (newer if request.after else newer[-1:])]
+        )
 
     def ReportReroute(self, request, context):
         self.reports.append(request)

@@ -33,7 +33,7 @@ class Taken:
 
 
 class FakeShard(ps_pb2_grpc.ShardControlServicer):
-    """``values``: whole tables, of which only the owned blocks mean something. ``faults``: method -> called before it is served."""
+    """``values``: whole tables; only owned blocks mean something. ``faults``: method -> called once, before it is served."""
 
     def __init__(self, job: Job, name: str, incarnation: str, port: int = 0) -> None:
         self.job, self.lock = job, threading.Condition()
@@ -63,9 +63,7 @@ class FakeShard(ps_pb2_grpc.ShardControlServicer):
                 "Push": grpc.stream_unary_rpc_method_handler(
                     self._push, codec.decode_chunk, ps_pb2.PushReply.SerializeToString
                 ),
-                "Pull": grpc.unary_stream_rpc_method_handler(
-                    self._pull, ps_pb2.PullRequest.FromString, codec.encode_chunk
-                ),
+                "Pull": grpc.unary_stream_rpc_method_handler(self._pull, ps_pb2.PullRequest.FromString, codec.encode_chunk),
             },
         )
 
@@ -87,7 +85,9 @@ class FakeShard(ps_pb2_grpc.ShardControlServicer):
                 self.gained = epoch.number if len(ids) else self.gained
             owned = epoch.owned_by(self.member.key)
             for taken in self.pending:
-                taken.pieces = {t: kept for t, piece in taken.pieces.items() if (kept := self._kept(t, piece, owned[t], gained))}
+                taken.pieces = {
+                    t: kept for t, piece in taken.pieces.items() if (kept := self._kept(t, piece, owned[t], gained))
+                }
             self._close()
             self.lock.notify_all()
 

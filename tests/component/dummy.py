@@ -1,0 +1,69 @@
+"""A service that does nothing, run as a process of its own: ``python tests/component/dummy.py ROLE BEHAVIOUR --name x ...``.
+
+It writes what happens to it to standard output, a word a line.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+
+from scar.errors import Fenced
+from scar.placement import Role
+from scar_runtime import app as chassis
+from scar_runtime.app import App, Service, main
+from scar_runtime.config import ServiceSettings
+
+chassis.REDIS_SECONDS = 0.5
+
+
+def say(word: str) -> None:
+    print(word, flush=True)  # noqa: T201 - this is what the test reads
+
+
+class Dummy:
+    def __init__(self, app: App, behaviour: str) -> None:
+        self._app = app
+        self._behaviour = behaviour
+        self._ready = False
+        say("build")
+
+    def start(self) -> None:
+        say("start")
+        self._app.heart.epoch = 1
+        self._app.spawn("work", self._work)
+
+    def stop(self) -> None:
+        say("stop")
+        time.sleep({"slow": 1.0, "stubborn": 60.0}.get(self._behaviour, 0.0))
+        say("stopped")
+
+    def ready(self) -> bool:
+        return self._ready
+
+    def main(self, stopping: threading.Event) -> None:
+        say("main")
+        if self._behaviour == "main-raises":
+            raise ValueError("a user's mistake")
+
+    def _work(self) -> None:
+        self._ready = True
+        while not self._app.stopping.wait(0.02):
+            if self._behaviour == "raises":
+                raise ValueError("a bug")
+            if self._behaviour == "fenced":
+                raise Fenced("out")
+            if self._behaviour == "stuck" and self._app.heart.progress > 20:
+                time.sleep(60)
+            self._app.heart.beat()
+
+
+def build(app: App) -> Service:
+    dummy = Dummy(app, sys.argv[2])
+    loop = dummy.main if sys.argv[2].startswith("main") else None
+    return Service(lambda server: None, (), dummy.start, dummy.stop, dummy.ready, loop)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(ServiceSettings, Role[sys.argv[1]], build, sys.argv[3:]))

@@ -1,0 +1,233 @@
+"""The failure detector as a process, with real processes to kill and to freeze, and a recovery coordinator that takes notes."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+
+from scar import codec
+from scar.errors import Internal
+from scar.placement import Member, Role
+from scar.transport import Link
+from scar.v1 import detector_pb2, detector_pb2_grpc, recovery_pb2, recovery_pb2_grpc
+from scar_runtime.liveness import Beats
+from scar_runtime.server import bind, make_server
+from tests.component.processes import DUMMY, Process, Processes, eventually, running_redis
+
+
+class Recovery(recovery_pb2_grpc.RecoveryServicer):
+    """Remembers reports and when they came. Refuses the first ``failures`` of them."""
+
+    def __init__(self) -> None:
+        self.reports: list[tuple[float, recovery_pb2.FailureReport]] = []
+        self.failures = 0
+
+    def ReportFailure(self, request: recovery_pb2.FailureReport, context: grpc.ServicerContext) -> recovery_pb2.FailureReply:
+        if self.failures:
+            self.failures -= 1
+            raise Internal("not now")
+        self.reports.append((time.monotonic(), request))
+        return recovery_pb2.FailureReply(epoch=2)
+
+    def Renew(self, request: recovery_pb2.RenewRequest, context: grpc.ServicerContext) -> recovery_pb2.RenewReply:
+        return recovery_pb2.RenewReply(epoch=1)
+
+    def about(self, name: str) -> tuple[float, recovery_pb2.FailureReport]:
+        return next((when, report) for when, report in self.reports if report.member.name == name)
+
+
+class Scene:
+    """Redis, recovery, a detector, and dummy members."""
+
+    def __init__(self, processes: Processes, redis_url: str) -> None:
+        self.processes = processes
+        self.redis_url = redis_url
+        self.recovery = Recovery()
+        self._server = make_server(workers=8)
+        recovery_pb2_grpc.add_RecoveryServicer_to_server(self.recovery, self._server)
+        self.recovery_address = bind(self._server, "127.0.0.1:0")
+        self._server.start()
+        self.detector = self.start_detector()
+        self.members: dict[str, Process] = {}
+
+    def start_detector(self) -> Process:
+        variables = {"SCAR_RECOVERY": self.recovery_address, "SCAR_REDIS": self.redis_url}
+        return self.processes.start("detector-0", "-m", "scar_detector", **variables).serving()
+
+    def add(self, *names: str, role: str = "SHARD") -> None:
+        """Start members and wait until their rhythm is known."""
+        variables = {
+            "SCAR_DETECTOR": self.detector.address,
+            "SCAR_RECOVERY": self.recovery_address,
+            "SCAR_REDIS": self.redis_url,
+        }
+        for name in names:
+            self.members[name] = self.processes.start(name, DUMMY, role, "calm", **variables)
+        alive = detector_pb2.HEALTH_ALIVE
+        eventually(lambda: all(self.view(name).health == alive for name in names), seconds=30, what=self.detector.log)
+
+    def signal(self, name: str, number: signal.Signals) -> float:
+        """Send it; the time at which it was sent."""
+        sent = time.monotonic()
+        self.members[name].process.send_signal(number)
+        return sent
+
+    def look(self) -> detector_pb2.ListMembersReply:
+        link = Link(self.detector.address, "detector")
+        try:
+            return link.call(detector_pb2_grpc.DetectorStub(link.channel).ListMembers, detector_pb2.ListMembersRequest(), 2)
+        finally:
+            link.close()
+
+    def view(self, name: str) -> detector_pb2.MemberView:
+        """The newest life of this member."""
+        found = [view for view in self.look().members if view.member.name == name]
+        assert found, f"{name} is unknown"
+        return found[-1]
+
+    def reported(self, name: str) -> tuple[float, recovery_pb2.FailureReport]:
+        eventually(lambda: self.recovery.about(name), seconds=10, what=self.detector.log)
+        return self.recovery.about(name)
+
+    def close(self) -> None:
+        self._server.stop(0).wait(5)
+
+
+@pytest.fixture
+def redis_url(tmp_path: Path) -> Iterator[str]:
+    with running_redis(tmp_path) as url:
+        yield url
+
+
+@pytest.fixture
+def scene(tmp_path: Path, redis_url: str) -> Iterator[Scene]:
+    processes = Processes(tmp_path)
+    scene = Scene(processes, redis_url)
+    yield scene
+    processes.close()
+    scene.close()
+
+
+def test_killed_members_are_reported_as_proved_and_fast(scene: Scene) -> None:
+    names = ["ps-0", "ps-1", "ps-2"]
+    scene.add(*names)
+    scene.add("worker-0", role="WORKER")
+    scene.add("checkpoint-0", role="CHECKPOINT")
+    scene.signal("checkpoint-0", signal.SIGKILL)
+    took = []
+    for name in [*names, "worker-0"]:
+        killed = scene.signal(name, signal.SIGKILL)
+        when, report = scene.reported(name)
+        took.append(when - killed)
+        assert report.proved, report.evidence
+        assert report.member.address == scene.members[name].address
+        assert report.detect_seconds < 1.0
+    assert max(took) < 1.0
+    assert sorted(took)[1] < 0.5
+    assert {report.member.name for _, report in scene.recovery.reports} == {*names, "worker-0"}, "coordinators are not reported"
+    assert scene.view("checkpoint-0").health == detector_pb2.HEALTH_DEAD
+
+
+def test_a_frozen_member_is_reported_as_suspected(scene: Scene) -> None:
+    scene.add("ps-0", "ps-1", "ps-2")
+    frozen = scene.signal("ps-1", signal.SIGSTOP)
+    when, report = scene.reported("ps-1")
+    assert when - frozen < 1.5
+    assert not report.proved
+    assert 0.3 < report.silence <= report.detect_seconds < 1.5
+    assert "silent" in report.evidence
+    scene.signal("ps-1", signal.SIGCONT)
+    eventually(lambda: scene.view("ps-1").health != detector_pb2.HEALTH_DEAD, what=scene.detector.log)
+    assert len(scene.recovery.reports) == 1
+
+
+def test_redis_dies_and_nobody_is_accused_but_the_dead(tmp_path: Path) -> None:
+    (tmp_path / "redis").mkdir()
+    processes = Processes(tmp_path)
+    with running_redis(tmp_path / "redis") as url:
+        scene = Scene(processes, url)
+        scene.add("ps-0", "ps-1", "ps-2")
+    try:
+        eventually(lambda: not scene.look().redis)
+        assert "Redis" in scene.look().problem
+        time.sleep(1.5)
+        assert scene.recovery.reports == []
+        assert {view.health for view in scene.look().members} == {detector_pb2.HEALTH_ALIVE}
+        killed = scene.signal("ps-2", signal.SIGKILL)
+        when, report = scene.reported("ps-2")
+        assert report.proved
+        assert when - killed < 1.5
+    finally:
+        processes.close()
+        scene.close()
+
+
+def test_a_report_is_repeated_until_it_is_taken(scene: Scene) -> None:
+    scene.add("ps-0")
+    scene.recovery.failures = 3
+    scene.signal("ps-0", signal.SIGKILL)
+    scene.reported("ps-0")
+    assert scene.recovery.failures == 0
+    assert scene.detector.log.count("report.failed") == 3
+
+
+def test_a_restarted_detector_finds_the_dead_and_forgets_them(scene: Scene) -> None:
+    scene.add("ps-0", "ps-1")
+    scene.detector.process.kill()
+    scene.detector.wait()
+    scene.signal("ps-0", signal.SIGKILL)
+    scene.detector = scene.start_detector()
+    _, report = scene.reported("ps-0")
+    assert report.proved
+    beats = Beats(scene.redis_url, "scar")
+    eventually(lambda: {beat.member.name for beat in beats.read().values()} == {"ps-1", "detector-0"})
+    assert len(beats.read()) == 2, "the old detector is forgotten, too"
+    beats.close()
+
+
+def test_a_restarted_member_is_told_from_the_old_one(scene: Scene) -> None:
+    scene.add("ps-0", "ps-1")
+    old = scene.view("ps-0").member.incarnation
+    scene.signal("ps-0", signal.SIGKILL)
+    scene.members["ps-0"].wait()
+    scene.add("ps-0")
+    scene.reported("ps-0")
+    assert [report.member.incarnation for _, report in scene.recovery.reports] == [old]
+
+
+def test_beats_sent_to_the_detector_count(scene: Scene) -> None:
+    me = Member(Role.WORKER, "worker-7", "aaaaaaaaaaaa")
+    link = Link(scene.detector.address, "detector")
+    stub = detector_pb2_grpc.DetectorStub(link.channel)
+    for progress in range(3):
+        link.call(stub.Beat, detector_pb2.BeatRequest(member=codec.member_to_proto(me), progress=progress), 2)
+    assert scene.view("worker-7").progress == 2
+    assert scene.view("worker-7").health == detector_pb2.HEALTH_LEARNING
+    link.close()
+
+
+def test_it_stops_cleanly_under_load(scene: Scene) -> None:
+    scene.add("ps-0", "ps-1")
+    with ThreadPoolExecutor(4) as pool:
+        looks = [pool.submit(scene.look) for _ in range(20)]
+        scene.signal("ps-0", signal.SIGKILL)
+        assert all(look.result().redis for look in looks)
+    scene.detector.process.send_signal(signal.SIGTERM)
+    assert scene.detector.wait() == 0
+    assert "Traceback" not in scene.detector.log
+
+
+def test_without_a_recovery_address_it_says_what_to_set(tmp_path: Path, redis_url: str) -> None:
+    processes = Processes(tmp_path)
+    try:
+        service = processes.start("detector-0", "-m", "scar_detector", SCAR_REDIS=redis_url)
+        assert service.wait() == 2
+        assert "SCAR_RECOVERY (--recovery) is empty" in service.log
+    finally:
+        processes.close()

@@ -1,0 +1,454 @@
+"""A whole shard behind real gRPC on loopback, with a store in a directory: data, rounds, moves, restores."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+
+from scar import codec, tables
+from scar.codec import Chunk
+from scar.errors import DeadlineExceeded, Fenced, InvalidRequest, NonFinite, NotServing, ScarError, StaleEpoch, StoreUnavailable
+from scar.placement import BlockGroup, Epoch, Member, Role, Source
+from scar.tables import Job, Table
+from scar.transport import ShardLink
+from scar.v1 import checkpoint_pb2, ps_pb2
+from scar_ps.config import PsSettings
+from scar_ps.service import ShardService
+from scar_runtime.heart import Heart
+from scar_runtime.records import create_record
+from scar_runtime.server import make_server
+from scar_runtime.store import open_store
+
+SECONDS = 10.0
+WORKER = Member(Role.WORKER, "worker-0", "0" * 12)
+
+
+@dataclass
+class Process:
+    """What a shard needs of its process; takes the place of the chassis' App."""
+
+    member: Member
+    settings: PsSettings
+    heart: Heart = field(default_factory=lambda: Heart(60.0))
+    stopping: threading.Event = field(default_factory=threading.Event)
+    failures: list[BaseException] = field(default_factory=list)
+
+    def spawn(self, name: str, target) -> None:
+        threading.Thread(target=target, name=name, daemon=True).start()
+
+    def fail(self, error: BaseException) -> None:
+        self.failures.append(error)
+
+
+class Running:
+    """One shard process inside the test."""
+
+    def __init__(self, number: int, store: str, life: str = "a") -> None:
+        self.server = make_server(16)
+        address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+        self.member = Member(Role.SHARD, f"ps-{number}", life * 12, address)
+        self.process = Process(self.member, PsSettings(name=self.member.name, store=store, recovery=""))
+        self.process.heart.renew(self.process.heart.now(), confirmed=True)
+        self.service = ShardService(self.process, self.process.settings)
+        self.service.register(self.server)
+        self.server.start()
+        self.service.start()
+        self.link = ShardLink(address, self.member.name)
+        self.control = self.link.control
+        self.seq = 0
+
+    def call(self, method, request, timeout: float = SECONDS):
+        return self.link.call(method, request, timeout)
+
+    def adopt(self, epoch: Epoch, spec: Job) -> ps_pb2.AdoptReply:
+        request = ps_pb2.AdoptRequest(epoch=codec.epoch_to_proto(epoch), job=codec.job_to_proto(spec))
+        reply = self.call(self.control.Adopt, request)
+        pause = threading.Event()
+        while not self.process.failures and not self.service.ready():
+            pause.wait(0.005)
+        return reply
+
+    def push(self, pieces: Mapping[str, tuple[Sequence[int] | None, np.ndarray]], epoch: int = 1, seq: int = 0, clock: int = 0):
+        self.seq = seq or self.seq + 1
+        return self.link.push(self.chunks(pieces, epoch, clock), SECONDS)
+
+    def chunks(self, pieces, epoch: int, clock: int) -> Iterator[Chunk]:
+        for table, (blocks, values) in pieces.items():
+            raw = b"" if blocks is None else codec.ids_to_bytes(np.array(blocks, np.uint32))
+            header = ps_pb2.TensorHeader(
+                table=table,
+                dtype=values.dtype.name,
+                dense=blocks is None,
+                block_ids=raw,
+                epoch=epoch,
+                worker=WORKER.name,
+                incarnation=WORKER.incarnation,
+                seq=self.seq,
+                push_id=self.seq,
+                clock=clock,
+            )
+            yield from codec.chunks(header, values)
+
+    def pull(self, table: str, blocks: Sequence[int] | None = None, epoch: int = 1, clock: int = 0, timeout: float = SECONDS):
+        """(values, header) as a reader."""
+        raw = b"" if blocks is None else codec.ids_to_bytes(np.array(blocks, np.uint32))
+        wanted = [ps_pb2.TableBlocks(table=table, dense=blocks is None, block_ids=raw)]
+        request = ps_pb2.PullRequest(tables=wanted, epoch=epoch, min_clock=clock)
+        chunks = list(self.link.pull(request, timeout))
+        header = chunks[0].header
+        payload = b"".join(bytes(chunk.data) for chunk in chunks)
+        assert header is not None
+        assert header.bytes == len(payload)
+        return np.frombuffer(payload, header.dtype), header
+
+    def clock(self, finished: int, epoch: int = 1, loss: float | None = None) -> ps_pb2.ClockReply:
+        request = ps_pb2.ClockRequest(worker=WORKER.name, incarnation=WORKER.incarnation, epoch=epoch, finished=finished)
+        request.has_loss, request.loss = loss is not None, loss or 0.0
+        return self.call(self.control.Clock, request)
+
+    def settle(self, epoch: int) -> ps_pb2.SettleReply:
+        request = ps_pb2.SettleRequest(worker=WORKER.name, incarnation=WORKER.incarnation, epoch=epoch)
+        return self.call(self.control.Settle, request)
+
+    def measure(self, number: int, epoch: int = 1) -> dict[str, np.ndarray]:
+        reply = self.call(self.control.Distances, ps_pb2.DistancesRequest(epoch=epoch, round=number))
+        return {one.table: np.frombuffer(one.distances, np.float32) for one in reply.tables}
+
+    def save(self, number: int, epoch: int = 1, **choice) -> ps_pb2.SaveReply:
+        choice = choice or {"selection": "full"}
+        return self.call(self.control.Save, ps_pb2.SaveRequest(epoch=epoch, round=number, **choice))
+
+    def finish(self, number: int, committed: bool) -> None:
+        self.call(self.control.Finish, ps_pb2.FinishRequest(round=number, committed=committed))
+
+    def status(self) -> ps_pb2.ShardStatus:
+        return self.call(self.control.Status, ps_pb2.ShardStatusRequest())
+
+    def stop(self) -> None:
+        self.process.stopping.set()
+        self.link.close()
+        self.service.stop()
+        self.server.stop(0).wait()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return f"file://{tmp_path}"
+
+
+@pytest.fixture
+def shards(store: str) -> Iterator[list[Running]]:
+    made = [Running(number, store) for number in range(2)]
+    yield made
+    for shard in made:
+        shard.stop()
+
+
+@pytest.fixture
+def shard(shards: list[Running]) -> Running:
+    return shards[0]
+
+
+def declared(consistency: str = "asp", *more: Table) -> Job:
+    return Job("job", [Table("w", (8, 3)), *more], consistency=consistency)
+
+
+def first(spec: Job, shards: Sequence[Running], *, alternate: bool = False) -> Epoch:
+    """Epoch 1: all blocks at the first shard, or every other one."""
+    owners = {t.name: (np.arange(t.blocks) % (2 if alternate else 1)).astype(np.uint16) for t in spec.tables}
+    moved = tuple(BlockGroup(t.name, np.arange(t.blocks, dtype=np.uint32), "", Source.INITIAL) for t in spec.tables)
+    return Epoch(1, "recovery", spec.name, tuple(one.member for one in shards), (WORKER,), owners, moved)
+
+
+def after(epoch: Epoch, **changes) -> Epoch:
+    return Epoch(**{**vars(epoch), "number": epoch.number + 1, "moved": (), **changes})
+
+
+def test_a_clock_of_bsp_over_the_wire(shard, shards):
+    large = Table("large", (3, 1 << 20))
+    spec = declared("bsp", large)
+    shard.adopt(first(spec, shards), spec)
+    assert shard.service.ready()
+    values = np.random.default_rng(0).normal(size=large.elements).astype(np.float32)
+    rows = np.arange(6, dtype=np.float32)
+    reply = shard.push({"large": (None, values), "w": ([1, 5], rows)})
+    assert (reply.epoch, reply.clock, reply.duplicate) == (1, 0, False)
+    assert not shard.pull("w")[0].any()
+    reply = shard.clock(1, loss=0.25)
+    assert (reply.clock, reply.finished) == (1, 1)
+    found, header = shard.pull("large", clock=1)
+    assert (found == values).all()
+    assert (header.clock, header.loss, header.loss_clock, header.dense) == (1, 0.25, 1, True)
+    assert shard.pull("w", [0, 1, 5])[0].tolist() == [0, 0, 0, *rows.tolist()]
+    assert (shard.pull("large", [0, 2])[0] == values.reshape(3, -1)[[0, 2]].reshape(-1)).all()
+    status = shard.status()
+    assert (status.pushes, status.clock, status.finished["worker-0"]) == (1, 1, 1)
+    assert [(one.clock, one.loss) for one in status.losses] == [(0, 0.25)]
+    assert status.serving
+
+
+def test_errors_are_typed_and_change_nothing(shard, shards):
+    spec = declared()
+    with pytest.raises(NotServing):
+        shard.pull("w")
+    shard.adopt(first(spec, shards), spec)
+    ones = np.ones(24, np.float32)
+    with pytest.raises(NonFinite, match="block 7"):
+        shard.push({"w": (None, np.where(np.arange(24) < 22, ones, np.nan).astype(np.float32))}, seq=1)
+    shard.push({"w": (None, ones)}, seq=1)
+    assert shard.push({"w": (None, ones)}, seq=1).duplicate
+    with pytest.raises(NotServing):
+        shard.push({"w": (None, ones)}, seq=2, epoch=2)
+    shard.adopt(after(first(spec, shards)), spec)
+    with pytest.raises(StaleEpoch) as stale:
+        shard.push({"w": (None, ones)}, seq=2)
+    assert stale.value.epoch == 2
+    assert shard.pull("w", epoch=2)[0].tolist() == ones.tolist()
+    status = shard.status()
+    assert (status.pushes, status.duplicates) == (1, 1)
+
+
+def test_garbage_instead_of_a_push_is_a_typed_error(shard, shards):
+    spec = declared()
+    shard.adopt(first(spec, shards), spec)
+    raw = shard.link.channel.stream_unary("/scar.v1.ShardData/Push")
+    with pytest.raises(grpc.RpcError) as refused:
+        raw(iter([b"\xff" * 10]), timeout=SECONDS)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_waiting_pull_is_answered_when_the_clock_opens_or_says_what_it_waits_for(shard, shards):
+    spec = declared("bsp")
+    shard.adopt(first(spec, shards), spec)
+    with pytest.raises(DeadlineExceeded, match="waits for worker-0"):
+        shard.pull("w", clock=1, timeout=0.3)
+    found = []
+    waiting = threading.Thread(target=lambda: found.append(shard.pull("w", clock=1)[1].clock))
+    waiting.start()
+    shard.clock(1)
+    waiting.join(SECONDS)
+    assert found == [1]
+
+
+def test_readers_never_see_half_of_a_block(shard, shards):
+    wide = Table("wide", (4, 200_000), rule=tables.assign())
+    spec = declared("asp", wide)
+    shard.adopt(first(spec, shards), spec)
+    stop, torn = threading.Event(), []
+
+    def read() -> None:
+        while not stop.is_set():
+            rows = shard.pull("wide")[0].reshape(4, -1)
+            torn.extend(row for row in rows if (row != row[0]).any())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for number in range(1, 40):
+        shard.push({"wide": (None, np.full(wide.elements, number, np.float32))})
+    stop.set()
+    reader.join(SECONDS)
+    assert torn == []
+
+
+def test_without_a_lease_nothing_is_served(shard, shards):
+    spec = declared()
+    shard.adopt(first(spec, shards), spec)
+    shard.process.heart.resign()
+    with pytest.raises(NotServing, match="lease"):
+        shard.push({"w": (None, np.ones(24, np.float32))})
+    with pytest.raises(NotServing, match="lease"):
+        shard.pull("w")
+    assert not shard.status().serving
+
+
+def test_a_shard_that_is_fenced_ends_its_process(shard, shards):
+    spec = declared()
+    epoch = first(spec, shards)
+    shard.adopt(epoch, spec)
+    shard.adopt(after(epoch, fenced=(shard.member.incarnation,)), spec)
+    assert [type(error) for error in shard.process.failures] == [Fenced]
+    with pytest.raises(ScarError):
+        shard.pull("w", epoch=2)
+
+
+def commit(store: str, spec: Job, number: int, *replies: ps_pb2.SaveReply) -> None:
+    manifest = checkpoint_pb2.Manifest(number=number, parent=number - 1, job=spec.name, objects=[one.object for one in replies])
+    create_record(open_store(store).under(spec.name), f"manifests/{number:08d}", manifest)
+
+
+def test_a_saved_block_comes_back_with_its_optimizer_state_on_another_shard(shards, store):
+    spec = declared("asp", Table("v", (6, 2), rule=tables.momentum(1.0, 0.5)))
+    epoch = first(spec, shards, alternate=True)
+    for shard in shards:
+        shard.adopt(epoch, spec)
+        shard.settle(1)
+    dying, heir = shards
+    dying.push({"w": (None, np.arange(12, dtype=np.float32)), "v": (None, np.ones(6, np.float32))})
+    assert dying.measure(1)["v"].tolist() == [np.float32(np.sqrt(2))] * 3
+    reply = dying.save(1)
+    assert reply.object.blocks == 7
+    assert reply.object.key.startswith(f"objects/e00000001-{dying.member.key}-r00000001")
+    commit(store, spec, 1, reply)
+    dying.finish(1, True)
+    assert not dying.measure(2)["w"].any()
+    assert dying.status().saved_age >= 0
+
+    lost = {name: np.flatnonzero(owner == 0).astype(np.uint32) for name, owner in epoch.owners.items()}
+    moved = tuple(
+        BlockGroup(name, ids, dying.member.key, Source.OBJECT, reply.object.key, 0, {WORKER.key: 1})
+        for name, ids in lost.items()
+    )
+    owners = {name: np.zeros_like(owner) for name, owner in epoch.owners.items()}
+    heir.adopt(after(epoch, shards=(heir.member,), owners=owners, moved=moved, manifest=1, fenced=("a",)), spec)
+    assert heir.pull("w", [0, 2], epoch=2)[0].tolist() == [0, 1, 2, 3, 4, 5]
+    heir.seq = 0
+    heir.push({"v": ([0], np.ones(2, np.float32))}, epoch=2)
+    assert heir.pull("v", [0], epoch=2)[0].tolist() == [-2.5, -2.5], "the velocity was restored, too"
+    assert [(one.table, one.unsettled) for one in heir.status().tables] == [("w", 4), ("v", 3)]
+    heir.settle(2)
+    assert not any(one.unsettled for one in heir.status().tables)
+
+
+def test_priority_saves_what_has_moved_most(shard, shards):
+    spec = declared()
+    shard.adopt(first(spec, shards), spec)
+    shard.settle(1)
+    shard.push({"w": ([2, 5, 6], np.repeat(np.float32([1, 3, 2]), 3))})
+    found = shard.measure(1)["w"]
+    assert np.argsort(-found)[:3].tolist() == [5, 6, 2]
+    reply = shard.save(1, selection="priority", threshold=float(found[6]), tie_before=7)
+    assert reply.object.blocks == 2
+    shard.finish(1, True)
+    assert np.flatnonzero(shard.measure(2)["w"]).tolist() == [2]
+    assert not shard.save(2, selection="priority", threshold=100.0).HasField("object")
+
+
+def test_a_repeated_save_is_answered_again_and_a_repeated_round_gets_another_key(shard, shards):
+    spec = declared()
+    shard.adopt(first(spec, shards), spec)
+    shard.settle(1)
+    shard.measure(1)
+    reply = shard.save(1)
+    assert shard.save(1) == reply
+    shard.measure(1)
+    assert shard.save(1).object.key != reply.object.key
+
+
+def test_a_failed_upload_gives_the_distances_back(shard, shards, monkeypatch):
+    spec = declared()
+    shard.adopt(first(spec, shards), spec)
+    shard.settle(1)
+    shard.push({"w": (None, np.ones(24, np.float32))})
+    before = shard.measure(1)["w"]
+
+    def down(*_: object) -> None:
+        raise StoreUnavailable("the disk is gone")
+
+    monkeypatch.setattr("scar_runtime.store.directory.DirectoryStore.put", down)
+    with pytest.raises(StoreUnavailable):
+        shard.save(1)
+    monkeypatch.undo()
+    assert (shard.measure(2)["w"] == before).all()
+    shard.finish(2, False)
+    with pytest.raises(InvalidRequest):
+        shard.save(2)
+
+
+def test_frozen_blocks_move_to_another_shard_without_a_perturbation(shards):
+    spec = declared("asp", Table("v", (6, 2), rule=tables.adam()))
+    epoch = first(spec, shards)
+    donor, heir = shards
+    donor.adopt(epoch, spec)
+    donor.settle(1)
+    draw = np.random.default_rng(0)
+    donor.push({"w": (None, draw.normal(size=24).astype(np.float32)), "v": (None, draw.normal(size=12).astype(np.float32))})
+    before = {name: donor.pull(name)[0] for name in ("w", "v")}
+    moving = {"w": np.array([1, 4], np.uint32), "v": np.array([0, 5], np.uint32)}
+    wanted = [ps_pb2.TableBlocks(table=name, block_ids=codec.ids_to_bytes(ids)) for name, ids in moving.items()]
+    frozen = donor.call(donor.control.Freeze, ps_pb2.FreezeRequest(epoch=1, tables=wanted))
+    assert dict(frozen.watermark) == {WORKER.key: 1}
+    request = ps_pb2.ReceiveRequest(
+        epoch=1, donor=codec.member_to_proto(donor.member), tables=wanted, job=codec.job_to_proto(spec)
+    )
+    assert heir.call(heir.control.Receive, request).bytes == 2 * 12 + 3 * 2 * 8
+    owners = {name: owner.copy() for name, owner in epoch.owners.items()}
+    for name, ids in moving.items():
+        owners[name][ids] = 1
+    moved = tuple(
+        BlockGroup(name, ids, donor.member.key, Source.DONOR, "", 0, frozen.watermark) for name, ids in moving.items()
+    )
+    second = after(epoch, owners=owners, moved=moved)
+    heir.adopt(second, spec)
+    donor.adopt(second, spec)
+    assert (heir.pull("w", epoch=2)[0] == before["w"].reshape(8, 3)[[1, 4]].reshape(-1)).all()
+    assert (heir.pull("v", epoch=2)[0] == before["v"].reshape(6, 2)[[0, 5]].reshape(-1)).all()
+    ones = np.ones(4, np.float32)
+    heir.seq, donor.seq = 0, 1
+    heir.push({"v": (None, ones)}, epoch=2)
+    donor.push({"v": ([1, 2], ones)}, epoch=2)
+    stores = [one.service.shard.holdings.tables["v"] for one in (heir, donor)]
+    assert stores[0].steps.tolist() == [2, 2]
+    assert stores[1].steps.tolist() == [2, 2, 1, 1]
+    heir.settle(2)
+    assert heir.measure(1, epoch=2)["w"].all(), "the running checkpoint still holds x(0) of these blocks"
+
+
+def test_missed_epochs_are_read_from_the_store(shards, store):
+    spec = declared()
+    epoch = first(spec, shards, alternate=True)
+    shard = shards[0]
+    shard.adopt(epoch, spec)
+    gained = np.array([1, 3, 5, 7], np.uint32)
+    owners = {"w": np.zeros(8, np.uint16)}
+    moved = (BlockGroup("w", gained, shards[1].member.key, Source.INITIAL),)
+    second = after(epoch, owners=owners, moved=moved)
+    third = after(second)
+    for one in (epoch, second, third):
+        create_record(open_store(store).under("job"), f"epochs/{one.number:08d}", codec.epoch_to_proto(one))
+    assert shard.adopt(third, spec).epoch == 3
+    assert shard.pull("w", epoch=3)[0].size == 24
+    fourth = after(third)
+    create_record(open_store(store).under("job"), "epochs/00000004", codec.epoch_to_proto(fourth))
+    pause = threading.Event()
+    for _ in range(200):  # a request of a newer epoch makes the shard look for it
+        try:
+            shard.pull("w", epoch=4)
+            break
+        except NotServing:
+            pause.wait(0.02)
+    assert shard.status().epoch == 4
+    assert shard.process.heart.epoch == 4
+
+
+def test_given_and_random_initial_values_are_loaded_before_the_shard_is_ready(shard, shards, store):
+    array = np.arange(10, dtype=np.float64)
+    spec = declared(
+        "asp",
+        Table("given", (10,), dtype="float64", init=tables.given(array)),
+        Table("drawn", (1000, 3), init=tables.normal(0, 1), blocks=tables.rows(7)),
+    )
+    open_store(store).under("job").put("init/given", array.tobytes())
+    shard.adopt(first(spec, shards), spec)
+    assert (shard.pull("given")[0] == array).all()
+    drawn = spec.table("drawn")
+    assert (shard.pull("drawn")[0] == drawn.initial(0, np.arange(drawn.blocks, dtype=np.uint32))).all()
+
+
+def test_a_load_is_repeated_until_the_store_answers(shard, shards, store):
+    array = np.ones(4, np.float32)
+    spec = declared("asp", Table("given", (4,), init=tables.given(array)))
+    request = ps_pb2.AdoptRequest(epoch=codec.epoch_to_proto(first(spec, shards)), job=codec.job_to_proto(spec))
+    shard.call(shard.control.Adopt, request)
+    pause = threading.Event()
+    while "cannot be loaded" not in shard.status().problem:
+        pause.wait(0.01)
+    assert not shard.service.ready()
+    open_store(store).under("job").put("init/given", array.tobytes())
+    assert shard.pull("given")[0].tolist() == [1.0] * 4
+    assert shard.status().problem == ""

@@ -1,0 +1,134 @@
+"""From a user's arrays to packed blocks and back; wrong calls are refused before anything is sent."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import scar
+from scar import errors
+from scar.orders import Order
+from scar.packing import Wanted, checked_ids, combined, flat, packed_rows, result
+from scar.tables import Table
+
+SEEDED = settings(max_examples=60, deadline=None, derandomize=True)
+
+ROWS = Table("rows", (8, 3))
+RAGGED = Table("ragged", (10, 2), dtype="int64", blocks=scar.ragged([0, 1, 4, 6, 10]))
+ASSIGN = Table("assign", (8, 3), rule=scar.assign())
+
+
+def naive(table: Table, ids: np.ndarray, values: np.ndarray) -> dict[int, np.ndarray]:
+    """Block by block, the slow and obvious way."""
+    found: dict[int, np.ndarray] = {}
+    at = 0
+    for block in ids.tolist():
+        rows = int(table.row_offsets[block + 1] - table.row_offsets[block])
+        piece = values[at : at + rows]
+        assign = table.rule.kind == "assign" or block not in found
+        found[block] = piece.copy() if assign else found[block] + piece
+        at += rows
+    return found
+
+
+@SEEDED
+@given(st.sampled_from([ROWS, RAGGED, ASSIGN]), st.data())
+def test_repeated_ids_are_combined(table: Table, data: st.DataObject) -> None:
+    ids = checked_ids(table, data.draw(st.lists(st.integers(0, table.blocks - 1), max_size=12)))
+    values = np.arange(packed_rows(table, ids) * table.row_elements).reshape(-1, *table.shape[1:]).astype(table.dtype)
+    piece = combined(table, ids, flat(table, values, len(values)))
+    expected = naive(table, ids, values)
+    assert piece.ids.tolist() == sorted(expected)
+    packed = np.concatenate([expected[block].reshape(-1) for block in sorted(expected)] or [np.empty(0, table.dtype)])
+    np.testing.assert_array_equal(piece.values, packed)
+    assert piece.values.dtype == table.dtype
+
+
+@SEEDED
+@given(st.sampled_from([ROWS, RAGGED]), st.data())
+def test_pulled_rows_come_in_the_order_of_the_ids(table: Table, data: st.DataObject) -> None:
+    whole = np.arange(table.elements, dtype=table.dtype).reshape(table.shape)
+    asked = checked_ids(table, data.draw(st.lists(st.integers(0, table.blocks - 1), max_size=12)))
+    wanted = Wanted(table, np.unique(asked))
+    while not wanted.complete:  # in two shares, as from two shards
+        positions, ids = wanted.missing()
+        share = positions[: max(1, len(positions) // 2)]
+        buffer = wanted.buffer(share)
+        buffer[...] = table.layout.gather(whole.reshape(-1), ids[: len(share)].astype(np.int64))
+        wanted.fill(share, buffer)
+    rows = [whole[table.row_offsets[block] : table.row_offsets[block + 1]] for block in asked.tolist()]
+    values = result(wanted, asked)
+    np.testing.assert_array_equal(values, np.concatenate([*rows, whole[:0]]))
+    assert not values.flags.writeable
+
+
+def test_one_share_is_received_without_a_copy() -> None:
+    wanted = Wanted(ROWS)
+    positions, ids = wanted.missing()
+    assert ids.tolist() == list(range(8))
+    assert wanted.buffer(positions) is wanted.flat
+    assert wanted.buffer(positions[:3]).size == 9
+
+
+def test_a_rollback_starts_a_pull_again() -> None:
+    wanted = Wanted(ROWS)
+    wanted.fill(np.arange(8), wanted.flat)
+    assert wanted.complete
+    wanted.restart()
+    assert len(wanted.missing()[0]) == 8
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (np.zeros((8, 4), np.float32), errors.ShapeMismatch),
+        (np.zeros(24, np.float32), errors.ShapeMismatch),
+        (np.zeros((8, 3), np.complex64), errors.ShapeMismatch),
+        (np.full((8, 3), np.nan, np.float32), errors.NonFinite),
+        (np.array([[np.inf, -np.inf, 0]] * 8), errors.NonFinite),
+    ],
+)
+def test_wrong_values_are_refused(values: np.ndarray, kind: type[errors.ScarError]) -> None:
+    with pytest.raises(kind, match="rows"):
+        flat(ROWS, values, 8)
+
+
+def test_large_finite_values_are_not_taken_for_infinity() -> None:
+    values = np.full((8, 3), np.finfo(np.float32).max, np.float32)
+    assert flat(ROWS, values, 8).shape == (24,)
+
+
+def test_nonfinite_values_where_they_are_allowed() -> None:
+    table = Table("w", 2, allow_nonfinite=True)
+    assert np.isnan(flat(table, [np.nan, 1.0], 2)[0])
+
+
+def test_integers_do_not_take_fractions() -> None:
+    with pytest.raises(errors.ShapeMismatch, match="float64"):
+        flat(RAGGED, np.zeros((10, 2)), 10)
+
+
+@pytest.mark.parametrize(
+    ("ids", "kind"),
+    [
+        ([-1], errors.BlockOutOfRange),
+        ([8], errors.BlockOutOfRange),
+        ([0.5], errors.InvalidRequest),
+        ([[1]], errors.InvalidRequest),
+    ],
+)
+def test_wrong_ids_are_refused(ids: list[object], kind: type[errors.ScarError]) -> None:
+    with pytest.raises(kind):
+        checked_ids(ROWS, ids)
+
+
+def test_orders_of_several_tables() -> None:
+    job = scar.Job("j", [ROWS, RAGGED])
+    order = Order(job, ["rows", "ragged"], {"ragged": [3]})
+    assert [wanted.layout.elements for wanted in order.wants] == [24, 8]
+    with pytest.raises(errors.UnknownTable):
+        Order(job, "nothing", None)
+    with pytest.raises(errors.InvalidRequest, match="dict"):
+        Order(job, ["rows", "ragged"], [1])

@@ -1,0 +1,115 @@
+"""Numbers, retention and order of one lane."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scar.lanes import Retained
+from scar.reroute import Part, Piece
+
+SEEDED = settings(max_examples=60, deadline=None, derandomize=True)
+
+
+def part(push_id: int, clock: int = 0, **fields: bool) -> Part:
+    return Part(push_id, clock, {"w": Piece(np.zeros(1, np.uint32), np.zeros(4, np.float32))}, **fields)
+
+
+def sent(lane: Retained) -> int:
+    head = lane.head()
+    assert head is not None
+    return head.seq
+
+
+def test_numbers_are_given_in_order_of_sending() -> None:
+    lane = Retained(until_closed=False)
+    for push_id in (4, 7):
+        lane.add(part(push_id))
+    assert [sent(lane), sent(lane)] == [1, 1]  # the same part until it is acknowledged
+    lane.acknowledge(1, 0)
+    assert sent(lane) == 2
+    lane.add(part(3, owed=True))  # sent again: an old push under a new number
+    lane.acknowledge(2, 0)
+    assert (sent(lane), lane.head().push_id) == (3, 3)
+
+
+@SEEDED
+@given(st.lists(st.sampled_from(["add", "send", "answer", "late answer"]), max_size=60), st.booleans())
+def test_no_gap_and_no_number_twice(events: list[str], until_closed: bool) -> None:
+    lane, numbers = Retained(until_closed), list[int]()
+    for count, event in enumerate(events):
+        if event == "add":
+            lane.add(part(count))
+        elif event == "late answer" and numbers:
+            lane.acknowledge(numbers[-1] - 1, 0)  # of a number that was acknowledged before
+        elif not lane.idle:
+            if sent(lane) not in numbers:
+                numbers.append(sent(lane))
+            if event == "answer":
+                lane.acknowledge(numbers[-1], 0)
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert lane.waiting_bytes == 16 * sum(not kept.acked for kept in lane.parts())
+
+
+def test_released_when_acknowledged() -> None:
+    lane = Retained(until_closed=False)
+    lane.add(part(1))
+    assert [released.push_id for released in lane.acknowledge(sent(lane), 0)] == [1]
+    assert lane.empty
+
+
+def test_bsp_keeps_a_part_until_its_clock_is_seen_closed() -> None:
+    lane = Retained(until_closed=True)
+    lane.add(part(1, clock=3))
+    assert lane.acknowledge(sent(lane), 3) == []
+    assert (lane.idle, lane.empty) == (True, False)
+    assert lane.see(3) == []
+    assert [released.push_id for released in lane.see(4)] == [1]
+    assert lane.empty
+
+
+def test_bsp_a_late_part_belongs_to_the_clock_that_was_open() -> None:
+    lane = Retained(until_closed=True)
+    lane.add(part(1, clock=3, owed=True))
+    assert lane.acknowledge(sent(lane), 4) == []  # the shard had closed clock 3 already
+    assert lane.see(4) == []
+    assert [released.push_id for released in lane.see(5)] == [1]
+
+
+def test_an_old_answer_does_not_turn_the_clock_back() -> None:
+    lane = Retained(until_closed=True)
+    lane.see(5)
+    lane.see(2)
+    lane.add(part(1, clock=4))
+    assert [released.push_id for released in lane.acknowledge(sent(lane), 2)] == [1]
+
+
+def test_what_must_arrive_before_a_mark_and_before_a_settle() -> None:
+    lane = Retained(until_closed=True)
+    lane.add(part(5, clock=2))
+    assert not lane.before_mark(2)  # it belongs to the open clock
+    assert lane.before_mark(3)
+    assert not lane.unsettled()
+    lane.add(part(3, clock=1, owed=True))
+    assert lane.before_mark(2)
+    assert lane.unsettled()
+    lane.acknowledge(sent(lane), 2)
+    lane.acknowledge(sent(lane), 2)
+    assert not lane.before_mark(3)
+    assert not lane.unsettled()
+
+
+def test_replace_keeps_order_and_numbers() -> None:
+    lane = Retained(until_closed=True)
+    for push_id in (1, 2, 3):
+        lane.add(part(push_id))
+    lane.acknowledge(sent(lane), 0)
+    sent(lane)
+    acked, numbered, fresh = lane.parts()
+    emptied = Part(numbered.push_id, 0, {}, seq=numbered.seq)
+    lane.replace([acked, emptied, fresh])
+    assert lane.waiting_bytes == 16
+    assert (sent(lane), lane.head().pieces) == (2, {})
+    lane.acknowledge(2, 0)
+    assert sent(lane) == 3
