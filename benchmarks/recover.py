@@ -24,6 +24,8 @@ ROUND = checkpoint_pb2.TriggerRequest(selection="full", fraction=1.0)
 def rows(repeat: int) -> list[Row]:
     totals, loads = [], []
     with training([scar.Table("w", SHAPE)], shards=2) as run:
+        run.step(lambda: run.worker.push("w", np.ones(SHAPE, dtype=np.float32)))
+        run.worker.pull("w")
         run.cluster.checkpoint.Trigger(ROUND, timeout=SECONDS)
         for number in range(1, min(repeat, 3) + 1):
             record = _failure(run, number)

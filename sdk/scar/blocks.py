@@ -23,6 +23,8 @@ class Layout:
         np.cumsum(self.sizes, out=self.starts[1:])
         uniform = len(self.sizes) > 0 and bool((self.sizes == self.sizes[0]).all())
         self.width = int(self.sizes[0]) if uniform else 0  # elements per block; 0: ragged
+        evenly = len(self.sizes) > 1 and bool((self.sizes[:-1] == self.sizes[0]).all())
+        self._body = 0 if uniform or not evenly else int(self.sizes[0])  # only the last block has another size
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -52,7 +54,12 @@ class Layout:
         if self.is_all(positions):
             return flat.copy()
         if self.width:
-            return flat.reshape(-1, self.width)[positions].reshape(-1)
+            # take() is several times faster than indexing for narrow rows
+            return np.take(flat.reshape(-1, self.width), positions, axis=0).reshape(-1)
+        if self._body and len(positions):
+            whole = positions[positions < len(self.sizes) - 1]
+            rows = np.take(self._rows(flat), whole, axis=0).reshape(-1)
+            return rows if len(whole) == len(positions) else np.concatenate((rows, flat[self.starts[-2] :]))
         return flat[self.indices(positions)]
 
     def scatter(self, flat: Array, positions: Positions, packed: Array) -> None:
@@ -61,8 +68,18 @@ class Layout:
             flat[...] = packed
         elif self.width:
             flat.reshape(-1, self.width)[positions] = packed.reshape(-1, self.width)
+        elif self._body and len(positions):
+            whole = positions[positions < len(self.sizes) - 1]
+            cut = len(whole) * self._body
+            self._rows(flat)[whole] = packed[:cut].reshape(-1, self._body)
+            if len(whole) < len(positions):
+                flat[self.starts[-2] :] = packed[cut:]
         else:
             flat[self.indices(positions)] = packed
+
+    def _rows(self, flat: Array) -> Array:
+        """All blocks but the odd last one, as rows."""
+        return flat[: self.starts[-2]].reshape(-1, self._body)
 
 
 def positions_of(held: Ids, wanted: Ids) -> Positions:

@@ -5,6 +5,7 @@ Lanes (`lanes.py`) send in the background; what an epoch change means is decided
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from scar.transport import Deadline
 
 UNACKED_BYTES = 256 << 20
 DRAIN_POLL_SECONDS = 0.02
+LOOK_SECONDS = 1.0  # between looks at the deadline, which may end early
 ASYNC_PULLS = 4
 
 
@@ -36,6 +38,21 @@ class Pushed:
     values: Array
 
 
+class Pace:
+    """Seconds per clock, averaged over about the last ten."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._last: float | None = None
+
+    def tick(self) -> None:
+        now = time.monotonic()
+        if self._last is not None:
+            took = now - self._last
+            self.seconds = 0.9 * self.seconds + 0.1 * took if self.seconds else took
+        self._last = now
+
+
 class Client:
     """One worker. ``timeout``: seconds for one operation of the user; ``unacked``: bytes that one lane may have under way."""
 
@@ -45,6 +62,7 @@ class Client:
         self.loss, self.loss_clock = float("nan"), 0  # loss of clock loss_clock - 1, summed over workers
         self.reroutes = 0  # epochs followed
         self.progress = 0  # operations of the user
+        self.pace = Pace()
         self._unacked = unacked
         self._course = Course(self.view, member, timeout, self._compared)
         self._lanes: dict[str, Lane] = {}
@@ -146,6 +164,7 @@ class Client:
         with self.view.lock:
             self._course.finished, self._course.loss = self.finished + 1, loss
             self.view.notify()
+        self.pace.tick()
 
     def refresh_loss(self) -> None:
         """Hear the loss of the last closed clock; in BSP all workers hear the same one."""
@@ -208,14 +227,14 @@ class Client:
     def _await(self, ready: Callable[[], bool], deadline: Deadline, what: str, poll: float | None = None) -> bool:
         """Wait until ``ready`` or (with ``poll``) for that many seconds; says which. Raises what has stopped the work."""
         with self.view.lock:
-            seconds = deadline.remaining if poll is None else min(poll, deadline.remaining)
-            self.view.changed.wait_for(lambda: self.view.failure is not None or ready(), seconds)
-            self.view.check()
-            if ready():
-                return True
-            if deadline.expired:
-                raise self._too_late(deadline, what)
-            return False
+            while True:
+                seconds = min(poll or LOOK_SECONDS, deadline.remaining)
+                done = self.view.changed.wait_for(lambda: self.view.failure is not None or ready(), seconds)
+                self.view.check()
+                if done or (poll is not None and not deadline.expired):
+                    return done
+                if deadline.expired:
+                    raise self._too_late(deadline, what)
 
     def _too_late(self, deadline: Deadline, what: str) -> ScarError:
         stuck = [lane for lane in self._lanes.values() if not lane.held.empty or lane.record is None or lane.problem]

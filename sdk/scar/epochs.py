@@ -35,7 +35,7 @@ class Recovery:
         """The cluster's job; waits until one is started."""
 
         def ask(timeout: float) -> recovery_pb2.GetJobReply:
-            reply = self._once(lambda stub: stub.GetJob, recovery_pb2.GetJobRequest(), timeout)
+            reply: recovery_pb2.GetJobReply = self._once(lambda stub: stub.GetJob, recovery_pb2.GetJobRequest(), timeout)
             if not reply.started:
                 raise NotServing("no job has been started yet", JobNotFound.default_next)
             return reply

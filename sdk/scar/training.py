@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib.util
 import secrets
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +24,7 @@ from numpy.typing import ArrayLike
 from scar.beats import Beats
 from scar.client import UNACKED_BYTES, Client, Pushed
 from scar.epochs import Follower, Recovery, View
-from scar.errors import ConfigError, InvalidRequest, ScarError
+from scar.errors import ConfigError, Fenced, InvalidRequest, ScarError
 from scar.orders import Names, Order, Pending, TableIds, Values, ids_for
 from scar.packing import combined, flat, packed_rows
 from scar.placement import Member, Role
@@ -84,6 +85,11 @@ class Worker:
     def reroutes(self) -> int:
         """Epochs followed without a restart."""
         return self._client.reroutes
+
+    @property
+    def seconds_per_clock(self) -> float:
+        """Moving average; 0 before two clocks have been finished."""
+        return self._client.pace.seconds
 
     def share(self, n: int) -> slice:
         """This worker's contiguous part of ``n`` examples. It changes when workers come and go."""
@@ -184,7 +190,8 @@ class Worker:
             self.leave(finished=not self._stopping)
             return
         try:
-            self._recovery.leave(self.member, False, Deadline(LEAVE_SECONDS))  # or the others wait until we are found dead
+            if not isinstance(error, Fenced):
+                self._recovery.leave(self.member, False, Deadline(LEAVE_SECONDS))  # or the others wait until we are found dead
         except ScarError as second:
             error.add_note(f"leaving the job failed, too: {second}")
         finally:
@@ -241,14 +248,16 @@ def join(
     timeout: float = TIMEOUT_SECONDS,
     patience: float = PATIENCE_SECONDS,
     unacked_bytes: int = UNACKED_BYTES,
+    stopping: threading.Event | None = None,
 ) -> Worker:
     """Become a worker of the cluster whose recovery coordinator is at ``recovery`` ("host:port").
 
     ``name`` stays the same over restarts. ``timeout``: seconds for one operation. ``patience``: seconds to wait for the job to
-    start and for the other workers. ``detector`` ("host:port"): send it heartbeats, for a process that no chassis beats for.
+    start and for the other workers; ``stopping``: when set, it is over. ``detector`` ("host:port"): send it heartbeats,
+    for a process that no chassis beats for.
     """
     member = Member(Role.WORKER, name, incarnation or secrets.token_hex(6), address)
-    office, deadline = Recovery(recovery), Deadline(patience)
+    office, deadline = Recovery(recovery), Deadline(patience, stopping)
     try:
         job = office.job(deadline)
         office.join(member, deadline)

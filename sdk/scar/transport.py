@@ -6,6 +6,7 @@ All processes of a cluster use :func:`channel_options` and :func:`server_options
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -38,7 +39,7 @@ def channel_options() -> list[tuple[str, int]]:
         ("grpc.keepalive_timeout_ms", PING_TIMEOUT_MS),
         ("grpc.http2.ping_timeout_ms", PING_TIMEOUT_MS),
         ("grpc.http2.max_pings_without_data", 0),
-        ("grpc.min_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 2000),
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 500),
         ("grpc.use_local_subchannel_pool", 1),
@@ -64,19 +65,22 @@ def connect(address: str) -> grpc.Channel:
 
 
 class Deadline:
-    """Time left for one operation, in seconds of the monotonic clock."""
+    """Time left for one operation, in seconds of the monotonic clock. It ends early when ``stopping`` is set."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, stopping: threading.Event | None = None) -> None:
         self.seconds = seconds
         self._end = time.monotonic() + seconds
+        self._stopping = stopping
 
     @property
     def remaining(self) -> float:
+        if self._stopping is not None and self._stopping.is_set():
+            return 0.0
         return max(0.0, self._end - time.monotonic())
 
     @property
     def expired(self) -> bool:
-        return time.monotonic() >= self._end
+        return self.remaining <= 0
 
     def exceeded(self, waited_for: str, last: BaseException | None = None) -> errors.DeadlineExceeded:
         """The error to raise when nothing is left; says what was waited for and what went wrong last."""

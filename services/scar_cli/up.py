@@ -22,7 +22,7 @@ from scar_cli.output import console, table
 from scar_local import ClusterDirectory, LocalCluster, ProcessInfo
 from scar_local.directory import default_directory
 
-START_SECONDS = 40.0
+START_SECONDS = 90.0
 STOP_SECONDS = 30.0
 REDRAW_SECONDS = 0.5
 COLOURS = {"running": "green", "paused": "yellow", "killed": "red", "exited": "red", "starting": "yellow"}

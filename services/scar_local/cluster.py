@@ -25,7 +25,7 @@ from scar_local.jobs import start_job
 from scar_local.processes import ProcessInfo, Supervisor
 from scar_local.status import Channels, ClusterStatus, Observer
 
-START_TIMEOUT = 30.0  # seconds for a group of processes to write their addresses
+START_TIMEOUT = 60.0  # seconds for one group of processes to write their addresses; 1 on an idle machine
 WORKER_GRACE = 3.0  # seconds for workers to reach their next clock after SIGTERM
 SERVICE_GRACE = 3.0  # seconds for coordinators to finish what they write
 FINAL_TIMEOUT = 10.0  # seconds for the last checkpoint round
@@ -59,7 +59,7 @@ class LocalCluster:
         self._temporary = directory is None
         self._home = ClusterDirectory(Path(directory or tempfile.mkdtemp(prefix="scar-")))
         self._shards, self._coordinators = shards, coordinators
-        self._store, self._redis = store, redis
+        self._store, self._given_redis, self._redis = store, redis or "", ""
         self._respawn, self._respawn_delay = respawn, respawn_delay
         self._environment = dict(environment or {})
         self._shard_settings = {f"SCAR_{key.upper()}": str(value) for key, value in (shard_settings or {}).items()}
@@ -83,7 +83,8 @@ class LocalCluster:
     def start(self) -> None:
         """Start everything; returns when every service listens. :class:`ConfigError` says why when one cannot."""
         self._home.claim()
-        self._label = self._home.new_label()
+        self._label, self._redis, self._job = self._home.new_label(), self._given_redis, ""
+        self._addresses, self._workers = {}, []
         try:
             self._supervisor = Supervisor(
                 self._home.logs, respawn=self._respawn, delay=self._respawn_delay, changed=self._record
@@ -240,7 +241,7 @@ class LocalCluster:
 
     @property
     def redis_url(self) -> str:
-        return self._redis or ""
+        return self._redis
 
     @property
     def store_url(self) -> str:

@@ -106,13 +106,16 @@ class ShardService:
             return
         stub = recovery_pb2_grpc.RecoveryStub(self._recovery.channel)
         request = recovery_pb2.LeaveRequest(member=codec.member_to_proto(self._app.member))
+        problem = ""
         while time.monotonic() < end and not self.shard.dismissed:
             try:
                 reply = self._recovery.call(stub.Leave, request, min(CALL_SECONDS, max(0.01, end - time.monotonic())))
                 if reply.remaining == 0:
                     return
             except ScarError as error:
-                _log.warning("leave.waiting", extra={"reason": str(error)})
+                if error.message != problem:
+                    problem = error.message
+                    _log.warning("leave.waiting", extra={"reason": str(error)})
             time.sleep(WATCH_SECONDS)
 
 

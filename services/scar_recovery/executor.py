@@ -69,7 +69,7 @@ class Executor:
         protos = self.archive.history()
         history = [epoch_from_proto(proto) for proto in protos]
         records = self.archive.failures()
-        gone = self._refusing([*history[-1].shards, *history[-1].workers]) if history else []
+        gone, silent = self._call_roll([*history[-1].shards, *history[-1].workers]) if history else ([], [])
         now = self._now()
         ledger = Ledger(self.job, records, now)
         for before, epoch in pairwise(history):
@@ -82,6 +82,8 @@ class Executor:
             self.planner.begin(self.job, history, ledger.newest, now)
             for member in gone:
                 self.planner.members.failed(Report(member, proved=True, evidence="nobody listens at its address"), now)
+            for member in silent:
+                self.planner.members.failed(Report(member, proved=False, evidence="it did not answer a new leader"), now)
 
     def leads(self) -> bool:
         """Ask the store whether somebody else has created an epoch since our last one. Raises what the store raises."""
@@ -91,8 +93,13 @@ class Executor:
             self.deposed = author if author != self.planner.author else self.deposed
         return not self.deposed
 
-    def _refusing(self, members: Sequence[Member]) -> list[Member]:
-        return [member for member, gone in zip(members, self._parallel(self.shards.refuses, members), strict=True) if gone]
+    def _call_roll(self, members: Sequence[Member]) -> tuple[list[Member], list[Member]]:
+        """(gone for certain, silent). The detector's reports about them may have been taken by the former leader."""
+        refused = self._parallel(self.shards.refuses, members)
+        gone = [member for member, no in zip(members, refused, strict=True) if no]
+        rest = [member for member, no in zip(members, refused, strict=True) if not no]
+        alive = self._parallel(self.shards.alive, rest)
+        return gone, [member for member, yes in zip(rest, alive, strict=True) if not yes]
 
     def step(self) -> bool:
         """Do the next thing, if there is one now. Never raises for a store that is down: that is tried again later."""

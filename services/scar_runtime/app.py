@@ -86,6 +86,8 @@ class App:
 
     def fail(self, error: BaseException) -> None:
         """Log the error and end the process with its exit code, without draining."""
+        if self.stopping.is_set() and isinstance(error, Fenced):
+            return  # expected: a member that has left is fenced, and its pulse may hear of it first
         known = isinstance(error, ConfigError | Fenced | UnsafeStore)
         self.log.error("service.failed", exc_info=None if known else error, extra={"reason": str(error)})
         self._exit_code = self._exit_code or exit_code(error)

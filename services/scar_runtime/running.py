@@ -76,8 +76,11 @@ class RunningCheckpoint:
     def origins(self, table: str, ids: Ids) -> list[Origin]:
         """``ids`` (ascending) by where they come from, with clock and watermark; x(0) first, then older objects first."""
         source, found = self.sources(table, ids), []
-        for index in np.unique(source).tolist():
-            mine = ids[source == index]
+        order = np.argsort(source, kind="stable")
+        for part in np.split(order, np.flatnonzero(np.diff(source[order])) + 1):
+            if not len(part):
+                continue
+            index, mine = int(source[part[0]]), ids[part]
             if index < 0:
                 found.append(Origin(-1, Group(table, mine, 0, {}, "")))
                 continue

@@ -1,4 +1,4 @@
-"""Shards and the coordinator die at every kind of call. Training goes on, and every push is in the model or in a report, once."""
+"""Shards and the coordinator die at every kind of call. Training goes on; every push is in the model or in a report, once."""
 
 from __future__ import annotations
 
@@ -39,6 +39,11 @@ def work(worker: scar.Worker, clocks: int) -> None:
         worker.report(1.0)
 
 
+def train(address: str) -> None:
+    with scar.join(address, "worker-0", timeout=20) as worker:
+        work(worker, 3)
+
+
 def check(cluster: FakeCluster, pushes: int) -> None:
     """Every block holds all pushes but those that were reported lost for it."""
     lost = {table.name: np.zeros(table.blocks) for table in TABLES}
@@ -70,11 +75,7 @@ def test_a_shard_dies_in_the_middle_of_a_call(start: Start, consistency: str, me
         work(worker, 4)
         cluster.shards["ps-1"].faults[method] = killer(cluster, "ps-1")
         if method == "Settle":
-            cluster.joined(replace(worker.member, name="worker-9"))  # any epoch makes workers settle
-            cluster.shards["ps-2"].faults["Clock"] = lambda: cluster.joined(worker.member)
-            cluster.recovery.commit(replace(cluster.epoch, number=cluster.epoch.number + 1, workers=(worker.member,)))
-            for shard in cluster.shards.values():
-                shard.adopt(cluster.epoch, {}, {})
+            cluster.announce()
         work(worker, 8)
     assert cluster.shards["ps-1"].dead
     check(cluster, 8)
@@ -114,15 +115,20 @@ def test_all_shards_die_and_new_ones_come(start: Start, consistency: str) -> Non
     check(cluster, 6)
 
 
-def test_a_live_move_loses_nothing(start: Start) -> None:
-    """Stands for a rollback's opposite: a partial epoch without a failure needs no report."""
-    cluster = start("bsp")
+@pytest.mark.parametrize("consistency", ["bsp", "asp"])
+def test_live_moves_lose_nothing(start: Start, consistency: str) -> None:
+    """Blocks go round while pushes are under way; what their new owner lacks is sent again, and nothing is reported lost."""
+    cluster = start(consistency)
+    names = ["ps-0", "ps-1", "ps-2", "ps-0"]
+    mover = threading.Thread(target=lambda: [cluster.move(names[i % 3], names[i % 3 + 1]) for i in range(9)], daemon=True)
     with scar.join(cluster.address, "worker-0", timeout=20) as worker:
-        work(worker, 3)
-        cluster.joined(worker.member)
-        work(worker, 6)
-    check(cluster, 6)
-    assert not cluster.recovery.reports
+        mover.start()
+        while mover.is_alive():
+            work(worker, worker.clock_number + 1)
+        pushes = worker.clock_number
+    check(cluster, pushes)
+    assert worker.reroutes == 9
+    assert not any(report.lost for report in cluster.recovery.reports)
 
 
 def test_rollback_voids_what_was_computed_from_values_that_are_gone(start: Start) -> None:
@@ -229,10 +235,7 @@ def test_a_fenced_worker_stops(start: Start) -> None:
     worker = scar.join(cluster.address, "worker-0", timeout=20)
     cluster.recovery.commit(replace(cluster.epoch, number=cluster.epoch.number + 1, workers=()))
     with pytest.raises(errors.Fenced, match="worker-0"):
-        for _ in range(1000):
-            worker.push("w", np.ones((12, 2)))
-            worker.clock()
-            time.sleep(0.01)
+        work(worker, 100_000)
     worker.close()
 
 
@@ -249,9 +252,5 @@ def test_what_does_not_pass_is_raised_as_it_is(start: Start, method: str, error:
     for shard in cluster.shards.values():
         shard.faults[method] = fail
     with pytest.raises(type(error)) as caught:
-        worker = scar.join(cluster.address, "worker-0", timeout=20)
-        try:
-            work(worker, 3)
-        finally:
-            worker.close()
+        train(cluster.address)
     assert caught.value.message == error.message

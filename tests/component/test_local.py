@@ -127,15 +127,12 @@ def test_a_paused_process_is_silent_and_comes_back(cluster: LocalCluster) -> Non
 
 def test_stopping_ends_every_process_and_is_final(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path, shards=1)
-    began = time.monotonic()
     cluster.start()
-    started = time.monotonic() - began
     pids = [process.pid for process in cluster.processes()]
     cluster.stop()
     cluster.stop()
     assert all(gone(pid) for pid in pids)
     assert not ClusterDirectory(tmp_path).alive()
-    assert started < 15  # seconds; 2 on two idle cores
     with pytest.raises(ConfigError, match="does not run"):
         cluster.kill("ps-0")
 

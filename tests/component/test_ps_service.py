@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -12,129 +11,13 @@ import numpy as np
 import pytest
 
 from scar import codec, tables
-from scar.codec import Chunk
 from scar.errors import DeadlineExceeded, Fenced, InvalidRequest, NonFinite, NotServing, ScarError, StaleEpoch, StoreUnavailable
-from scar.placement import BlockGroup, Epoch, Member, Role, Source
+from scar.placement import BlockGroup, Source
 from scar.tables import Job, Table
-from scar.transport import ShardLink
 from scar.v1 import checkpoint_pb2, ps_pb2
-from scar_ps.config import PsSettings
-from scar_ps.service import ShardService
-from scar_runtime.heart import Heart
 from scar_runtime.records import create_record
-from scar_runtime.server import make_server
 from scar_runtime.store import open_store
-
-SECONDS = 10.0
-WORKER = Member(Role.WORKER, "worker-0", "0" * 12)
-
-
-@dataclass
-class Process:
-    """What a shard needs of its process; takes the place of the chassis' App."""
-
-    member: Member
-    settings: PsSettings
-    heart: Heart = field(default_factory=lambda: Heart(60.0))
-    stopping: threading.Event = field(default_factory=threading.Event)
-    failures: list[BaseException] = field(default_factory=list)
-
-    def spawn(self, name: str, target) -> None:
-        threading.Thread(target=target, name=name, daemon=True).start()
-
-    def fail(self, error: BaseException) -> None:
-        self.failures.append(error)
-
-
-class Running:
-    """One shard process inside the test."""
-
-    def __init__(self, number: int, store: str, life: str = "a") -> None:
-        self.server = make_server(16)
-        address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
-        self.member = Member(Role.SHARD, f"ps-{number}", life * 12, address)
-        self.process = Process(self.member, PsSettings(name=self.member.name, store=store, recovery=""))
-        self.process.heart.renew(self.process.heart.now(), confirmed=True)
-        self.service = ShardService(self.process, self.process.settings)
-        self.service.register(self.server)
-        self.server.start()
-        self.service.start()
-        self.link = ShardLink(address, self.member.name)
-        self.control = self.link.control
-        self.seq = 0
-
-    def call(self, method, request, timeout: float = SECONDS):
-        return self.link.call(method, request, timeout)
-
-    def adopt(self, epoch: Epoch, spec: Job) -> ps_pb2.AdoptReply:
-        request = ps_pb2.AdoptRequest(epoch=codec.epoch_to_proto(epoch), job=codec.job_to_proto(spec))
-        reply = self.call(self.control.Adopt, request)
-        pause = threading.Event()
-        while not self.process.failures and not self.service.ready():
-            pause.wait(0.005)
-        return reply
-
-    def push(self, pieces: Mapping[str, tuple[Sequence[int] | None, np.ndarray]], epoch: int = 1, seq: int = 0, clock: int = 0):
-        self.seq = seq or self.seq + 1
-        return self.link.push(self.chunks(pieces, epoch, clock), SECONDS)
-
-    def chunks(self, pieces, epoch: int, clock: int) -> Iterator[Chunk]:
-        for table, (blocks, values) in pieces.items():
-            raw = b"" if blocks is None else codec.ids_to_bytes(np.array(blocks, np.uint32))
-            header = ps_pb2.TensorHeader(
-                table=table,
-                dtype=values.dtype.name,
-                dense=blocks is None,
-                block_ids=raw,
-                epoch=epoch,
-                worker=WORKER.name,
-                incarnation=WORKER.incarnation,
-                seq=self.seq,
-                push_id=self.seq,
-                clock=clock,
-            )
-            yield from codec.chunks(header, values)
-
-    def pull(self, table: str, blocks: Sequence[int] | None = None, epoch: int = 1, clock: int = 0, timeout: float = SECONDS):
-        """(values, header) as a reader."""
-        raw = b"" if blocks is None else codec.ids_to_bytes(np.array(blocks, np.uint32))
-        wanted = [ps_pb2.TableBlocks(table=table, dense=blocks is None, block_ids=raw)]
-        request = ps_pb2.PullRequest(tables=wanted, epoch=epoch, min_clock=clock)
-        chunks = list(self.link.pull(request, timeout))
-        header = chunks[0].header
-        payload = b"".join(bytes(chunk.data) for chunk in chunks)
-        assert header is not None
-        assert header.bytes == len(payload)
-        return np.frombuffer(payload, header.dtype), header
-
-    def clock(self, finished: int, epoch: int = 1, loss: float | None = None) -> ps_pb2.ClockReply:
-        request = ps_pb2.ClockRequest(worker=WORKER.name, incarnation=WORKER.incarnation, epoch=epoch, finished=finished)
-        request.has_loss, request.loss = loss is not None, loss or 0.0
-        return self.call(self.control.Clock, request)
-
-    def settle(self, epoch: int) -> ps_pb2.SettleReply:
-        request = ps_pb2.SettleRequest(worker=WORKER.name, incarnation=WORKER.incarnation, epoch=epoch)
-        return self.call(self.control.Settle, request)
-
-    def measure(self, number: int, epoch: int = 1) -> dict[str, np.ndarray]:
-        reply = self.call(self.control.Distances, ps_pb2.DistancesRequest(epoch=epoch, round=number))
-        return {one.table: np.frombuffer(one.distances, np.float32) for one in reply.tables}
-
-    def save(self, number: int, epoch: int = 1, **choice) -> ps_pb2.SaveReply:
-        choice = choice or {"selection": "full"}
-        return self.call(self.control.Save, ps_pb2.SaveRequest(epoch=epoch, round=number, **choice))
-
-    def finish(self, number: int, committed: bool) -> None:
-        self.call(self.control.Finish, ps_pb2.FinishRequest(round=number, committed=committed))
-
-    def status(self) -> ps_pb2.ShardStatus:
-        return self.call(self.control.Status, ps_pb2.ShardStatusRequest())
-
-    def stop(self) -> None:
-        self.process.stopping.set()
-        self.link.close()
-        self.service.stop()
-        self.server.stop(0).wait()
+from tests.component.ps_scene import SECONDS, WORKER, Running, after, declared, first
 
 
 @pytest.fixture
@@ -153,21 +36,6 @@ def shards(store: str) -> Iterator[list[Running]]:
 @pytest.fixture
 def shard(shards: list[Running]) -> Running:
     return shards[0]
-
-
-def declared(consistency: str = "asp", *more: Table) -> Job:
-    return Job("job", [Table("w", (8, 3)), *more], consistency=consistency)
-
-
-def first(spec: Job, shards: Sequence[Running], *, alternate: bool = False) -> Epoch:
-    """Epoch 1: all blocks at the first shard, or every other one."""
-    owners = {t.name: (np.arange(t.blocks) % (2 if alternate else 1)).astype(np.uint16) for t in spec.tables}
-    moved = tuple(BlockGroup(t.name, np.arange(t.blocks, dtype=np.uint32), "", Source.INITIAL) for t in spec.tables)
-    return Epoch(1, "recovery", spec.name, tuple(one.member for one in shards), (WORKER,), owners, moved)
-
-
-def after(epoch: Epoch, **changes) -> Epoch:
-    return Epoch(**{**vars(epoch), "number": epoch.number + 1, "moved": (), **changes})
 
 
 def test_a_clock_of_bsp_over_the_wire(shard, shards):

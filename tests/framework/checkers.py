@@ -23,9 +23,9 @@ Values = Mapping[str, np.ndarray]  # table -> one value per block
 class Losses:
     """Which (push, block) pairs the books call lost.
 
-    The books are the ledger, to which every worker reports that follows the epoch of a recovery. One that was gone by then cannot:
-    what it pushed at the clock of a restored group or later may be in it or not, and is *unsure*. So is, beyond the watermark,
-    what a worker pushed that died before anybody saw it follow the epoch.
+    The books are the ledger, to which every worker reports that follows the epoch of a recovery. One that was gone by then
+    cannot: what it pushed at the clock of a restored group or later may be in it or not, and is *unsure*. So is, beyond the
+    watermark, what a worker pushed that died before anybody saw it follow the epoch.
     """
 
     def __init__(
@@ -61,10 +61,9 @@ class Losses:
         for epoch, group in self.restored:
             if group.table != push.table or epoch.number < first:
                 continue
+            gone = epoch.number > last and push.clock >= group.clock
             unreported = self.seen.get(push.worker, 0) < epoch.number <= last
-            if epoch.number > last and push.clock >= group.clock:
-                found.append(group.ids)
-            elif unreported and push.number > group.watermark.get(push.worker, 0):
+            if gone or (unreported and push.number > group.watermark.get(push.worker, 0)):
                 found.append(group.ids)
         return _union(found)
 

@@ -21,6 +21,7 @@ from google.protobuf.message import Message
 
 import scar
 from scar.codec import epoch_from_proto
+from scar.errors import DeadlineExceeded
 from scar.placement import Epoch
 from scar.tables import Job
 from scar.v1 import recovery_pb2, types_pb2
@@ -128,26 +129,41 @@ class Cluster:
         ``before``: :meth:`incarnations` before the fault; ``killed``: those that must have been replaced since.
         """
         gone = {(before or {}).get(name, "") for name in killed}
-        status = self.wait(lambda status: self._healed(status) and not gone & set(_incarnations(status)), "the cluster to heal")
+        missing: list[str] = []
+
+        def healed(status: ClusterStatus) -> bool:
+            missing[:] = self._unhealed(status) + [f"{one} lives" for one in sorted(gone & set(_incarnations(status)))]
+            return not missing
+
+        try:
+            status = self.wait(healed, "the cluster to heal")
+        except DeadlineExceeded as error:
+            raise AssertionError(f"not healed: {'; '.join(missing)}") from error
         return self.wait_clock(status.clock + 2)
 
-    def _healed(self, status: ClusterStatus) -> bool:
+    def _unhealed(self, status: ClusterStatus) -> list[str]:
+        """Everything that is not as it should be, in words."""
         epoch, recovery = status.epoch, status.recovery
-        if epoch is None or recovery is None or recovery.problem or recovery.recovering or status.checkpoint is None:
-            return False
-        names = {member.name for member in epoch.shards}, {member.name for member in epoch.workers}
-        wanted = set(self.shards), {f"worker-{number}" for number in range(self.workers)}
-        tables = [table for shard in status.shards.values() for table in shard.tables]
-        owners = sum(any(table.blocks for table in shard.tables) for shard in status.shards.values())
-        return (
-            names == wanted
-            and owners == len(self.shards)
-            and all(shard.epoch == epoch.number and shard.serving for shard in status.shards.values())
-            and sum(table.blocks for table in tables) == self.job.blocks
-            and not any(table.loading or table.unsettled for table in tables)
-            and all(failure.epoch and not failure.waiting for failure in status.failures)
-            and all(process.state == "running" for process in self.local.processes())
-        )
+        if epoch is None or recovery is None:
+            return ["recovery does not answer", *status.problems]
+        members = sorted(member.name for member in (*epoch.shards, *epoch.workers))
+        wanted = sorted([*self.shards, *(f"worker-{number}" for number in range(self.workers))])
+        found = [f"members are {members}"] if members != wanted else []
+        found += [f"recovery: {recovery.problem}"] if recovery.problem else []
+        found += ["checkpoint does not answer"] if status.checkpoint is None else []
+        found += [f"{name} is being recovered" for name in recovery.recovering]
+        for record in status.failures:
+            if not record.epoch or record.waiting:
+                found.append(f"failure {record.number} waits for {list(record.waiting) or 'an epoch'}")
+        for name, shard in status.shards.items():
+            blocks, loading, unsettled = (
+                sum(getattr(t, key) for t in shard.tables) for key in ("blocks", "loading", "unsettled")
+            )
+            if shard.epoch != epoch.number or not shard.serving or not blocks or loading or unsettled:
+                found.append(f"{name}: epoch {shard.epoch}, {blocks} blocks, {loading} loading, {unsettled} unsettled")
+        return found + [
+            f"{process.name} is {process.state}" for process in self.local.processes() if process.state != "running"
+        ]
 
     # --- judging ---------------------------------------------------------------------------------------------------------
 

@@ -76,7 +76,7 @@ class RecoveryMachine(RuleBasedStateMachine):
     def wake(self) -> None:
         """Frozen processes go on; they announce themselves and are let in, or told that they are dead."""
         for shard in self.world.shards.values():
-            if shard.silent:
+            if shard.silent and shard.running:
                 shard.silent = False
                 try:
                     self.leader.planner.members.joined(shard.member, self.world.now)

@@ -59,14 +59,13 @@ def _runs(setting: Setting, console: Console) -> list[Run]:
     """All three, one after the other: each has the cores for itself, so that their times can be compared."""
     columns = (
         TextColumn("{task.description:<17}"),
-        BarColumn(30),
+        BarColumn(20),
         TextColumn("{task.completed:>3.0f} iterations  loss {task.fields[loss]}"),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[event]}", markup=False),
     )
     with Progress(*columns, console=console, refresh_per_second=8) as bars:
         runs: list[Run] = []
-        tasks = [bars.add_task(plan.name, total=None, start=False, loss="-", event="") for plan in PLANS]
+        tasks = [bars.add_task(plan.name, total=None, start=False, loss="-") for plan in PLANS]
         for plan, task in zip(PLANS, tasks, strict=True):
             bars.start_task(task)
             runs.append(carry_out(plan, setting, _teller(bars, task, plan.name)))
@@ -77,24 +76,23 @@ def _runs(setting: Setting, console: Console) -> list[Run]:
 
 
 def _teller(bars: Progress, task: TaskID, name: str) -> Tell:
-    """Shows the steps of one run; what happens is printed, too, so that a log without bars tells the story."""
+    """Shows the steps of one run. What happens is printed, so that a log without bars tells the story, too."""
 
     def tell(step: Step) -> None:
         if step.loss is not None:
             bars.update(task, completed=step.iterations, loss=f"{step.loss:.4f}")
         if step.event:
-            bars.update(task, event=step.event)
             bars.console.print(f"{name}: {step.event} after {step.iterations} iterations", highlight=False)
 
     return tell
 
 
 def _print(report: Report, output: Path, console: Console) -> None:
-    from scar_cli.demo.plots import HEADINGS, cells
+    from scar_cli.demo.plots import cells, headings
 
     table = Table(title=f"{report.dataset}, loss <= {report.epsilon}: one failure of {SHARDS // 2} of {SHARDS} servers")
-    for number, heading in enumerate(HEADINGS.values()):
-        table.add_column(heading, justify="right" if number else "left")
+    for heading in headings(report):
+        table.add_column(heading, justify="right" if heading else "left")
     for entry in cells(report):
         table.add_row(*entry)
     console.print(table)

@@ -14,13 +14,13 @@ from matplotlib.figure import Figure
 from scar_cli.demo.report import Report
 
 COLOURS = ("#5b6573", "#1b7f5c", "#c0492f")
-HEADINGS = {
-    "name": "run",
+FIGURES = {
     "iterations": "iterations to ε",
     "rework_iterations": "rework iterations",
     "detect_seconds": "seconds to detect",
     "recover_seconds": "seconds to recover",
-    "pause_seconds": "longest wait of training, s",
+    "pause_seconds": "seconds until training goes on",
+    "failures": "failures in the ledger",
     "lost_blocks": "blocks lost",
     "delta_norm": "‖δ‖",
     "lost_pushes": "acknowledged pushes lost",
@@ -35,9 +35,13 @@ th:first-child, td:first-child { text-align: left; } .failed { color: #c0392b; f
 """
 
 
+def headings(report: Report) -> list[str]:
+    return ["", *(row.name for row in report.rows)]
+
+
 def cells(report: Report) -> list[list[str]]:
-    """The table of runs as text, in the order of ``HEADINGS``."""
-    return [[_text(getattr(row, name)) for name in HEADINGS] for row in report.rows]
+    """A line for each figure with its value in each run, as text."""
+    return [[title, *(_text(getattr(row, name)) for row in report.rows)] for name, title in FIGURES.items()]
 
 
 def picture(report: Report) -> bytes:
@@ -68,7 +72,7 @@ def page(report: Report, image: bytes) -> str:
         for run in report.runs
         if run.killed
     )
-    runs = _table("Three runs", list(HEADINGS.values()), cells(report))
+    runs = _table("Three runs", headings(report), cells(report))
     verdicts = [["passed" if check.passed else "FAILED", check.name, check.detail] for check in report.checks]
     checks = _table("Checks", ["", "what", "found"], verdicts)
     return f"""<!doctype html>

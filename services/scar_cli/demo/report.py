@@ -80,6 +80,7 @@ class Row:
     detect_seconds: float | None
     recover_seconds: float | None
     pause_seconds: float | None
+    failures: int
     lost_blocks: int
     delta_norm: float | None
     lost_pushes: int
@@ -141,6 +142,7 @@ def row(run: Run, epsilon: float, twin: int | None) -> Row:
         detect_seconds=max((failure.detect_seconds for failure in run.failures), default=None),
         recover_seconds=max((failure.recover_seconds for failure in run.failures), default=None),
         pause_seconds=run.pause_seconds if run.killed else None,
+        failures=len(run.failures),
         lost_blocks=sum(failure.lost_blocks for failure in run.failures),
         delta_norm=None if any(norm < 0 for norm in norms) else math.hypot(*norms),
         lost_pushes=sum(failure.lost_pushes for failure in run.failures),

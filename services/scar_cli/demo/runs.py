@@ -144,7 +144,7 @@ def _follow(cluster: LocalCluster, helpers: Sequence[Future[None]], tell: Tell) 
         while (loss := status.losses.get(len(losses))) is not None:
             losses.append(loss)
         done = [record for record in status.failures if record.epoch and record.load_seconds]
-        event = f"{done[-1].lost_blocks} blocks recovered" if len(done) > repaired else ""
+        event = f"{sum(record.lost_blocks for record in done[repaired:])} blocks recovered" if len(done) > repaired else ""
         repaired = len(done)
         tell(Progress(len(losses), losses[-1] if losses else None, event))
         for helper in helpers:

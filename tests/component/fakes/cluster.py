@@ -15,7 +15,7 @@ from scar.placement import NOBODY, BlockGroup, Epoch, Member, Source, spread
 from scar.tables import Job
 from scar.transport import server_options
 from scar.v1 import recovery_pb2, recovery_pb2_grpc
-from tests.component.fakes.shard import FakeShard
+from tests.component.fakes.shard import WAIT_SECONDS, FakeShard
 
 
 class FakeRecovery(recovery_pb2_grpc.RecoveryServicer):
@@ -158,6 +158,30 @@ class FakeCluster:
         )
         self._commit(epoch)
         return epoch
+
+    def announce(self) -> None:
+        """An epoch that moves nothing, as a new leader creates one."""
+        self._commit(replace(self.epoch, number=self.epoch.number + 1, moved=(), cause="leader"))
+
+    def move(self, source: str, target: str) -> None:
+        """A live move of half the blocks of one shard, once they are settled; the two serve nobody in between."""
+        donor, heir = self.shards[source], self.shards[target]
+        with donor.lock:
+            assert donor.lock.wait_for(donor.is_settled, WAIT_SECONDS)
+            with heir.lock:
+                self._hand_over(donor, heir)
+
+    def _hand_over(self, donor: FakeShard, heir: FakeShard) -> None:
+        old, owners, moved = self.epoch, {}, []
+        for table, before in old.owners.items():
+            ids = old.owned_by(donor.member.key)[table][::2]
+            layout, at = self.job.table(table).layout, ids.astype(np.int64)
+            layout.scatter(heir.values[table], at, layout.gather(donor.values[table], at))
+            owners[table] = before.copy()
+            owners[table][ids] = old.shard_index(heir.member.key)
+            moved.append(BlockGroup(table, ids, donor.member.key, Source.DONOR, watermark=dict(donor.watermark)))
+        heir.gained = old.number + 1
+        self._commit(replace(old, number=old.number + 1, owners=owners, moved=tuple(moved), cause="join"))
 
     def roll_back(self) -> Epoch:
         """Full recovery: every value returns to the checkpoint."""

@@ -221,10 +221,16 @@ class FakeShard(ps_pb2_grpc.ShardControlServicer):
             self._apply(taken)
         self.lock.notify_all()
 
+    def is_settled(self) -> bool:
+        """All workers have sent again what they owed, and it is in the values or in the open clock."""
+        owing = [worker for worker in self.epoch.workers if self.settled.get(worker.key, 0) < self.gained]
+        return not owing and not any(taken.clock < self.clock for taken in self.pending)
+
     def Settle(self, request: ps_pb2.SettleRequest, context: grpc.ServicerContext) -> object:
         return self._guard("Settle", context, None, lambda: self._settle(request))
 
     def _settle(self, request: ps_pb2.SettleRequest) -> ps_pb2.SettleReply:
         self.settled[f"{request.worker}@{request.incarnation}"] = request.epoch
+        self.lock.notify_all()
         finished, _ = self.marks.get(request.worker, (0, 0))
         return ps_pb2.SettleReply(clock=self.clock, finished=finished)

@@ -76,7 +76,7 @@ class RecoveryMachine(RuleBasedStateMachine):
     def wake(self) -> None:
         """Frozen processes go on; they announce themselves and are let in, or told that they are dead."""
         for shard in self.world.shards.values():
-            if shard.silent:
+            if shard.silent and shard.running:
                 shard.silent = False
                 try:
                     self.leader.planner.members.joined(shard.member, self.world.now)
@@ -155,5 +155,5 @@ class RecoveryMachine(RuleBasedStateMachine):
 
 TestRecoveryMachine = RecoveryMachine.TestCase
 TestRecoveryMachine.settings = settings(
-    max_examples=3000, stateful_step_count=40, deadline=None, database=None, phases=[__import__("hypothesis").Phase.generate], suppress_health_check=list(HealthCheck)
+    max_examples=3500, stateful_step_count=40, deadline=None, database=None, phases=[__import__("hypothesis").Phase.generate], suppress_health_check=list(HealthCheck)
 )

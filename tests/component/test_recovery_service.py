@@ -1,0 +1,425 @@
+"""The recovery coordinator behind real gRPC on loopback, over shards that follow the protocol."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+
+from scar import codec
+from scar.errors import Fenced, JobExists, LivenessUnavailable, NotServing, ScarError, StoreUnavailable
+from scar.placement import Epoch, Member, Role, Source, owned_counts
+from scar.tables import Job
+from scar.transport import Link
+from scar.v1 import ps_pb2, ps_pb2_grpc, types_pb2
+from scar.v1 import recovery_pb2 as pb
+from scar.v1.recovery_pb2_grpc import RecoveryStub, add_RecoveryServicer_to_server
+from scar_recovery.planner import Settings
+from scar_recovery.servicer import RecoveryServicer
+from scar_recovery.term import Term
+from scar_runtime.liveness import Beat
+from scar_runtime.records import create_record, get_record
+from scar_runtime.server import make_server
+from scar_runtime.store import open_store
+from scar_runtime.store.directory import DirectoryStore
+from tests.framework.checkers import epochs_linear
+from tests.framework.recovery import FakeShard, make_job
+
+LEASE = 0.5
+SECONDS = 10.0
+
+
+class NoRedis:
+    """Redis is down, or (``beating``) has heartbeats of these members."""
+
+    def __init__(self) -> None:
+        self.beating: list[Member] = []
+
+    def read(self) -> Mapping[str, Beat]:
+        if not self.beating:
+            raise LivenessUnavailable("no Redis")
+        return {member.key: Beat(member, 1, 0, 1) for member in self.beating}
+
+    def publish_epoch(self, number: int) -> None:
+        raise LivenessUnavailable("no Redis")
+
+
+class ShardServer(ps_pb2_grpc.ShardControlServicer):
+    """A :class:`FakeShard` on the wire. ``slow``: blocks are loading for this long, in seconds; ``peers``: by address."""
+
+    def __init__(self, name: str, life: int, job: Job, peers: dict[str, ShardServer]) -> None:
+        self.server = make_server(8)
+        address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+        self.shard = FakeShard(Member(Role.SHARD, name, f"{life:012x}", address), job)
+        self.adopted_at = 0.0
+        self.slow, self.serving, self._peers = 0.0, True, peers
+        peers[self.shard.member.key] = self
+        ps_pb2_grpc.add_ShardControlServicer_to_server(self, self.server)
+        self.server.start()
+
+    @property
+    def member(self) -> types_pb2.Member:
+        return codec.member_to_proto(self.shard.member)
+
+    @property
+    def loading(self) -> int:
+        return int(time.monotonic() < self.adopted_at + self.slow)
+
+    def Adopt(self, request: ps_pb2.AdoptRequest, context: grpc.ServicerContext) -> ps_pb2.AdoptReply:
+        assert request.job.name == "test"
+        self.shard.adopt(codec.epoch_from_proto(request.epoch))
+        self.adopted_at = time.monotonic()
+        return ps_pb2.AdoptReply(epoch=self.number, loading=self.loading)
+
+    @property
+    def number(self) -> int:
+        return self.shard.epoch.number if self.shard.epoch is not None else 0
+
+    def Status(self, request: ps_pb2.ShardStatusRequest, context: grpc.ServicerContext) -> ps_pb2.ShardStatus:
+        tables = [ps_pb2.TableStatus(table="a", loading=self.loading)]
+        return ps_pb2.ShardStatus(member=self.member, epoch=self.number, clock=7, tables=tables, serving=self.serving)
+
+    def Freeze(self, request: ps_pb2.FreezeRequest, context: grpc.ServicerContext) -> ps_pb2.FreezeReply:
+        if request.epoch != self.number:
+            raise NotServing("another epoch")
+        self.shard.frozen = request.epoch
+        return ps_pb2.FreezeReply(clock=7, watermark={"worker-0@1": 3})
+
+    def Receive(self, request: ps_pb2.ReceiveRequest, context: grpc.ServicerContext) -> ps_pb2.ReceiveReply:
+        donor = self._peers[codec.member_from_proto(request.donor).key].shard
+        assert donor.frozen == request.epoch
+        for table in request.tables:
+            ids = codec.ids_from_bytes(table.block_ids).astype(np.int64) + self.shard.job.bases[table.table]
+            self.shard.aside |= {int(block): int(donor.values[block]) for block in ids}
+        self.shard.aside_epoch = request.epoch
+        return ps_pb2.ReceiveReply()
+
+
+class Cluster:
+    """Shards and one coordinator, which can be replaced by :meth:`lead`."""
+
+    def __init__(self, store: DirectoryStore) -> None:
+        self.job = make_job(3)
+        self.store = store
+        self.peers: dict[str, ShardServer] = {}
+        self.lives = 0
+        self.beats = NoRedis()
+        self.term: Term | None = None
+        self.running: threading.Thread | None = None
+        self.stop_term = threading.Event()
+        self.server = make_server(16)
+        address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+        add_RecoveryServicer_to_server(RecoveryServicer(lambda: self.term), self.server)
+        self.server.start()
+        self.link = Link(address, "recovery")
+        self.stub = RecoveryStub(self.link.channel)
+
+    def lead(self) -> Term:
+        """A new coordinator; the former one stops."""
+        self.resign()
+        self.lives += 1
+        stop = self.stop_term = threading.Event()
+        member = Member(Role.RECOVERY, "recovery-0", f"{self.lives:012x}", "host:1")
+        self.term = Term(member, Settings(lease=LEASE, move_bytes=200), self.store, "scar", self.beats, lambda number: None)
+        self.running = threading.Thread(target=self.term.run, args=(stop.is_set,), daemon=True)
+        self.running.start()
+        wait_for(lambda: self.term is not None and self.term.opened)
+        return self.term
+
+    def resign(self) -> None:
+        self.stop_term.set()
+        if self.running is not None:
+            self.running.join(SECONDS)
+        self.term = None
+
+    def call(self, method: Callable[..., object], request: object) -> object:
+        return self.link.call(method, request, SECONDS)
+
+    def shard(self, name: str) -> ShardServer:
+        self.lives += 1
+        return ShardServer(name, self.lives, self.job, self.peers)
+
+    def join(self, member: types_pb2.Member) -> None:
+        self.call(self.stub.Join, pb.JoinRequest(member=member))
+
+    def start(self, shards: int = 3) -> list[ShardServer]:
+        """A job whose shards serve epoch 1."""
+        self.lead()
+        self.call(self.stub.StartJob, pb.StartJobRequest(job=codec.job_to_proto(self.job)))
+        servers = [self.shard(f"ps-{number}") for number in range(shards)]
+        for server in servers:
+            self.join(server.member)
+        self.epoch_with(lambda epoch: len(epoch.shards) == shards)
+        wait_for(lambda: all(server.number == 1 for server in servers))
+        for server in servers:
+            owned = server.shard.values >= 0
+            server.shard.values[owned] = np.flatnonzero(owned) + 1
+        return servers
+
+    def worker(self, name: str) -> types_pb2.Member:
+        self.lives += 1
+        member = types_pb2.Member(role=types_pb2.ROLE_WORKER, name=name, incarnation=f"{self.lives:012x}")
+        self.join(member)
+        return member
+
+    def die(self, server: ShardServer, proved: bool = True, silence: float = 0.0) -> None:
+        server.server.stop(0)
+        report = pb.FailureReport(member=server.member, proved=proved, silence=silence, detect_seconds=0.1, evidence="test")
+        self.call(self.stub.ReportFailure, report)
+
+    def epochs(self) -> list[Epoch]:
+        store = self.store.under("test")
+        return [codec.epoch_from_proto(get_record(store, key, types_pb2.Epoch)) for key in store.list("epochs/")]
+
+    def epoch_with(self, condition: Callable[[Epoch], bool]) -> Epoch:
+        """Follow epochs by long polls until one fits."""
+        after = 0
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            reply = self.call(self.stub.GetEpochs, pb.GetEpochsRequest(after=after, wait=1.0))
+            assert isinstance(reply, pb.GetEpochsReply)
+            for message in reply.epochs:
+                after = message.number
+                if condition(found := codec.epoch_from_proto(message)):
+                    return found
+        raise AssertionError(f"no such epoch up to {after}")
+
+    def balanced(self, shards: int) -> Epoch:
+        def level(epoch: Epoch) -> bool:
+            counts = owned_counts(epoch.owners, len(epoch.shards))
+            return len(epoch.shards) == shards and int(counts.max() - counts.min()) <= 1
+
+        return self.epoch_with(level)
+
+    def status(self) -> pb.RecoveryStatus:
+        reply = self.call(self.stub.Status, pb.RecoveryStatusRequest())
+        assert isinstance(reply, pb.RecoveryStatus)
+        return reply
+
+    def failures(self) -> list[pb.FailureRecord]:
+        reply = self.call(self.stub.ListFailures, pb.ListFailuresRequest())
+        assert isinstance(reply, pb.ListFailuresReply)
+        return list(reply.failures)
+
+    def close(self) -> None:
+        self.resign()
+        self.link.close()
+        self.server.stop(0)
+        for server in self.peers.values():
+            server.server.stop(0)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    store = open_store(f"file://{tmp_path}")
+    assert isinstance(store, DirectoryStore)
+    found = Cluster(store)
+    yield found
+    found.close()
+
+
+def held(servers: list[ShardServer]) -> np.ndarray:
+    """The value of every block."""
+    values = np.stack([server.shard.values for server in servers])
+    assert bool(((values >= 0).sum(axis=0) == 1).all()), "a block has no owner or two"
+    return values.max(axis=0)
+
+
+def test_start_and_workers(cluster: Cluster) -> None:
+    servers = cluster.start()
+    status = cluster.status()
+    assert (status.leader, status.epoch, status.job, status.problem) == (True, 1, "test", "")
+    worker = cluster.worker("worker-0")
+    epoch = cluster.epoch_with(lambda epoch: bool(epoch.workers))
+    assert [member.name for member in epoch.workers] == ["worker-0"]
+    assert {member.name for member in cluster.status().members} == {"recovery-0", "ps-0", "ps-1", "ps-2", "worker-0"}
+    cluster.call(cluster.stub.Leave, pb.LeaveRequest(member=worker, finished=True))
+    assert cluster.epoch_with(lambda epoch: not epoch.workers and epoch.number > 2).cause == "workers"
+    wait_for(lambda: all(server.number == 3 for server in servers))
+    with pytest.raises(JobExists):
+        cluster.call(cluster.stub.StartJob, pb.StartJobRequest(job=codec.job_to_proto(cluster.job)))
+    cluster.call(cluster.stub.StartJob, pb.StartJobRequest(job=codec.job_to_proto(cluster.job), resume=True))
+    other = Job("other", cluster.job.tables)
+    with pytest.raises(JobExists, match="runs job"):
+        cluster.call(cluster.stub.StartJob, pb.StartJobRequest(job=codec.job_to_proto(other)))
+    reply = cluster.call(cluster.stub.GetJob, pb.GetJobRequest())
+    assert isinstance(reply, pb.GetJobReply)
+    assert reply.started
+    assert codec.job_from_proto(reply.job).name == "test"
+
+
+def test_death_is_repaired_at_once_and_booked(cluster: Cluster) -> None:
+    servers = cluster.start()
+    worker = cluster.worker("worker-0")
+    cluster.epoch_with(lambda epoch: bool(epoch.workers))
+    wait_for(lambda: all(server.number == 2 for server in servers))
+    for server in servers:
+        server.slow = 0.2
+    begin = time.monotonic()
+    cluster.die(servers[1])
+    epoch = cluster.epoch_with(lambda epoch: epoch.cause == "failure")
+    wait_for(lambda: servers[0].number == servers[2].number == 3)
+    assert time.monotonic() - begin < 0.5
+    assert epoch.fenced == (servers[1].shard.member.incarnation,)
+    wait_for(lambda: not cluster.status().recovering)
+    (record,) = cluster.failures()
+    assert (record.number, record.epoch, record.lost_blocks, record.clock) == (1, 3, 20, 7)
+    assert record.load_seconds >= 0.19
+    assert record.waiting == [f"worker-0@{worker.incarnation}"]
+    lost = pb.LostPushes(table="a", block_ids=codec.ids_to_bytes(np.array([1], np.uint32)), after=2, upto=5)
+    report = pb.RerouteReport(epoch=3, worker=worker, lost=[lost], delta=[pb.TableDelta(table="a", squared=4.0, blocks=20)])
+    cluster.call(cluster.stub.ReportReroute, report)
+    stored = cluster.store.under("test")
+
+    def booked() -> bool:
+        record = get_record(stored, "ledger/00000001", pb.FailureRecord)
+        return not record.waiting and record.lost_pushes == 3 and record.delta_norm == 2.0 and record.load_seconds > 0
+
+    wait_for(booked)
+
+
+def test_suspect_that_answers_is_spared_and_a_silent_one_is_not(cluster: Cluster) -> None:
+    servers = cluster.start()
+    report = pb.FailureReport(member=servers[0].member, silence=0.3)
+
+    def suspected() -> bool:  # a late answer to Adopt is a sign of life, too
+        cluster.call(cluster.stub.ReportFailure, report)
+        return "silent" in cluster.status().problem
+
+    wait_for(suspected)
+    wait_for(lambda: not cluster.status().problem)
+    assert cluster.status().epoch == 1
+    servers[0].serving = False  # it answers, but its lease has run out: it is as good as dead
+    begin = time.monotonic()
+    cluster.call(cluster.stub.ReportFailure, report)
+    epoch = cluster.epoch_with(lambda epoch: epoch.cause == "failure")
+    assert time.monotonic() - begin >= 0.15
+    assert epoch.fenced == (servers[0].shard.member.incarnation,)
+    wait_for(lambda: not servers[0].shard.running)  # and it is told
+
+
+def test_joining_shard_gets_its_share_without_a_changed_value(cluster: Cluster) -> None:
+    servers = [*cluster.start(), cluster.shard("ps-3")]
+    cluster.join(servers[3].member)
+    epoch = cluster.balanced(4)
+    wait_for(lambda: all(server.number == epoch.number for server in servers))
+    assert held(servers).tolist() == list(range(1, 61))
+    assert {group.source for found in cluster.epochs()[1:] for group in found.moved} == {Source.DONOR}
+    epochs_linear(cluster.job, cluster.epochs())
+
+
+def test_leaving_shard_hands_everything_over(cluster: Cluster) -> None:
+    servers = cluster.start()
+
+    def left() -> bool:
+        reply = cluster.call(cluster.stub.Leave, pb.LeaveRequest(member=servers[2].member))
+        assert isinstance(reply, pb.LeaveReply)
+        return reply.remaining == 0
+
+    assert not left()
+    wait_for(left)
+    epoch = cluster.balanced(2)
+    wait_for(lambda: all(server.number == epoch.number for server in servers[:2]))
+    assert held(servers[:2]).tolist() == list(range(1, 61))
+    with pytest.raises(Fenced):
+        cluster.join(servers[2].member)
+
+
+def test_next_leader_goes_on(cluster: Cluster) -> None:
+    servers = cluster.start()
+    waiting = cluster.shard("ps-3")
+    cluster.resign()
+    with pytest.raises(NotServing):
+        cluster.join(waiting.member)
+    assert not cluster.status().leader
+    servers[1].server.stop(0)  # it dies while nobody leads
+    cluster.lead()
+    epoch = cluster.epoch_with(lambda epoch: epoch.cause == "failure")
+    assert [member.name for member in epoch.shards] == ["ps-0", "ps-2"]
+    assert [epoch.cause for epoch in cluster.epochs()] == ["start", "leader", "failure"]
+    wait_for(lambda: servers[0].number == servers[2].number == 3)
+
+
+def test_whole_cluster_comes_back(cluster: Cluster) -> None:
+    for server in cluster.start():
+        server.server.stop(0)
+    cluster.lead()
+    cluster.epoch_with(lambda epoch: not epoch.shards)
+    assert "no shard is left" in cluster.status().problem
+    fresh = [cluster.shard(f"ps-{number}") for number in range(3)]
+    for server in fresh:
+        cluster.join(server.member)
+    epoch = cluster.balanced(3)
+    wait_for(lambda: all(server.number == epoch.number for server in fresh))
+    assert held(fresh).tolist() == [0] * 60
+    wait_for(lambda: not cluster.status().problem)
+
+
+def test_members_known_only_from_their_heartbeats_are_taken_in(cluster: Cluster) -> None:
+    cluster.start()
+    detector = Member(Role.DETECTOR, "detector-0", "d" * 12, "host:2")
+    cluster.beats.beating = [detector]
+    cluster.lead()
+    wait_for(lambda: "detector-0" in {member.name for member in cluster.status().members})
+
+
+def test_lease_of_last_resort(cluster: Cluster) -> None:
+    servers = cluster.start()
+    renew = pb.RenewRequest(member=servers[0].member)
+    reply = cluster.call(cluster.stub.Renew, renew)
+    assert isinstance(reply, pb.RenewReply)
+    assert reply.epoch == 1
+    cluster.die(servers[1])
+    cluster.epoch_with(lambda epoch: epoch.cause == "failure")
+    with pytest.raises(Fenced):
+        cluster.call(cluster.stub.Renew, pb.RenewRequest(member=servers[1].member))
+    # somebody else has created the next epoch: this leader may not lengthen a lease any more, and steps down
+    store = cluster.store.under("test")
+    rival = get_record(store, "epochs/00000002", types_pb2.Epoch)
+    rival.number, rival.author = 3, "rival"
+    create_record(store, "epochs/00000003", rival)
+    with pytest.raises(NotServing):
+        cluster.call(cluster.stub.Renew, renew)
+    assert cluster.running is not None
+    cluster.running.join(SECONDS)
+    assert not cluster.running.is_alive()
+
+
+def test_store_outage_delays_recovery(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = cluster.start()
+
+    def down(*_: object) -> None:
+        raise StoreUnavailable("the store is down")
+
+    with monkeypatch.context() as patch:
+        for method in ("put", "create", "get", "list"):
+            patch.setattr(DirectoryStore, method, down)
+        cluster.die(servers[0])
+        wait_for(lambda: "waits for the store" in cluster.status().problem)
+        assert cluster.status().recovering
+    epoch = cluster.epoch_with(lambda epoch: epoch.cause == "failure")
+    wait_for(lambda: servers[1].number == servers[2].number == epoch.number)
+    assert cluster.status().problem == ""
+
+
+def test_malformed_requests_are_refused(cluster: Cluster) -> None:
+    cluster.start()
+    with pytest.raises(ScarError, match="no known role"):
+        cluster.join(types_pb2.Member(name="x", incarnation="1"))
+    (member, *_) = (server.member for server in cluster.peers.values())
+    with pytest.raises(ScarError, match="at least 0"):
+        cluster.call(cluster.stub.ReportFailure, pb.FailureReport(member=member, silence=float("nan")))
+    with pytest.raises(ScarError):
+        cluster.call(cluster.stub.StartJob, pb.StartJobRequest(job=types_pb2.JobSpec(name="../etc")))

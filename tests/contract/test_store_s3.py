@@ -1,0 +1,140 @@
+"""S3 in trouble: lost answers, conflicts, throttling, wrong credentials, a store that ignores conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scar.errors import (
+    AlreadyExists,
+    ScarError,
+    StoreFull,
+    StoreUnavailable,
+    UnsafeStore,
+)
+from scar_runtime.store import open_store, s3
+from tests.contract.stores import BUCKET, Fault, FaultyS3, at, free_port
+
+# --- S3's troubles ---------------------------------------------------------------------------------------------------
+
+
+def puts(environ: dict[str, Any]) -> bool:
+    return environ["REQUEST_METHOD"] == "PUT"
+
+
+def once(fault: str, concerns: Callable[[dict[str, Any]], bool] = puts) -> Fault:
+    """The fault hits the first request that it concerns."""
+    left = [fault]
+    return lambda environ: left.pop() if left and concerns(environ) else ""
+
+
+@pytest.mark.parametrize("fault", ["drop", "500 InternalError", "503 SlowDown", "409 ConditionalRequestConflict"])
+def test_a_create_survives_a_lost_answer_and_a_passing_fault(faulty: FaultyS3, tmp_path: Path, fault: str) -> None:
+    store = at(faulty.url, tmp_path)
+    faulty.fault = once(fault)
+    store.create("epochs/1", b"ours")
+    assert store.get("epochs/1") == b"ours"
+    assert faulty.seen.count("PUT") == 2
+
+
+@pytest.mark.parametrize("fault", ["drop", "500 InternalError", "409 ConditionalRequestConflict"])
+def test_a_create_that_was_lost_to_another_is_told_apart(faulty: FaultyS3, tmp_path: Path, fault: str) -> None:
+    store = at(faulty.url, tmp_path)
+    store.create("epochs/1", b"theirs")
+    faulty.fault = once(fault)
+    with pytest.raises(AlreadyExists):
+        store.create("epochs/1", b"ours")
+    assert store.get("epochs/1") == b"theirs"
+
+
+def test_a_create_whose_every_answer_is_lost_is_found_by_reading(faulty: FaultyS3, tmp_path: Path) -> None:
+    store = at(faulty.url, tmp_path)
+    faulty.fault = lambda environ: "drop" if puts(environ) else ""
+    store.create("epochs/1", b"ours")
+    faulty.fault = lambda environ: "503 SlowDown" if puts(environ) else ""
+    with pytest.raises(StoreUnavailable, match="epochs/2"):
+        store.create("epochs/2", b"ours")
+
+
+def test_reads_and_puts_are_tried_again(faulty: FaultyS3, tmp_path: Path) -> None:
+    store = at(faulty.url, tmp_path)
+    faulty.fault = once("503 SlowDown")
+    store.put("x", b"data")
+    faulty.fault = once("drop", lambda environ: environ["REQUEST_METHOD"] == "GET")
+    assert store.get("x") == b"data"
+    faulty.fault = once("500 InternalError", lambda environ: environ["REQUEST_METHOD"] == "GET")
+    assert store.list() == ["x"]
+
+
+def test_a_store_that_stays_down_is_unavailable(faulty: FaultyS3, tmp_path: Path) -> None:
+    store = at(faulty.url, tmp_path)
+    faulty.fault = lambda environ: "500 InternalError"
+    for use in (lambda: store.get("x"), lambda: store.list(), lambda: store.delete("x"), lambda: store.create("x", b"")):
+        faulty.seen.clear()
+        with pytest.raises(StoreUnavailable, match="training goes on"):
+            use()
+        assert len(faulty.seen) <= 2 * (1 + len(s3.WAITS))
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "text"),
+    [
+        ("507 InsufficientStorage", StoreFull, "Free space"),
+        ("503 XMinioStorageFull", StoreFull, "Free space"),
+        ("403 InvalidAccessKeyId", StoreUnavailable, "AWS_ACCESS_KEY_ID"),
+        ("403 SignatureDoesNotMatch", StoreUnavailable, "AWS_SECRET_ACCESS_KEY"),
+        ("404 NoSuchBucket", StoreUnavailable, "Create the bucket"),
+        ("400 Unheard", StoreUnavailable, "Unheard"),
+    ],
+)
+@pytest.mark.parametrize("write", ["put", "create"])
+def test_faults_that_stay_are_not_repeated(
+    faulty: FaultyS3, tmp_path: Path, write: str, fault: str, error: type[ScarError], text: str
+) -> None:
+    faulty.fault = lambda environ: fault
+    with pytest.raises(error, match=text):
+        getattr(at(faulty.url, tmp_path), write)("x", b"data")
+    assert len(faulty.seen) == 1
+
+
+def test_a_missing_bucket_is_told_from_a_missing_object(faulty: FaultyS3) -> None:
+    store = open_store(f"s3://no-such-bucket?endpoint={faulty.url}")
+    for use in (lambda: store.get("x"), lambda: store.list(), lambda: store.create("x", b"")):
+        with pytest.raises(StoreUnavailable, match="bucket 'no-such-bucket' does not exist"):
+            use()
+
+
+def test_an_unreachable_endpoint_is_unavailable(credentials: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3, "WAITS", (0.0,))
+    store = open_store(f"s3://{BUCKET}?endpoint=http://127.0.0.1:{free_port()}")
+    for use in (lambda: store.get("x"), lambda: store.create("x", b"")):
+        with pytest.raises(StoreUnavailable, match="connect"):
+            use()
+
+
+def test_missing_credentials_are_named(moto: FaultyS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    with pytest.raises(StoreUnavailable, match="AWS_ACCESS_KEY_ID"):
+        at(moto.url, tmp_path).get("x")
+
+
+def test_a_store_that_ignores_conditions_is_refused(faulty: FaultyS3, tmp_path: Path) -> None:
+    def ignore(environ: dict[str, Any]) -> str:
+        environ.pop("HTTP_IF_NONE_MATCH", None)
+        return ""
+
+    faulty.fault = ignore
+    with pytest.raises(UnsafeStore, match="8 of 8"):
+        at(faulty.url, tmp_path).probe()
+
+
+def test_real_seaweedfs_refuses_wrong_credentials(weed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    with pytest.raises(StoreUnavailable, match="refuses the credentials"):
+        at(weed, tmp_path).create("x", b"")

@@ -1,0 +1,100 @@
+"""A checkpoint coordinator that is driven by hand: events and a made-up clock in, actions out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from scar.placement import Epoch, Member, Role
+from scar.tables import Checkpoint, Job, Table
+from scar.v1.checkpoint_pb2 import Manifest
+from scar.v1.ps_pb2 import ObjectRef
+from scar_checkpoint.coordinator import Coordinator
+from scar_checkpoint.rounds import Action, Commit, Copy, Finish, Measure
+from scar_runtime.objects import Group, ObjectHeader, Section, object_key
+from scar_runtime.running import RunningCheckpoint
+from scar_runtime.selection import Report
+
+A, B, C = (Member(Role.SHARD, f"ps-{n}", f"{n:012x}", f"127.0.0.1:{n}") for n in range(3))
+BLOCKS = 12
+Kind = TypeVar("Kind", bound=Action)
+
+
+def job_with(selection: str = "priority", fraction: float = 0.25, period: int = 8, **rest: Any) -> Job:
+    return Job("job", [Table("w", (BLOCKS,))], checkpoint=Checkpoint(selection, fraction, period), **rest)
+
+
+def epoch_of(number: int, *shards: Member, **rest: Any) -> Epoch:
+    return Epoch(number, "author", "job", shards, (), {"w": np.zeros(BLOCKS, np.uint16)}, **rest)
+
+
+class Play:
+    """A coordinator that leads from x(0) over two shards, at time 100; collects the actions of every event."""
+
+    def __init__(self, job: Job | None = None, shards: Sequence[Member] = (A, B), number: int = 0) -> None:
+        self.job = job or job_with()
+        self.core = Coordinator(self.job, "me", timeout=30.0)
+        self.now = 100.0
+        self.actions: list[Action] = []
+        self.do(self.core.lead(RunningCheckpoint(self.job), number, -1.0, self.now))
+        self.do(self.core.adopted(epoch_of(1, *shards), self.now))
+
+    def do(self, actions: list[Action]) -> None:
+        self.actions += actions
+
+    def take(self, kind: type[Kind]) -> list[Kind]:
+        """The actions of this kind so far, each once."""
+        found = [action for action in self.actions if isinstance(action, kind)]
+        self.actions = [action for action in self.actions if not isinstance(action, kind)]
+        return found
+
+    def later(self, seconds: float) -> None:
+        self.now += seconds
+        self.do(self.core.tick(self.now))
+
+    def measure(self, *asked: Measure, clock: int = 2, far: dict[str, float] | None = None) -> None:
+        """These shards answer: A holds the even blocks, B the odd ones, C none; all distances are 1 unless ``far`` says."""
+        for one in asked:
+            first = {A.key: 0, B.key: 1}.get(one.shard.key, BLOCKS)
+            ids = np.arange(first, BLOCKS, 2, dtype=np.uint32)
+            values = np.full(len(ids), (far or {}).get(one.shard.key, 1.0), np.float32)
+            report: Report = ("w", ids, values)
+            self.do(self.core.measured(one.round, one.shard.key, clock, [report], self.now))
+
+    def save(self, copy: Copy, ids: Sequence[int], clock: int = 2) -> ObjectRef | None:
+        """This shard's object of these blocks is durable."""
+        if not ids:
+            self.do(self.core.saved(copy.round, copy.shard.key, None, 0.001, self.now))
+            return None
+        ref, header = entry(object_key(copy.epoch, copy.shard.key, copy.round), ids, clock, copy.shard.key, copy.round)
+        self.do(self.core.saved(copy.round, copy.shard.key, (ref, header), 0.001, self.now))
+        return ref
+
+    def commit(self) -> Manifest:
+        (action,) = self.take(Commit)
+        self.do(self.core.committed(action.round, action.running, self.now))
+        return action.running.manifest
+
+    def finish(self) -> dict[str, bool]:
+        """All shards hear the end: name -> committed."""
+        told = self.take(Finish)
+        for one in told:
+            self.do(self.core.finished(one.round, one.shard.key, self.now))
+        return {one.shard.name: one.committed for one in told}
+
+    def round(self, ids: dict[str, list[int]] | None = None, clock: int = 2) -> Manifest:
+        """A whole round that goes well."""
+        self.measure(*self.take(Measure), clock=clock)
+        for copy in self.take(Copy):
+            self.save(copy, (ids or {A.name: [0], B.name: [1]}).get(copy.shard.name, []), clock)
+        manifest = self.commit()
+        self.finish()
+        return manifest
+
+
+def entry(key: str, ids: Sequence[int], clock: int, owner: str, number: int = 1) -> tuple[ObjectRef, ObjectHeader]:
+    group = Group("w", np.array(ids, np.uint32), clock, {}, owner)
+    header = ObjectHeader((Section(group, 0, np.zeros(len(ids), np.uint32)),))
+    return ObjectRef(key=key, bytes=100, owner=owner, round=number, blocks=len(ids), clock=clock), header
