@@ -6,6 +6,7 @@ import statistics
 import time
 
 import numpy as np
+from numpy.typing import NDArray
 
 import scar
 from benchmarks import yardsticks
@@ -47,7 +48,7 @@ def rows(repeat: int) -> list[Row]:
     ]
 
 
-def _iteration(run: Training, gradient: np.ndarray) -> None:
+def _iteration(run: Training, gradient: NDArray[np.float32]) -> None:
     run.step(lambda: run.worker.push("w", gradient))
     run.worker.pull("w")
     time.sleep(COMPUTE_SECONDS)

@@ -12,7 +12,7 @@ import scar
 from benchmarks import yardsticks
 from benchmarks.measure import Pair, Row, duration, seconds
 from benchmarks.training import Training, training
-from scar.v1 import checkpoint_pb2
+from scar.v1 import checkpoint_pb2, recovery_pb2
 from scar_local import ClusterStatus
 
 LOST_BYTES = 100_000_000
@@ -39,7 +39,7 @@ def rows(repeat: int) -> list[Row]:
     ]
 
 
-def _failure(run: Training, number: int) -> scar.v1.recovery_pb2.FailureRecord:
+def _failure(run: Training, number: int) -> recovery_pb2.FailureRecord:
     """Kill, wait for the repair and for the return of the shard; the ledger's record."""
     run.cluster.kill("ps-1")
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from scar.blocks import Array, Ids
-from scar.epochs import Follower, Recovery, View
+from scar.epochs import Deal, Follower, Recovery, View
 from scar.errors import Fenced, Internal, InvalidRequest, ScarError
-from scar.lanes import DONE, Comparison, Course, Lane
+from scar.lanes import DONE, Comparison, Course, Lane, resume_points
 from scar.packing import Wanted
 from scar.placement import NOBODY, Epoch, Member
 from scar.pulls import Answer, Puller
@@ -85,10 +85,10 @@ class Client:
         self._follower = Follower(self.view, self._recovery, self.follow)
         with self.view.lock:
             self._await(self._introduced, deadline, "every shard to answer")
-            for lane in self._lanes.values():
-                if lane.record is not None:
-                    lane.sealed = max(value if value < DONE else 0 for value in (lane.record.clock, lane.record.finished))
-            self._course.finished = min(lane.sealed for lane in self._lanes.values())
+            known = {lane: lane.record for lane in self._lanes.values() if lane.record is not None}
+            for lane, clock in zip(known, resume_points(list(known.values())), strict=True):
+                lane.sealed = clock
+            self._course.finished = min(lane.sealed for lane in known)
             self.view.notify()
 
     def await_workers(self, deadline: Deadline) -> None:
@@ -139,11 +139,11 @@ class Client:
         deadline = Deadline(self.timeout)
         while True:
             self._await(self._room, deadline, "room to push")
-            epoch = self.view.epoch
-            shares = self._shares(epoch, tables)
+            deal = self.view.deal
+            shares = self._shares(deal, tables)
             with self.view.lock:
                 self.view.check()
-                if epoch is not self.view.epoch:
+                if deal is not self.view.deal:
                     continue  # cut again: an epoch arrived while the parts were copied
                 if self._voided != self.finished:
                     self._enqueue(shares)
@@ -190,16 +190,17 @@ class Client:
 
     # --- pushing -----------------------------------------------------------------------------------------------------
 
-    def _shares(self, epoch: Epoch, tables: Mapping[str, Pushed]) -> dict[str, dict[str, Piece]]:
+    def _shares(self, deal: Deal, tables: Mapping[str, Pushed]) -> dict[str, dict[str, Piece]]:
         """Copies of the values, cut by owner: lane key -> table -> piece."""
         shares: dict[str, dict[str, Piece]] = {}
         for name, pushed in tables.items():
-            table = self.job.table(name)
-            ids = np.arange(table.blocks, dtype=np.uint32) if pushed.ids is None else pushed.ids
-            layout = table.layout if pushed.ids is None else table.layout.take(ids.astype(np.int64))
-            for owner, positions in epoch.split(name, ids):
-                key = NOWHERE if owner == NOBODY else epoch.shards[owner].key
-                shares.setdefault(key, {})[name] = Piece(ids[positions], layout.gather(pushed.values, positions))
+            layout, ids = self.job.table(name).layout, pushed.ids
+            if ids is not None:
+                layout = layout.take(ids.astype(np.int64))
+            for owner, positions in deal.shares(name) if ids is None else deal.epoch.split(name, ids):
+                key = NOWHERE if owner == NOBODY else deal.epoch.shards[owner].key
+                mine = deal.owned(name, owner) if ids is None else ids[positions]
+                shares.setdefault(key, {})[name] = Piece(mine, layout.gather(pushed.values, positions))
         return shares
 
     def _enqueue(self, shares: Mapping[str, Mapping[str, Piece]]) -> None:

@@ -6,8 +6,10 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+import numpy as np
+
 from scar import codec
-from scar.blocks import Ids
+from scar.blocks import Ids, Positions
 from scar.errors import DeadlineExceeded, Internal, JobNotFound, NotServing, ScarError, Temporary, Unreachable
 from scar.placement import Epoch, Member
 from scar.tables import Job
@@ -100,6 +102,30 @@ class Recovery:
             raise
 
 
+class Deal:
+    """One epoch with its shares worked out once: whole tables are pulled and pushed again and again."""
+
+    def __init__(self, epoch: Epoch) -> None:
+        self.epoch = epoch
+        self._owned: dict[tuple[str, int], Ids] = {}
+        self._shares: dict[str, list[tuple[int, Positions]]] = {}
+
+    def owned(self, table: str, index: int) -> Ids:
+        """Blocks of a shard, ascending."""
+        found = self._owned.get((table, index))
+        if found is None:
+            found = self._owned[table, index] = self.epoch.owned(table, index)
+        return found
+
+    def shares(self, table: str) -> list[tuple[int, Positions]]:
+        """Blocks of the whole table by owner, as :meth:`Epoch.split` gives them."""
+        found = self._shares.get(table)
+        if found is None:
+            every = np.arange(len(self.epoch.owners[table]), dtype=np.uint32)
+            found = self._shares[table] = self.epoch.split(table, every)
+        return found
+
+
 class View:
     """The newest epoch, its connections, and the first error that ends this process's work. Guarded by ``lock``."""
 
@@ -111,19 +137,22 @@ class View:
         self.links: dict[str, ShardLink] = {}
         self.rollbacks = 0
         self.failure: ScarError | None = None
-        self._epoch: Epoch | None = None
-        self._owned: dict[tuple[str, int], Ids] = {}
+        self._deal: Deal | None = None
+
+    @property
+    def deal(self) -> Deal:
+        """Raises :class:`NotServing` before the first epoch."""
+        if self._deal is None:
+            raise NotServing("no epoch is known yet")
+        return self._deal
 
     @property
     def epoch(self) -> Epoch:
-        """Raises :class:`NotServing` before the first epoch."""
-        if self._epoch is None:
-            raise NotServing("no epoch is known yet")
-        return self._epoch
+        return self.deal.epoch
 
     @property
     def number(self) -> int:
-        return self._epoch.number if self._epoch else 0
+        return self._deal.epoch.number if self._deal else 0
 
     def adopt(self, epoch: Epoch) -> None:
         """Follow an epoch: connections of shards that left are closed, which ends calls that hang on them."""
@@ -133,17 +162,10 @@ class View:
                 known = former.pop(shard.key) if shard.key in former else ShardLink(shard.address, shard.name)
                 self.links[shard.key] = known
             self.rollbacks += epoch.rollback
-            self._epoch, self._owned = epoch, {}
+            self._deal = Deal(epoch)
             self.notify()
         for link in former.values():
             link.close()
-
-    def owned(self, table: str, index: int) -> Ids:
-        """Blocks of a shard of the newest epoch, ascending."""
-        found = self._owned.get((table, index))
-        if found is None:
-            found = self._owned[table, index] = self.epoch.owned(table, index)
-        return found
 
     def fail(self, error: ScarError) -> None:
         """The first error wins; every later call of the user raises it."""

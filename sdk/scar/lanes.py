@@ -102,6 +102,18 @@ class Retained:
         return not self._waiting and not self._acked
 
 
+def resume_points(records: Sequence[ps_pb2.SettleReply]) -> list[int]:
+    """For each shard the clock from which on a new incarnation's pushes count there; the lowest is the one to begin with.
+
+    A predecessor may have died between two of its marks: clocks that it finished are not done twice on the shards that know. A
+    shard that has just joined knows no marks and may be far behind, so it decides nothing.
+    """
+    reached = [max(clock for clock in (0, record.clock, record.finished) if clock < DONE) for record in records]
+    told = [clock for clock, record in zip(reached, records, strict=True) if record.finished]
+    start = min(told) if told else max(reached)
+    return [max(clock, start) for clock in reached]
+
+
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """Blocks that a recovery put back, with the values that this worker pulled last (packed)."""
@@ -222,8 +234,8 @@ class Lane:
 
     def _dense(self, part: Part, epoch: Epoch) -> set[str]:
         """Tables of which the part has every block that the shard owns: their ids need not travel."""
-        index = epoch.shard_index(self.shard.key)
-        return {table for table, piece in part.pieces.items() if len(piece.ids) == len(self._view.owned(table, index))}
+        index, deal = epoch.shard_index(self.shard.key), self._view.deal
+        return {table for table, piece in part.pieces.items() if len(piece.ids) == len(deal.owned(table, index))}
 
     def _send(self, part: Part, epoch: Epoch, dense: set[str]) -> None:
         reply = self._link.push(self._chunks(part, epoch.number, dense), self._course.timeout)

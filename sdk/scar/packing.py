@@ -101,7 +101,7 @@ class Wanted:
     def fill(self, positions: Positions, packed: Array) -> None:
         if packed is not self.flat:
             self.layout.scatter(self.flat, positions, packed)
-        self._missing[positions] = False
+        self._missing[slice(None) if self.layout.is_all(positions) else positions] = False
 
     def restart(self) -> None:
         """Forget what has arrived: a rollback has made it worthless."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from scar import codec
 from scar.blocks import Array, Ids, Positions
 from scar.codec import Chunk
-from scar.epochs import View
+from scar.epochs import Deal, View
 from scar.errors import DeadlineExceeded, Internal, NotServing, ScarError, StaleEpoch, Temporary
 from scar.packing import Wanted
 from scar.placement import NOBODY, Epoch, Member
@@ -87,12 +87,12 @@ class Puller:
         while not all(wanted.complete for wanted in wants) or rollbacks != self._view.rollbacks:
             self._view.check()
             with self._view.lock:
-                epoch = self._view.epoch
+                deal, epoch = self._view.deal, self._view.epoch
                 if rollbacks != self._view.rollbacks:
                     rollbacks = self._view.rollbacks
                     for wanted in wants:
                         wanted.restart()
-                shares = self._shares(wants, epoch)
+                shares = _shares(wants, deal)
                 links = [(share, key, self._view.links.get(key)) for key, share in shares.items()]
             last = self._round(links, epoch, min_clock, deadline) or last
             if all(wanted.complete for wanted in wants):
@@ -103,17 +103,6 @@ class Puller:
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def _shares(self, wants: Sequence[Wanted], epoch: Epoch) -> dict[str, Share]:
-        shares: dict[str, Share] = {}
-        for wanted in wants:
-            positions, ids = wanted.missing()
-            for owner, part in epoch.split(wanted.table.name, ids):
-                if owner == NOBODY:
-                    continue
-                dense = len(part) == len(self._view.owned(wanted.table.name, owner))
-                shares.setdefault(epoch.shards[owner].key, Share()).add(wanted, positions[part], ids[part], dense)
-        return shares
 
     def _round(
         self, links: Sequence[tuple[Share, str, ShardLink | None]], epoch: Epoch, min_clock: int, deadline: Deadline
@@ -144,6 +133,25 @@ class Puller:
         if self._saw is not None:
             self._saw(key, answer)
         return None
+
+
+def _shares(wants: Sequence[Wanted], deal: Deal) -> dict[str, Share]:
+    """What is missing, by owner."""
+    shares: dict[str, Share] = {}
+    for wanted in wants:
+        table = wanted.table.name
+        positions, ids = wanted.missing()
+        everything = wanted.ids is None and len(ids) == wanted.table.blocks
+        for owner, part in deal.shares(table) if everything else deal.epoch.split(table, ids):
+            if owner == NOBODY:
+                continue
+            owned = deal.owned(table, owner)
+            share = shares.setdefault(deal.epoch.shards[owner].key, Share())
+            if everything:
+                share.add(wanted, part, owned, dense=True)
+            else:
+                share.add(wanted, positions[part], ids[part], dense=len(part) == len(owned))
+    return shares
 
 
 def _waited_for(wants: Sequence[Wanted], epoch: Epoch, min_clock: int) -> str:

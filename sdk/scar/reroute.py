@@ -70,7 +70,10 @@ class Journal:
 
     def released(self, table: str, ids: Ids, push_id: int) -> None:
         newest = self._column(self._released, table)
-        newest[ids] = np.maximum(newest[ids], push_id)
+        if len(ids) == len(newest):
+            np.maximum(newest, push_id, out=newest)
+        else:
+            newest[ids] = np.maximum(newest[ids], push_id)
 
     def losses(self, table: str, ids: Ids, watermark: int) -> list[Loss]:
         """What a restored value with this watermark lacks. Each contribution is reported once, however often its block dies."""

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 from scar.beats import Beats
 from scar.client import UNACKED_BYTES, Client, Pushed
 from scar.epochs import Follower, Recovery, View
-from scar.errors import ConfigError, Fenced, InvalidRequest, ScarError
+from scar.errors import ConfigError, DeadlineExceeded, Fenced, InvalidRequest, ScarError
 from scar.orders import Names, Order, Pending, TableIds, Values, ids_for
 from scar.packing import combined, flat, packed_rows
 from scar.placement import Member, Role
@@ -166,12 +166,21 @@ class Worker:
         self._stopping = True
 
     def leave(self, finished: bool = True) -> None:
-        """Wait until everything pushed is in the model, then leave the job. ``finished``: nobody takes over our share."""
+        """Wait until everything pushed is in the model, then leave the job. ``finished``: nobody takes over our share.
+
+        One that is not finished has to go soon, so it does not wait long.
+        """
+        timeout, problem = self._client.timeout, None
         try:
-            self._client.finish(Deadline(self._client.timeout))
-            self._recovery.leave(self.member, finished, Deadline(self._client.timeout))
+            try:
+                self._client.finish(Deadline(timeout if finished else min(timeout, LEAVE_SECONDS)))
+            except DeadlineExceeded as error:
+                problem = error  # the others must not wait for us on top of that
+            self._recovery.leave(self.member, finished, Deadline(timeout))
         finally:
             self.close()
+        if problem is not None and finished:
+            raise problem
 
     def close(self) -> None:
         """Stop without a word to the others."""

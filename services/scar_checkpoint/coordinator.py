@@ -78,8 +78,11 @@ class Coordinator:
         """Lead no more: end the round and whatever waits for one."""
         self.leading = False
         actions: list[Action] = []
-        if self._round is not None and self._round.stage is not Stage.FINISHING:
-            actions = [Abandon(self._round.number), *self._end(self._round, "failed", RESIGNED, now)]
+        current = self._round
+        if current is not None:
+            actions.append(Abandon(current.number))
+        if current is not None and current.answered is not None and current.stage is not Stage.FINISHING:
+            actions += self._end(current, "failed", RESIGNED, now)
         for ticket in self._tickets:
             actions.append(Done("failed", Summary(0, error=RESIGNED), (ticket.number,)))
         self._tickets, self._round = [], None
@@ -175,7 +178,7 @@ class Coordinator:
             if running.manifest.number > self.number:
                 self._follow(running, running.manifest.number)
             return []
-        if self.rewrite is not None and any(ref.key == self.rewrite.ref.key for ref in running.objects):
+        if self.rewrite is current.rewrite:  # it is listed now, or did not fit
             self.rewrite = None
         self.running, self.number = running, running.manifest.number
         self._committed_at = now
@@ -307,7 +310,7 @@ class Coordinator:
             selection=current.selection,
             clock=min(clocks),
         )
-        parent = self.running
+        parent, current.rewrite = self.running, self.rewrite
         if self.rewrite is not None:
             parent = self.rewrite.applied(parent, self.number) or parent
         running = parent.extended(found, manifest)

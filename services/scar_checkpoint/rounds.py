@@ -147,6 +147,7 @@ class Round:
     measured: dict[str, list[Report]] = field(default_factory=dict)
     clocks: dict[str, int] = field(default_factory=dict)
     saved: dict[str, Saved | None] = field(default_factory=dict)
+    rewrite: Rewrite | None = None
     copy_seconds: float = 0.0
     answered: float | None = None
     decided: float = 0.0

@@ -95,7 +95,7 @@ class Leadership:
 
     def _lead(self, job: Job) -> None:
         self._replaced.clear()
-        self.term = Term(self._app.member, self._settings, job, self._store.under(job.name), self._recovery)
+        self.term = Term(self._app.member, self._settings, job, self._store.under(job.name), self._recovery, self._app.spawn)
         self._app.log.info("leadership.taken", extra={"job": job.name})
         self.term.run(lambda: self._app.stopping.is_set() or self._replaced.is_set(), self._turned)
         self.term = None

@@ -26,15 +26,20 @@ EPOCH_WAIT = 5.0  # seconds for which the recovery coordinator may keep the ques
 KEEP_PERIOD = 2.0  # seconds between looks at what can be deleted
 LOADING_SECONDS = 120.0  # a manifest that an epoch restores from is kept so long after that epoch, and while it is the newest
 
+Spawn = Callable[[str, Callable[[], None]], None]
+
 _log = logging.getLogger("scar_checkpoint")
 
 
 class Term:
-    """``member``: this coordinator; ``store``: the job's; ``recovery``: the connection to the recovery coordinator."""
+    """``member``: this coordinator; ``store``: the job's; ``recovery``: the connection to the recovery coordinator; ``spawn``
+    starts a thread under a name."""
 
-    def __init__(self, member: Member, settings: CheckpointSettings, job: Job, store: Store, recovery: Link) -> None:
+    def __init__(
+        self, member: Member, settings: CheckpointSettings, job: Job, store: Store, recovery: Link, spawn: Spawn
+    ) -> None:
         self.job = job
-        self._store, self._recovery = store, recovery
+        self._store, self._recovery, self._spawn = store, recovery, spawn
         self._headers = Headers(store, job)
         self._conductor = Conductor(job, member.incarnation, store, self._headers, settings.round_timeout_seconds)
         self._keeper = Keeper(store, job, member.key, self._headers, settings.keep_seconds)
@@ -45,7 +50,7 @@ class Term:
     def run(self, stop: Callable[[], bool], turned: Callable[[int], None]) -> None:
         """Lead until ``stop`` says so or the cluster runs another job. ``turned`` is called by each turn, with the epoch."""
         for name, target in (("start", self._start), ("epochs", self._follow), ("keeper", self._keep)):
-            threading.Thread(target=target, name=name, daemon=True).start()
+            self._spawn(name, target)
         try:
             self._conductor.run(lambda: self._ended.is_set() or stop(), lambda: turned(self._epoch))
         finally:

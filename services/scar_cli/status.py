@@ -34,8 +34,8 @@ def run(cluster: str, recovery: str, form: Output) -> None:
             screen.print(worker_table(status, processes))
         screen.print()
         screen.print(coordinator_table(status, processes))
-        for problem in status.problems:
-            screen.print(f"[bold yellow]problem:[/] {escape(problem)}", soft_wrap=True)
+        for problem in problems(status):
+            screen.print(problem, soft_wrap=True)
 
     output.show(form, as_data(status, processes), text)
 
@@ -53,6 +53,13 @@ def headline(status: ClusterStatus) -> str:
     if status.checkpoint and status.checkpoint.manifest:
         parts.append(f"checkpoint {status.checkpoint.manifest}, {seconds(status.checkpoint.age)} old")
     return " · ".join(parts)
+
+
+def problems(status: ClusterStatus) -> list[str]:
+    """What is wrong, and, while there are workers, what their training waits for."""
+    waits = status.waits if status.epoch and status.epoch.workers else ()
+    lines = [f"[bold yellow]problem:[/] {escape(problem)}" for problem in status.problems]
+    return lines + [f"[dim]waiting: {escape(wait)}[/]" for wait in waits]
 
 
 def shard_table(status: ClusterStatus, processes: Processes) -> Table:
@@ -119,6 +126,7 @@ def as_data(status: ClusterStatus, processes: Processes) -> dict[str, Any]:
         "loss": status.loss,
         "failures": len(status.failures),
         "problems": status.problems,
+        "waits": status.waits,
         "shards": status.shards,
         "workers": status.workers,
         "members": status.members,

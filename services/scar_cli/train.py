@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
@@ -73,7 +74,7 @@ def run(plan: Plan) -> None:
     for name, code in codes.items():
         if code:
             raise ConfigError(
-                f"{name} ended with exit code {code}\n{_last_lines(training.logs / f'{name}.log')}",
+                f"{name} ended with exit code {code}\n{_reason(training.logs / f'{name}.log', plan.file.absolute())}",
                 "Mend the file, and go on by --resume",
             )
     screen.print(
@@ -175,8 +176,15 @@ def line(status: ClusterStatus, problems: tuple[str, ...] = (), curve: bool = Tr
     return " · ".join(parts) + (f" · waiting: {problems[0]}" if problems else "")
 
 
-def _last_lines(log: Path) -> str:
+def _reason(log: Path, file: Path) -> str:
+    """Why a worker failed: the user's part of its traceback, else the end of its log."""
     try:
-        return "\n".join(log.read_text(errors="replace").splitlines()[-LAST_LINES:])
+        lines = log.read_text(errors="replace").splitlines()
     except OSError as error:
         return str(error)
+    for line in reversed(lines):
+        with suppress(ValueError, TypeError, KeyError):
+            trace = json.loads(line)["traceback"].splitlines()
+            first = next((number for number, entry in enumerate(trace) if str(file) in entry), 0)
+            return "\n".join(trace[first:])
+    return "\n".join(lines[-LAST_LINES:])

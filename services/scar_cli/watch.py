@@ -16,7 +16,7 @@ from scar_cli.chart import draw
 from scar_cli.clusters import find, look
 from scar_cli.failures import delta, sources, state
 from scar_cli.output import console, number, seconds
-from scar_cli.status import headline, shard_table, worker_table
+from scar_cli.status import headline, problems, shard_table, worker_table
 from scar_cli.up import stop_signal
 from scar_local import ClusterStatus, ProcessInfo
 
@@ -32,11 +32,12 @@ def run(cluster: str, recovery: str, interval: float) -> None:
     target, screen = find(cluster, recovery), console()
     look(target)
     with stop_signal() as stop, target.observer() as observer, _display(screen) as show:
-        losses: dict[int, float] = {}
+        losses, clock = dict[int, float](), -1
         while not stop.is_set() and not target.ended():
             status = observer.read(since_clock=max(0, max(losses, default=0) - REDO))
+            moves, clock = status.clock != clock, status.clock
             losses |= status.losses
-            show(replace(status, losses=dict(losses)), target.processes())
+            show(replace(status, losses=dict(losses), waits=() if moves else status.waits), target.processes())
             stop.wait(interval)
     if not stop.is_set():
         screen.print("the cluster has ended")
@@ -60,7 +61,7 @@ def page(status: ClusterStatus, processes: Sequence[ProcessInfo], width: int) ->
     if status.epoch and status.epoch.workers:
         parts += [worker_table(status, known), ""]
     parts += [Text.from_markup(event(record)) for record in status.failures[-FAILURES_SHOWN:]]
-    parts += [Text.from_markup(f"[bold yellow]problem:[/] {escape(problem)}") for problem in status.problems]
+    parts += [Text.from_markup(problem) for problem in problems(status)]
     return Group(*parts)
 
 

@@ -187,7 +187,7 @@ class LocalCluster:
         deadline = time.monotonic() + timeout
         while not condition(status := self.status()):
             if time.monotonic() > deadline:
-                raise DeadlineExceeded(f"waited {timeout:g} s in vain for {what}", "; ".join(status.problems))
+                raise DeadlineExceeded(f"waited {timeout:g} s in vain for {what}", "; ".join((*status.problems, *status.waits)))
             time.sleep(STATUS_PAUSE)
         return status
 

@@ -43,7 +43,10 @@ Answer = Callable[[], Reply | None]
 
 @dataclass(frozen=True)
 class ClusterStatus:
-    """One look at a cluster. Mappings are by member name; a service that did not answer is missing (or None)."""
+    """One look at a cluster. Mappings are by member name; a service that did not answer is missing (or None).
+
+    ``waits``: what shards wait for that are well, which is normal for an instant: a clock that is open, a worker that computes.
+    """
 
     recovery: recovery_pb2.RecoveryStatus | None = None
     job: types_pb2.JobSpec | None = None
@@ -55,6 +58,7 @@ class ClusterStatus:
     failures: tuple[recovery_pb2.FailureRecord, ...] = ()
     losses: Mapping[int, float] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    waits: tuple[str, ...] = ()
 
     @property
     def number(self) -> int:
@@ -110,6 +114,11 @@ class _Sweep:
 def _answered(asked: Mapping[str, Answer[Reply]]) -> dict[str, Reply]:
     answers = {name: answer() for name, answer in asked.items()}
     return {name: reply for name, reply in answers.items() if reply is not None}
+
+
+def _well(shard: ps_pb2.ShardStatus) -> bool:
+    """It serves all of its blocks."""
+    return shard.serving and not any(table.loading for table in shard.tables)
 
 
 class Channels:
@@ -197,7 +206,7 @@ class Observer:
         saved, seen = checkpoint(), detector()
         said = [("recovery", self._last.recovery.problem if self._last.recovery else "")]
         said += [("checkpoint", saved.problem if saved else ""), ("detector", seen.problem if seen else "")]
-        said += [(name, status.problem) for name, status in statuses.items()]
+        said += [(name, status.problem) for name, status in statuses.items() if not _well(status)]
         said += [(name, status.error) for name, status in trained.items()]
         return replace(
             self._last,
@@ -207,6 +216,7 @@ class Observer:
             members={view.member.name: view for view in (seen.members if seen else ())},
             losses={point.clock: point.loss for status in statuses.values() for point in status.losses},
             problems=(*(f"{who}: {what}" for who, what in said if what), *dict.fromkeys(sweep.problems)),
+            waits=tuple(status.problem for status in statuses.values() if _well(status) and status.problem),
         )
 
     def _shards(self, sweep: _Sweep, epoch: types_pb2.Epoch | None, since: int) -> dict[str, Answer[ps_pb2.ShardStatus]]:

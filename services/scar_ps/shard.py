@@ -109,9 +109,10 @@ class Shard:
             return []
         if epoch.shard_index(self.member.key) < 0:
             return []
+        empty = self.holdings.value_bytes == 0
         loads, relocations = self.holdings.adopt(epoch, job)
-        if self.epoch is None:
-            self.barrier.clock = epoch.clock
+        if empty:  # nothing of ours waits for a clock; without workers no mark would ever raise it
+            self.barrier.clock = max(self.barrier.clock, epoch.clock)
         gained = any(relocation.gained.any() for relocation in relocations.values())
         if gained:
             self._gained, self._unsettled = epoch.number, True

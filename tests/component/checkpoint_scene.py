@@ -152,6 +152,10 @@ class Recovery(recovery_pb2_grpc.RecoveryServicer):
         return recovery_pb2.GetEpochsReply(epochs=[codec.epoch_to_proto(epoch) for epoch in found])
 
 
+def spawn(name: str, target: Callable[[], None]) -> None:
+    threading.Thread(target=target, name=name, daemon=True).start()
+
+
 class Scene:
     """Two shards (even and odd blocks), recovery, and a coordinator that leads, all in this process."""
 
@@ -170,7 +174,7 @@ class Scene:
         link = self.link(self.recovery.address)
         member = Member(Role.CHECKPOINT, "checkpoint-0", incarnation, "127.0.0.1:0")
         settings = CheckpointSettings(name="checkpoint-0", round_timeout_seconds=3.0, keep_seconds=0.0)
-        leadership = Term(member, settings, self.job, store or self.store, link)
+        leadership = Term(member, settings, self.job, store or self.store, link, spawn)
         stopping = threading.Event()
         thread = threading.Thread(target=leadership.run, args=(stopping.is_set, lambda epoch: None), daemon=True)
         thread.start()

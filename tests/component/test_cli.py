@@ -55,7 +55,7 @@ class Shell:
         process = self.start(*arguments, **variables)
         out, err = process.communicate(timeout=90)
         assert process.returncode == code, f"{out}\n{err}"
-        assert "Traceback" not in err
+        assert "Traceback (most recent call last)" not in err
         return out if code == 0 else out + err
 
     def json(self, *arguments: str) -> dict[str, object]:
@@ -134,7 +134,7 @@ def test_doctor_finds_the_cluster_well(shell: Shell) -> None:
 def test_a_training_on_its_own_cluster_and_its_resumption(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     out = shell.run("train", "count.py", "--workers", "1", "--shards", "1", TEST_JOB="own")
-    assert "its own cluster: 1 shards, 1 workers" in out
+    assert "on a cluster of its own: 1 shards, 1 workers" in out
     assert "finished job own: 40 clocks" in out
     assert running("local") is None
     out = shell.run("train", "count.py", "--workers", "1", "--shards", "1", "--resume", TEST_JOB="own", TEST_CLOCKS="60")

@@ -31,10 +31,10 @@ class Losses:
     def __init__(
         self, ledger: Iterable[recovery_pb2.FailureRecord], epochs: Sequence[Epoch] = (), seen: Mapping[str, int] | None = None
     ) -> None:
-        self.ranges: list[tuple[str, str, int, int, Ids]] = []
-        for record in ledger:
-            for lost in record.lost:
-                self.ranges.append((lost.worker, lost.table, lost.after, lost.upto, ids_from_bytes(lost.block_ids)))
+        self.ranges: dict[tuple[str, str], list[tuple[int, int, Ids]]] = {}
+        for lost in (lost for record in ledger for lost in record.lost):
+            entry = lost.after, lost.upto, ids_from_bytes(lost.block_ids)
+            self.ranges.setdefault((lost.worker, lost.table), []).append(entry)
         restoring = [epoch for epoch in epochs if epoch.number > 1]
         self.restored = [(epoch, group) for epoch in restoring for group in epoch.moved if group.source != Source.DONOR]
         self.first = {member.key: epoch.number for epoch in reversed(epochs) for member in epoch.workers}
@@ -44,13 +44,8 @@ class Losses:
 
     def of(self, push: Push) -> Ids:
         """Blocks for which this push is lost."""
-        return _union(
-            [
-                ids
-                for worker, table, after, upto, ids in self.ranges
-                if worker == push.worker and table == push.table and after < push.number <= upto
-            ]
-        )
+        ranges = self.ranges.get((push.worker, push.table), [])
+        return _union([ids for after, upto, ids in ranges if after < push.number <= upto])
 
     def unsure(self, push: Push) -> Ids:
         """Blocks for which it may be lost."""

@@ -20,7 +20,7 @@ import numpy as np
 
 import scar
 
-PAUSE = 0.01  # seconds of "computing" in a clock, so that a test does not fill the disk with history
+PAUSE = 0.03  # seconds of "computing" in a clock: a few hundred clocks a test, and cores left for the cluster
 OFFSETS = (0, 1, 3, 4, 9, 10, 12, 20, 21, 22, 30)  # ragged blocks
 
 

@@ -13,9 +13,8 @@ from tests.framework.faults import Fault, play
 DEATHS = [
     *(Fault(0, "kill", name) for name in ("ps-0", "ps-1", "ps-2", "worker-0", "worker-1")),
     *(Fault(0, "kill", name) for name in ("checkpoint-0", "recovery-0", "detector-0", "redis")),
-    *(Fault(0, "outage", name) for name in ("ps-1", "worker-1", "checkpoint-0", "recovery-0", "detector-0", "redis", "store")),
+    *(Fault(0, "outage", name) for name in ("ps-1", "worker-1", "recovery-0", "redis", "store")),
     Fault(0, "blink", "ps-2"),
-    Fault(0, "blink", "recovery-0"),
 ]
 
 

@@ -210,3 +210,19 @@ def test_a_compaction_that_does_not_fit_is_left_out() -> None:
     assert len(play.round({A.name: [4], B.name: [3]}).objects) == 4
     play.core.compacted(replace(rewrite_of(play.core.running, [0, 1, 2, 3, 4]), manifest=-7))
     assert len(play.round({A.name: [6], B.name: [5]}).objects) == 6
+
+
+def test_a_compaction_whose_blocks_were_all_saved_anew_does_not_wait_for_ever() -> None:
+    play = Play()
+    play.round({A.name: [0], B.name: [1]})
+    play.core.compacted(rewrite_of(play.core.running, [0, 1]))
+    assert len(play.round({A.name: [0], B.name: [1]}).objects) == 2
+    assert play.core.rewrite is None
+
+
+def test_resigning_while_nothing_happens_is_no_failure() -> None:
+    play = Play()
+    play.do(play.core.resign(play.now))
+    assert play.take(Abandon) == [Abandon(1)]
+    assert play.take(Done) == []
+    assert list(play.core.recent) == []

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scar.lanes import Retained
+from scar.lanes import DONE, Retained, resume_points
 from scar.reroute import Part, Piece
+from scar.v1.ps_pb2 import SettleReply
 
 SEEDED = settings(max_examples=60, deadline=None, derandomize=True)
 
@@ -113,3 +115,19 @@ def test_replace_keeps_order_and_numbers() -> None:
     assert (sent(lane), lane.head().pieces) == (2, {})
     lane.acknowledge(2, 0)
     assert sent(lane) == 3
+
+
+@pytest.mark.parametrize(
+    ("records", "points"),
+    [
+        ([(0, 0), (0, 0)], [0, 0]),  # a new job
+        ([(7, 0), (8, 0)], [8, 8]),  # a new worker: clock 7 closes on the first shard without it
+        ([(7, 7), (7, 8)], [7, 8]),  # the predecessor had marked clock 7 as finished on one shard only
+        ([(9, 4), (9, 4)], [9, 9]),  # it was away for a while
+        ([(150, 150), (0, 0)], [150, 150]),  # the second shard has just joined
+        ([(150, DONE), (150, DONE)], [150, 150]),  # it was done
+        ([(DONE, DONE)], [0]),
+    ],
+)
+def test_where_a_new_incarnation_goes_on(records: list[tuple[int, int]], points: list[int]) -> None:
+    assert resume_points([SettleReply(clock=clock, finished=finished) for clock, finished in records]) == points

@@ -15,7 +15,7 @@ from scar.tables import Table
 from scar_ps.barrier import DONE, NotYet, Sender
 from scar_ps.blockstore import Part
 from scar_ps.shard import Push, Shard
-from tests.unit.ps_support import ME, first_epoch, ids, job, next_epoch, push, sender, started, values, worker
+from tests.unit.ps_support import ME, first_epoch, group, ids, job, next_epoch, push, sender, started, values, worker
 
 ASP = job(consistency="asp")
 BSP = job()
@@ -252,6 +252,18 @@ def test_a_shard_starts_at_the_clock_of_its_first_epoch():
     assert shard.clock == 41
     shard.mark(sender(0), 1, 42, None)
     assert shard.clock == 42
+
+
+def test_an_empty_shard_takes_over_the_clock_of_the_epoch_that_gives_it_blocks():
+    shard = Shard(ME)
+    epoch = first_epoch(BSP, {"w": ids()})
+    shard.adopt(epoch, BSP)
+    assert shard.clock == 0
+    second = next_epoch(epoch, {"w": ids(1)}, moved=[group("w", ids(1))], clock=41, workers=())
+    shard.adopt(second, BSP)
+    assert shard.clock == 41
+    shard.adopt(next_epoch(second, {"w": ids(2)}, moved=[group("w", ids(2))], clock=50), BSP)
+    assert shard.clock == 41  # what it holds now waits for the marks of its own clocks
 
 
 def test_adopting_is_idempotent_and_never_goes_back():

@@ -83,6 +83,7 @@ def page(report: Report, image: bytes) -> str:
 <img alt="loss by iteration" src="data:image/png;base64,{base64.b64encode(image).decode()}">
 {runs}
 <p>Rework: iterations that the run without a failure did not need. ‖δ‖: what the recovery changed, from the workers' copies.
+Servers that are noticed one after the other are several failures; what the second had got from the first is then lost twice.
 Partial recovery puts back only what died, from a checkpoint that saves an eighth of the blocks in each iteration, those that
 changed most first; full recovery rolls everything back to the last full checkpoint.</p>
 {checks}
