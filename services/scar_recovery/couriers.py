@@ -10,6 +10,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import Protocol
 
 from scar.errors import ScarError
 from scar.placement import Epoch, Member
@@ -25,19 +27,26 @@ FAREWELL = 10.0  # seconds for which a shard that left is told
 _log = logging.getLogger(__name__)
 
 
+class Listener(Protocol):
+    """Who wants to know how far the shards are."""
+
+    def heard(self, number: int, key: str, clock: int) -> None:
+        """A shard has adopted this epoch; its open clock."""
+        ...
+
+    def served(self, number: int, clock: int) -> None:
+        """All shards of the newest epoch serve all their blocks; the highest open clock."""
+        ...
+
+
 class Couriers:
-    """``heard(number, key, clock)``: a shard has adopted this epoch. ``served(number, clock)``: all shards of the newest epoch
-    serve all their blocks. Both are called from the couriers' threads."""
+    """``spawn(name, target)`` runs a guarded thread; ``listener`` is called from these threads."""
 
     def __init__(
-        self,
-        shards: Shards,
-        chronicle: Chronicle,
-        heard: Callable[[int, str, int], None],
-        served: Callable[[int, int], None],
+        self, shards: Shards, chronicle: Chronicle, listener: Listener, spawn: Callable[[str, Callable[[], None]], None]
     ) -> None:
         self._shards, self._chronicle = shards, chronicle
-        self._heard, self._served = heard, served
+        self._listener, self._spawn = listener, spawn
         self._lock = threading.Lock()
         self._running: set[str] = set()
         self._epoch: Epoch | None = None
@@ -51,7 +60,7 @@ class Couriers:
             for member in {m.key: m for m in (*(former.shards if former else ()), *epoch.shards)}.values():
                 if member.key not in self._running:
                     self._running.add(member.key)
-                    threading.Thread(target=self._run, args=(member,), name=f"courier {member.key}", daemon=True).start()
+                    self._spawn(f"courier {member.key}", partial(self._run, member))
 
     def stop(self) -> None:
         """Call it before the chronicle is closed."""
@@ -109,7 +118,7 @@ class Couriers:
     def _await_loaded(self, member: Member, number: int, loading: int) -> None:
         poll = POLL
         state = self._shards.state(member)
-        self._heard(number, member.key, state.clock)
+        self._listener.heard(number, member.key, state.clock)
         while (loading or state.loading) and self._chronicle.newest == number and not self._stopping.wait(poll):
             poll = min(2 * poll, POLL_MOST)
             state, loading = self._shards.state(member), 0
@@ -125,4 +134,4 @@ class Couriers:
             done = all(member.key in self._ready for member in epoch.shards)
             highest = max(self._ready.values())
         if done:
-            self._served(number, highest)
+            self._listener.served(number, highest)

@@ -19,6 +19,7 @@ from scar.errors import ScarError
 from scar.placement import Epoch, Member
 from scar.tables import Job
 from scar.v1 import types_pb2
+from scar_recovery import metrics
 from scar_recovery.archive import Archive
 from scar_recovery.chronicle import Chronicle
 from scar_recovery.ledger import Ledger
@@ -151,6 +152,9 @@ class Executor:
                 self.ledger.rebuilt(before, epoch, self._wall())
             self.ledger.followed(epoch, now)
             self.lock.notify_all()
+        metrics.EPOCHS.labels(epoch.cause).inc()
+        metrics.COMMIT_SECONDS.observe(seconds)
+        metrics.FAILURES.inc(len(action.failures) if action is not None else 0)
         _log.info(
             "epoch.created",
             extra={

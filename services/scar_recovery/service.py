@@ -65,17 +65,13 @@ class Leadership:
         settings = Settings(self._settings.lease_seconds, self._settings.rebalance, self._settings.move_bytes)
         app = self._app
         self._replaced.clear()
-        self.term = Term(app.member, settings, self._store, app.settings.cluster, app.beats, self._turned)
+        self.term = Term(app, settings, self._store)
         app.log.info("leadership.taken")
         rival = self.term.run(lambda: app.stopping.is_set() or self._replaced.is_set())
         self.term = None
         if rival:  # without Redis: let the rival finish what it began
             self._not_before = time.monotonic() + self._ttl
         app.log.info("leadership.ended", extra={"rival": rival or "none"})
-
-    def _turned(self, epoch: int) -> None:
-        self._app.heart.epoch = epoch
-        self._app.heart.beat()
 
     def keep_lease(self) -> None:
         """Renew the lease while leading; notice when it has gone to somebody else."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
 
 import grpc
 
 from scar import codec
 from scar.errors import InvalidRequest, NotServing
+from scar.placement import Member, Role
 from scar.v1 import recovery_pb2 as pb
-from scar.v1 import recovery_pb2_grpc
+from scar.v1 import recovery_pb2_grpc, types_pb2
 from scar_recovery.members import Report
 from scar_recovery.term import Term
+
+MAX_EVIDENCE = 500  # characters
 
 
 class RecoveryServicer(recovery_pb2_grpc.RecoveryServicer):
@@ -35,17 +40,17 @@ class RecoveryServicer(recovery_pb2_grpc.RecoveryServicer):
         return pb.GetJobReply(started=job is not None, job=codec.job_to_proto(job) if job is not None else None)
 
     def Join(self, request: pb.JoinRequest, _context: grpc.ServicerContext) -> pb.JoinReply:
-        return pb.JoinReply(epoch=self._term().join(codec.member_from_proto(request.member)))
+        return pb.JoinReply(epoch=self._term().join(_member(request.member)))
 
     def Leave(self, request: pb.LeaveRequest, _context: grpc.ServicerContext) -> pb.LeaveReply:
         epoch, remaining = self._term().leave(codec.member_from_proto(request.member))
         return pb.LeaveReply(epoch=epoch, remaining=remaining)
 
     def ReportFailure(self, request: pb.FailureReport, _context: grpc.ServicerContext) -> pb.FailureReply:
-        if not (request.silence >= 0 and request.detect_seconds >= 0):  # NaN, too
+        if not all(math.isfinite(seconds) and seconds >= 0 for seconds in (request.silence, request.detect_seconds)):
             raise InvalidRequest("silence and detect_seconds must be at least 0")
         member = codec.member_from_proto(request.member)
-        report = Report(member, request.proved, request.silence, request.detect_seconds, request.evidence)
+        report = Report(member, request.proved, request.silence, request.detect_seconds, request.evidence[:MAX_EVIDENCE])
         return pb.FailureReply(epoch=self._term().failed(report))
 
     def GetEpochs(self, request: pb.GetEpochsRequest, _context: grpc.ServicerContext) -> pb.GetEpochsReply:
@@ -73,3 +78,15 @@ class RecoveryServicer(recovery_pb2_grpc.RecoveryServicer):
             problem=term.problem(),
             job=term.job.name if term.job is not None else "",
         )
+
+
+def _member(message: types_pb2.Member) -> Member:
+    """Who wants to join. Keys of members become names of objects in the store, so they are checked here, once."""
+    member = codec.member_from_proto(message)
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", member.name):
+        raise InvalidRequest(f"member name {member.name[:80]!r} is not valid", "Use 1 to 63 letters, digits, '_', '.', '-'")
+    if not re.fullmatch(r"[0-9a-f]{12}", member.incarnation):
+        raise InvalidRequest(f"incarnation {member.incarnation[:80]!r} of {member.name} is not 12 hex digits")
+    if member.role == Role.SHARD and not re.fullmatch(r"\S{1,255}:\d{1,5}", member.address):
+        raise InvalidRequest(f"shard {member.name} has no address host:port")
+    return member

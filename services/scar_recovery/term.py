@@ -21,28 +21,26 @@ from scar_recovery.executor import Executor
 from scar_recovery.members import COORDINATORS, Report
 from scar_recovery.planner import RETRY, Planner, Settings
 from scar_recovery.shards import RemoteShards
-from scar_runtime.liveness import Beats
+from scar_runtime.app import App
 from scar_runtime.store import Store
 
 TICK = 0.1  # seconds; the loop shows that it moves at least this often
-BOOKS = 0.25  # seconds between looks at the store for new manifests and at the ledger for changes
+BOOKS = 0.5  # seconds between looks at the store for new manifests and at the ledger for changes
 NO_JOB_WAIT = 1.0  # seconds for which GetEpochs waits for a job
 
 _log = logging.getLogger(__name__)
 
 
 class Term:
-    """``member``: this coordinator. ``moved``: called by the loop whenever it turns, with the newest epoch's number."""
+    """``app``: the process; its heart shows that the loop turns and which epoch is the newest."""
 
-    def __init__(
-        self, member: Member, settings: Settings, store: Store, cluster: str, beats: Beats, moved: Callable[[int], None]
-    ) -> None:
-        self._member, self._store, self._beats, self._moved = member, store, beats, moved
-        self._jobs = Jobs(store, cluster)
+    def __init__(self, app: App, settings: Settings, store: Store) -> None:
+        self._app, self._store = app, store
+        self._jobs = Jobs(store, app.settings.cluster)
         self._lock = threading.Condition()
-        self._starting = threading.Lock()
-        self._planner = Planner(member.incarnation, settings)
-        self._planner.members.joined(member, time.monotonic())
+        self._starting = threading.RLock()  # one job is started or taken over at a time
+        self._planner = Planner(app.incarnation, settings)
+        self._planner.members.joined(app.member, time.monotonic())
         self._shards = RemoteShards()
         self._couriers: Couriers | None = None
         self._executor: Executor | None = None
@@ -54,11 +52,12 @@ class Term:
 
     def run(self, stop: Callable[[], bool]) -> str:
         """Lead until ``stop`` says so or somebody else does. Returns the incarnation of that somebody, or ""."""
-        threading.Thread(target=self._clerk, name="clerk", daemon=True).start()
+        self._app.spawn("clerk", self._clerk)
         try:
             while not stop():
                 executor = self._executor
-                self._moved(executor.chronicle.newest if executor is not None else 0)
+                self._app.heart.epoch = executor.chronicle.newest if executor is not None else 0
+                self._app.heart.beat()
                 if not self.opened:
                     self._open()
                 elif executor is not None and executor.deposed:
@@ -90,7 +89,7 @@ class Term:
             archive = Archive(self._store, job)
             executor = Executor(self._planner, job, archive, self._shards, self._lock, self._in_background)
             executor.take_over()
-            self._couriers = Couriers(self._shards, executor.chronicle, executor.heard, executor.served)
+            self._couriers = Couriers(self._shards, executor.chronicle, executor, self._app.spawn)
             executor.delivery = self._couriers
             with self._lock:
                 self._executor = executor
@@ -101,7 +100,7 @@ class Term:
     def _recall(self) -> None:
         """Members that announced themselves to a former leader and are in no epoch: known from their heartbeats."""
         try:
-            beating = [beat.member for beat in self._beats.read().values()]
+            beating = [beat.member for beat in self._app.beats.read().values()]
         except LivenessUnavailable:
             return
         with self._lock:
@@ -123,7 +122,7 @@ class Term:
                 self._lock.wait(wake)
 
     def _in_background(self, work: Callable[[], None]) -> None:
-        threading.Thread(target=work, name="move", daemon=True).start()
+        self._app.spawn("move", work)
 
     def _clerk(self) -> None:
         """What must not hold up the loop: the epoch's number in Redis, the ledger, new manifests."""
@@ -135,7 +134,7 @@ class Term:
                 continue
             published = executor.chronicle.wait_beyond(published, BOOKS)
             try:
-                self._beats.publish_epoch(published)
+                self._app.beats.publish_epoch(published)
             except LivenessUnavailable as error:
                 _log.debug("epoch.unpublished", extra={"reason": error.message})
             try:
@@ -182,7 +181,7 @@ class Term:
             self._planner.members.renewed(member, time.monotonic())
             number = self._number()
         if not executor.leads():
-            raise NotServing(f"{self._member.name} does not lead any more")
+            raise NotServing(f"{self._app.member.name} does not lead any more")
         return number
 
     def _number(self) -> int:
@@ -199,10 +198,11 @@ class Term:
         """Newest epoch; 0: it waits for shards. Raises :class:`JobExists` and what :meth:`Jobs.start` raises."""
         if not self.opened:
             raise StoreUnavailable(self._problem or "the store has not answered yet")
-        running = self.job
-        if running is not None and running.name != job.name:
-            raise JobExists(f"this cluster runs job {running.name!r}", "Resume that one, or start another cluster")
-        return self._begin(self._jobs.start(job, given, resume)).chronicle.newest
+        with self._starting:
+            running = self.job
+            if running is not None and running.name != job.name:
+                raise JobExists(f"this cluster runs job {running.name!r}", "Resume that one, or start another cluster")
+            return self._begin(self._jobs.start(job, given, resume)).chronicle.newest
 
     @property
     def number(self) -> int:

@@ -15,6 +15,8 @@ from safetensors.numpy import load_file
 
 from scar_cli.clusters import running
 
+pytestmark = pytest.mark.timeout(300)  # many processes, and other tests may run beside them
+
 TRAIN = """
 import os
 import numpy as np

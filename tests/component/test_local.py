@@ -21,6 +21,8 @@ from scar_local import ClusterDirectory, LocalCluster, Observer
 from scar_local.processes import Spec, Supervisor
 from scar_local.specs import machine_variables
 
+pytestmark = pytest.mark.timeout(300)  # many processes, and other tests may run beside them
+
 TRAIN = """
 import numpy as np
 import scar

@@ -70,14 +70,16 @@ def _union(parts: Sequence[Ids]) -> Ids:
 def exactly_once(job: Job, initial: Values, history: History, losses: Losses, values: Values) -> None:
     """Every block is x(0) plus each acknowledged push that the books do not call lost, once; nothing else.
 
-    Of the pushes that a killed worker never saw acknowledged (and of those that nobody is sure about) a run may be in it: a
-    lane applies in order, and a recovery loses what is newer than the watermark and older than what was sent again.
+    Of the pushes that a killed worker never saw acknowledged, that its successor repeats, or that nobody is sure about, a run
+    may be in it: a lane applies in order, and a recovery loses what is newer than the watermark and older than what was sent
+    again.
     """
     expected = {table.name: initial[table.name].astype(np.int64).copy() for table in job.tables}
     perhaps: dict[tuple[str, int], dict[str, list[int]]] = {}
     for push in history.pushes:
         kept = np.setdiff1d(push.ids, losses.of(push))
-        unsure = np.intersect1d(kept, losses.unsure(push)) if history.is_acknowledged(push) else kept
+        certain = history.is_acknowledged(push) and not history.repeats(push)
+        unsure = np.intersect1d(kept, losses.unsure(push)) if certain else kept
         expected[push.table][np.setdiff1d(kept, unsure)] += push.amount
         for block in unsure.tolist():
             perhaps.setdefault((push.table, block), {}).setdefault(push.worker, []).append(push.amount)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +76,17 @@ class History:
         for pull in self.pulls:
             found[pull.worker] = max(found.get(pull.worker, 0), pull.after)
         return found
+
+    def repeats(self, push: Push) -> bool:
+        """A restarted worker does a clock again that its predecessor had finished on some shards: those do not get it twice."""
+        name, begun = push.worker.split("@")[0], self.begun
+        former = [key for key in begun if key.split("@")[0] == name and begun[key] < begun[push.worker]]
+        return push.clock <= max((self.acknowledged[key] for key in former), default=-1)
+
+    @cached_property
+    def begun(self) -> dict[str, float]:
+        """When each worker incarnation started, in monotonic seconds."""
+        return {worker: at for at, worker, _ in reversed(self.opened)}
 
     def is_acknowledged(self, push: Push) -> bool:
         return push.clock < self.acknowledged.get(push.worker, 0)

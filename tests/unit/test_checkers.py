@@ -30,7 +30,7 @@ def past() -> tuple[History, dict[str, np.ndarray]]:
     values = {table: array.copy() for table, array in INITIAL.items()}
     for push in pushes[:3]:
         values["rows"][push.ids] += push.amount
-    return History(pushes=pushes, acknowledged={WORKER: 3}), values
+    return History(pushes=pushes, acknowledged={WORKER: 3}, opened=[(1.0, WORKER, 0)]), values
 
 
 def record(after: int, upto: int, *blocks: int) -> recovery_pb2.FailureRecord:
@@ -63,6 +63,19 @@ def test_books_must_agree_with_the_values() -> None:
         exactly_once(history, values, record(1, 2, 2))
     values["rows"][2] -= amount(WORKER, 2) + amount(WORKER, 3)
     exactly_once(history, values, record(1, 3, 2))
+
+
+def test_a_successor_s_repeated_clock_may_be_left_out() -> None:
+    history, values = past()
+    heir = "worker-0@dddddddddddd"
+    history.opened.append((2.0, heir, 3))
+    history.acknowledged[heir] = 5
+    history.pushes += [Push(heir, 1, 3, "rows", ids(9)), Push(heir, 2, 4, "rows", ids(9))]
+    values["rows"][9] += amount(heir, 2)
+    exactly_once(history, values)
+    values["rows"][9] += amount(heir, 1) - amount(heir, 2)
+    with pytest.raises(AssertionError, match="rows block 9"):
+        exactly_once(history, values)
 
 
 def epoch(number: int, **changes: object) -> Epoch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,6 +93,14 @@ def record(home: ClusterDirectory, supervisor: Supervisor) -> None:
     home.write(ClusterState(1, "", "", "mnist", {"recovery": "127.0.0.1:1"}, supervisor.info()))
 
 
+def await_record(name: str, state: str) -> None:
+    """The supervising thread writes the state file a moment after the fact."""
+    deadline = time.monotonic() + 10
+    while {process.name: process.state for process in find("local").processes()}[name] != state:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_kill_sends_the_signal(cluster: Supervisor, capsys: pytest.CaptureFixture[str]) -> None:
     pid = cluster.info()[0].pid
     kill.run("local", "ps-0", "STOP")
@@ -106,7 +115,7 @@ def test_kill_knows_who_is_there(
     assert scar(monkeypatch, "kill", "ps-9") == 1
     assert "there is no process 'ps-9'" in capsys.readouterr().err
     cluster.signal("ps-0", signal.SIGKILL)
-    cluster.wait(["ps-0"], 10)
+    await_record("ps-0", "killed")
     assert scar(monkeypatch, "kill", "ps-0") == 1
     assert "ps-0 does not run at the moment (killed)" in capsys.readouterr().err
 
@@ -137,7 +146,7 @@ def test_doctor_says_how_to_mend(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 def test_doctor_sees_a_cluster_that_is_not_well(cluster: Supervisor) -> None:
     cluster.signal("ps-0", signal.SIGKILL)
-    cluster.wait(["ps-0"], 10)
+    await_record("ps-0", "killed")
     checks = doctor.check_cluster(find("local"))
     assert [(check.name, check.level) for check in checks] == [("process", "fail"), ("cluster", "fail")]
     assert "ps-0 is killed" in checks[0].detail
