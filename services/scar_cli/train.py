@@ -60,6 +60,7 @@ class Training:
     observer: Observer
     processes: Callable[[], list[ProcessInfo]]
     logs: Path
+    lost: Callable[[], bool] = lambda: False  # the cluster has stopped meanwhile
 
 
 def run(plan: Plan) -> None:
@@ -93,7 +94,7 @@ def _begun(plan: Plan, job: Job, target: Target | None, screen: Console) -> Iter
             _start_job(target.recovery, job, plan.resume)
             screen.print(f"job {job.name} on cluster {plan.cluster!r}: {job.workers} workers")
             group.start(plan.file.absolute(), job.workers)
-            yield Training(observer, group.processes, target.directory / "logs")
+            yield Training(observer, group.processes, target.directory / "logs", target.ended)
         return
     home = default_directory(plan.cluster)
     with LocalCluster(home, shards=job.shards, store=plan.store or None, redis=plan.redis or None) as cluster:
@@ -133,6 +134,8 @@ def _follow(screen: Console, training: Training, stop: Event) -> tuple[ClusterSt
             workers = [process for process in training.processes() if process.name.startswith("worker-")]
             if workers and all(process.final for process in workers):
                 return shown, {process.name: process.code or 0 for process in workers}
+            if training.lost():
+                raise ConfigError("the cluster was stopped", "Start it by `scar up`, and go on by --resume")
             stop.wait(LOOK_SECONDS)
     return shown, {}
 

@@ -67,42 +67,45 @@ class Couriers:
         self._stopping.set()
 
     def _run(self, member: Member) -> None:
-        known, left = -1, 0.0  # -1: what the shard knows must be found out first
+        known, left, problem = -1, 0.0, ""  # -1: what the shard knows must be found out first
         while not self._stopping.is_set():
-            if self._is_member(member):
-                left = 0.0
-            elif not left:
-                left = time.monotonic()
-            if left and (known >= self._chronicle.newest or time.monotonic() - left > FAREWELL):
+            epoch = self._newest()
+            left = 0.0 if epoch.shard_index(member.key) >= 0 else left or time.monotonic()
+            if left and (known >= epoch.number or time.monotonic() - left > FAREWELL):
                 break
             try:
-                known = self._bring(member, known)
+                known = self._bring(member, known, epoch)
             except ScarError as error:
-                _log.info("adopt.failed", extra={"shard": member.key, "reason": error.message})
+                if error.message != problem:
+                    problem = error.message
+                    _log.info("adopt.failed", extra={"shard": member.key, "reason": problem})
+                if left and self._shards.refuses(member):
+                    break
                 self._stopping.wait(RETRY)
-                continue
-            self._chronicle.wait_beyond(known, IDLE)
+            else:
+                self._chronicle.wait_beyond(known, IDLE)
         with self._lock:
             self._running.discard(member.key)
         self._shards.forget(member)
 
-    def _is_member(self, member: Member) -> bool:
-        epoch = self._epoch
-        return epoch is not None and epoch.shard_index(member.key) >= 0
+    def _newest(self) -> Epoch:
+        """What was delivered last; the chronicle may be a moment behind."""
+        with self._lock:
+            assert self._epoch is not None
+            return self._epoch
 
-    def _bring(self, member: Member, known: int) -> int:
+    def _bring(self, member: Member, known: int, epoch: Epoch) -> int:
         """Tell the shard what it has not heard and wait until it has loaded. Returns the newest epoch that it knows."""
-        newest = self._chronicle.newest
         if known < 0:
-            known = self._first(member, newest)
+            known = self._first(member, epoch.number)
         loading = 0
-        while known < newest:
+        while known < epoch.number:
             reply, loading = self._shards.adopt(member, self._chronicle.get(known + 1))
             if reply <= known:
                 raise ScarError(f"{member.key} stays at epoch {reply}")
             known = reply
-        if self._is_member(member) and known == newest and member.key not in self._ready:
-            self._await_loaded(member, newest, loading)
+        if known == epoch.number and epoch.shard_index(member.key) >= 0 and member.key not in self._ready:
+            self._await_loaded(member, epoch.number, loading)
         return known
 
     def _first(self, member: Member, newest: int) -> int:
@@ -119,7 +122,7 @@ class Couriers:
         poll = POLL
         state = self._shards.state(member)
         self._listener.heard(number, member.key, state.clock)
-        while (loading or state.loading) and self._chronicle.newest == number and not self._stopping.wait(poll):
+        while (loading or state.loading) and self._newest().number == number and not self._stopping.wait(poll):
             poll = min(2 * poll, POLL_MOST)
             state, loading = self._shards.state(member), 0
         if state.epoch == number and not state.loading:

@@ -125,11 +125,11 @@ class Executor:
             wanted = epoch_to_proto(draft(intent, saved))
             winner = self.archive.create_epoch(wanted)
         except ScarError as error:
-            _log.warning("epoch.refused", extra={"number": intent.number, "cause": intent.cause, "reason": str(error)})
+            problem = f"epoch {intent.number} ({intent.cause}) waits for the store: {error.message}"
+            if problem != self.planner.problem:
+                _log.warning("epoch.refused", extra={"number": intent.number, "reason": str(error)})
             with self.lock:
-                self.planner.refused(
-                    f"epoch {intent.number} ({intent.cause}) waits for the store: {error.message}", self._now()
-                )
+                self.planner.refused(problem, self._now())
             return
         if winner.author != self.planner.author:
             self.deposed = winner.author

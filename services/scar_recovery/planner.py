@@ -137,19 +137,17 @@ class Planner:
         """Members whose blocks nobody owns yet."""
         return sorted({failure.key for failure in self.members.failures} | self._orphans.keys())
 
-    def waits_for(self, now: float) -> str:
+    @property
+    def waits_for(self) -> str:
         """What keeps it from going on, in words; empty: nothing."""
         if self.problem or self.job is None:
             return self.problem
-        suspects = [
-            f"{failure.key} is silent; its lease is awaited" for failure in self.members.suspects() if failure.allowed > now
-        ]
         waiting = len(self.members.waiting(Role.SHARD))
         if self.epoch is None and waiting < self.job.shards:
             return f"waiting for shards: {waiting} of {self.job.shards} have joined"
         if self._orphans:
             return "no shard is left: their blocks wait for one to join"
-        return "; ".join(suspects)
+        return "; ".join(f"{failure.key} is silent; its lease is awaited" for failure in self.members.suspects())
 
     # --- decisions ----------------------------------------------------------------------------------------------------
 

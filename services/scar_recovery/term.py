@@ -126,7 +126,7 @@ class Term:
 
     def _clerk(self) -> None:
         """What must not hold up the loop: the epoch's number in Redis, the ledger, new manifests."""
-        published = 0
+        published, problem = 0, ""
         while not self._ended.is_set():
             executor = self._executor
             if executor is None:
@@ -139,8 +139,11 @@ class Term:
                 _log.debug("epoch.unpublished", extra={"reason": error.message})
             try:
                 executor.write_books()
+                problem = ""
             except ScarError as error:
-                _log.info("books.delayed", extra={"reason": error.message})
+                if error.message != problem:
+                    problem = error.message
+                    _log.warning("books.delayed", extra={"reason": problem})
                 self._ended.wait(RETRY)
 
     def _end(self) -> None:
@@ -243,4 +246,4 @@ class Term:
     def problem(self) -> str:
         """What it waits for, in words; empty: nothing."""
         with self._lock:
-            return self._problem or self._planner.waits_for(time.monotonic())
+            return self._problem or self._planner.waits_for

@@ -121,7 +121,7 @@ def test_missing_credentials_are_named(moto: FaultyS3, tmp_path: Path, monkeypat
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     with pytest.raises(StoreUnavailable, match="AWS_ACCESS_KEY_ID"):
-        at(moto.url, tmp_path).get("x")
+        open_store(f"s3://{BUCKET}?endpoint={moto.url}").get("x")
 
 
 def test_a_store_that_ignores_conditions_is_refused(faulty: FaultyS3, tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_store_that_ignores_conditions_is_refused(faulty: FaultyS3, tmp_path: 
         at(faulty.url, tmp_path).probe()
 
 
-def test_real_seaweedfs_refuses_wrong_credentials(weed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_seaweedfs_refuses_wrong_credentials(weed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     with pytest.raises(StoreUnavailable, match="refuses the credentials"):
-        at(weed, tmp_path).create("x", b"")
+        open_store(f"s3://{BUCKET}?endpoint={weed}").create("x", b"")

@@ -33,7 +33,7 @@ from tests.framework import checkers, counting, history
 from tests.framework.restore import restored
 
 TRAIN = Path(counting.__file__)
-TIMEOUT = 30.0  # seconds for anything that a test waits for
+TIMEOUT = 60.0  # seconds for anything that a test waits for; generous, for busy machines
 
 
 class Cluster:

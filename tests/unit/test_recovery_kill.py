@@ -147,11 +147,11 @@ def test_waits_for_the_store_and_says_so() -> None:
     for _ in range(5):
         leader.step()
         world.now += 0.2
-    assert "waits for the store" in leader.planner.waits_for(world.now)
+    assert "waits for the store" in leader.planner.waits_for
     assert leader.planner.recovering
     world.store.down = False
     world.settle(leader)
-    assert leader.planner.waits_for(world.now) == ""
+    assert leader.planner.waits_for == ""
     assert int((world.values() == 0).sum()) == 20
 
 

@@ -54,13 +54,13 @@ def test_starts_when_enough_shards_are_there() -> None:
     assert planner.tick(1.0) is None
     planner.begin(make_job(3), [], 0, 1.0)
     assert planner.tick(1.0) is None
-    assert planner.waits_for(1.0) == "waiting for shards: 2 of 3 have joined"
+    assert planner.waits_for == "waiting for shards: 2 of 3 have joined"
     planner.members.joined(shard("ps-0"), 2.0)
     epoch = commit(planner, 2.0, "start")
     assert [member.name for member in epoch.shards] == ["ps-0", "ps-2", "ps-10"]
     assert {group.source for group in epoch.moved} == {Source.INITIAL}
     assert sum(len(group.ids) for group in epoch.moved) == planner.job.blocks if planner.job else False
-    assert planner.waits_for(2.0) == ""
+    assert planner.waits_for == ""
 
 
 def test_workers_share_an_epoch_and_keep_their_ranks() -> None:
@@ -121,7 +121,7 @@ def test_suspect_is_declared_dead_only_after_its_lease_and_one_more_question() -
     failed(planner, shard("ps-1"), 10.0, proved=False, silence=0.5)
     assert planner.tick(10.0) is None
     assert planner.wake(10.0) == pytest.approx(1.5)
-    assert "lease is awaited" in planner.waits_for(10.0)
+    assert "lease is awaited" in planner.waits_for
     assert planner.tick(11.51) == Confirm((shard("ps-1"),))
     planner.members.confirmed("ps-1@ps-1-1", False, 11.6)
     assert commit(planner, 11.6, "failure").fenced == ("ps-1-1",)
