@@ -98,17 +98,18 @@ class LocalCluster:
             raise
 
     def stop(self, checkpoint: bool = True) -> None:
-        """Workers first, then one last round (``checkpoint``), coordinators, shards, Redis. Safe to call twice.
+        """Workers first, then one last round, coordinators, shards, Redis. Safe to call twice.
 
-        Coordinators end before the shards, which are simply killed: a detector that still ran would report every shard as a
-        failure, and shards that asked to leave would move their blocks to each other for nothing.
+        ``checkpoint=False``: everything is killed at once; a job can go on from what the store has. Coordinators end before the
+        shards, which are simply killed: a detector that still ran would report every shard as a failure, and shards that asked
+        to leave would move their blocks to each other for nothing.
         """
         supervisor = self._supervisor
         if supervisor is not None:
-            supervisor.stop(self._workers, WORKER_GRACE)
+            supervisor.stop(self._workers, WORKER_GRACE if checkpoint else 0)
             if checkpoint and self.recovery_address:
                 self._last_round()
-            supervisor.stop([f"{kind}-0" for kind in specs.COORDINATORS], SERVICE_GRACE)
+            supervisor.stop([f"{kind}-0" for kind in specs.COORDINATORS], SERVICE_GRACE if checkpoint else 0)
             supervisor.close()
             self._record()
             self._supervisor = None

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.numpy import load_file
@@ -60,8 +61,8 @@ class Shell:
         assert "Traceback (most recent call last)" not in err
         return out if code == 0 else out + err
 
-    def json(self, *arguments: str) -> dict[str, object]:
-        found: dict[str, object] = json.loads(self.run(*arguments, "-o", "json"))
+    def json(self, *arguments: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.run(*arguments, "-o", "json"))
         return found
 
 
@@ -82,7 +83,7 @@ def test_up_is_up_only_once(shell: Shell) -> None:
 def test_a_training_uses_the_cluster_and_heals(shell: Shell) -> None:
     training = shell.start("train", "count.py", TEST_CLOCKS="400")
     deadline = time.monotonic() + 30
-    while not (clock := shell.json("status")["clock"]) or clock < 10:  # type: ignore[operator]
+    while not (clock := shell.json("status")["clock"]) or clock < 10:
         assert time.monotonic() < deadline
         assert training.poll() is None, training.communicate()
     assert "killed ps-0" in shell.run("kill", "ps-0")
@@ -91,7 +92,7 @@ def test_a_training_uses_the_cluster_and_heals(shell: Shell) -> None:
     assert "job count on cluster 'local': 2 workers" in out
     assert "finished job count: 400 clocks, loss 0.005" in out
     failures = shell.json("failures")["failures"]
-    assert [record["members"][0].partition("@")[0] for record in failures] == ["ps-0"]  # type: ignore[union-attr,index,attr-defined]
+    assert [record["members"][0].partition("@")[0] for record in failures] == ["ps-0"]
     assert "healed in epoch" in shell.run("failures")
 
 
@@ -116,7 +117,7 @@ def test_watch_without_a_terminal_prints_lines(shell: Shell) -> None:
 def test_the_checkpoints_are_whole_and_can_be_exported(shell: Shell) -> None:
     assert "all good" in shell.run("checkpoints", "verify")
     manifests = shell.json("checkpoints", "ls")["manifests"]
-    assert len(manifests) >= 1  # type: ignore[arg-type]
+    assert len(manifests) >= 1
     shell.run("checkpoints", "show", "0")
     shell.run("checkpoints", "export", "model.safetensors")
     assert load_file(shell.folder / "model.safetensors")["w"].shape == (40, 3)
@@ -130,7 +131,7 @@ def test_a_second_job_of_that_name_is_refused(shell: Shell) -> None:
 
 def test_doctor_finds_the_cluster_well(shell: Shell) -> None:
     checks = shell.json("doctor")["checks"]
-    assert [check for check in checks if check["level"] == "fail"] == []  # type: ignore[index,attr-defined]
+    assert [check for check in checks if check["level"] == "fail"] == []
 
 
 def test_a_training_on_its_own_cluster_and_its_resumption(tmp_path: Path) -> None:

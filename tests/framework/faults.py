@@ -1,7 +1,4 @@
-"""Faults as data: what is broken, how, and for how long. A schedule is drawn from a seed, so that it can be played again.
-
-Fault(12, "kill", "ps-1").inject(cluster)
-"""
+"""Faults as data: when, what, how, and for how long. A schedule is drawn from a seed, so that it can be played again."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from tests.framework.cluster import Cluster
@@ -22,20 +20,26 @@ BLINK = 0.3  # seconds of a short pause: shorter than the lease
 @dataclass(frozen=True)
 class Fault:
     """``kind``: "kill" (SIGKILL, comes back by itself), "freeze" (longer than a lease), "blink" (shorter), "outage" (down for a
-    while). ``target``: a process, or "store". ``clock``: when.
+    while). ``target``: a process, or "store".
+
+    ``clock``: clocks since the cluster was last well; 0: together with the fault before it, ``lag`` seconds after the first.
     """
 
     clock: int
     kind: str
     target: str
+    lag: float = 0.0
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.target} at clock {self.clock}"
+        return f"{self.kind} {self.target} after {self.clock} clocks" + (f" and {self.lag} s" if self.lag else "")
 
     @property
     def replaces(self) -> bool:
-        """Whether the target must have been replaced by a new incarnation when all is well again."""
-        return self.target.startswith(("ps-", "worker-")) and self.kind in ("kill", "freeze")
+        """Whether the target must have been replaced by a new incarnation when all is well again.
+
+        A frozen one need not be: the detector may have been frozen with it.
+        """
+        return self.target.startswith(("ps-", "worker-")) and self.kind == "kill"
 
     def inject(self, cluster: Cluster) -> None:
         """Break it; returns at once. Nothing to do when the target is down already."""
@@ -90,27 +94,33 @@ def bring_back(folder: Path) -> None:
 
 
 def play(cluster: Cluster, faults: Sequence[Fault]) -> None:
-    """All these faults at the same time, healed when each has lasted, and everything well again at the end."""
+    """These faults together, each healed when it has lasted, and everything well again at the end."""
     before = cluster.incarnations()
+    steps = [(fault.lag, fault.inject) for fault in faults] + [(fault.lag + fault.seconds, fault.heal) for fault in faults]
+    started = time.monotonic()
     try:
-        for fault in faults:
-            fault.inject(cluster)
-        started = time.monotonic()
-        for fault in sorted(faults, key=lambda fault: fault.seconds):
-            time.sleep(max(0.0, started + fault.seconds - time.monotonic()))
-            fault.heal(cluster)
+        for at, step in sorted(steps, key=lambda step: step[0]):
+            time.sleep(max(0.0, started + at - time.monotonic()))
+            step(cluster)
     finally:
         bring_back(store_folder(cluster))
     cluster.wait_healed(before, [fault.target for fault in faults if fault.replaces])
 
 
+def play_all(cluster: Cluster, schedule: Sequence[Fault]) -> None:
+    """A schedule, group by group; every oracle after each group."""
+    starts = [index for index, fault in enumerate(schedule) if fault.clock or not index]
+    for first, last in pairwise([*starts, len(schedule)]):
+        cluster.advance(schedule[first].clock)
+        play(cluster, schedule[first:last])
+        cluster.verify()
+
+
 def drawn(seed: int, shards: Sequence[str], workers: Sequence[str], length: int = 6) -> list[Fault]:
-    """A schedule: ``length`` faults, some together, at growing clocks. The same for the same seed, for ever."""
-    draw = random.Random(seed)
-    clock, found = 5, []
+    """A schedule of ``length`` faults, some of them while others are being healed. The same for the same seed."""
+    draw, found = random.Random(seed), []
     for _ in range(length):
-        clock += draw.choice((0, 4, 8, 12))
         target = draw.choice((*shards, *shards, *workers, *COORDINATORS, "redis", "store"))
         kinds = {"redis": ("kill", "outage"), "store": ("outage",)}.get(target, ("kill", "kill", "freeze", "blink"))
-        found.append(Fault(clock, draw.choice(kinds), target))
+        found.append(Fault(draw.choice((0, 1, 3, 6)), draw.choice(kinds), target, draw.choice((0.0, 0.05, 0.3, 1.0))))
     return found

@@ -64,10 +64,9 @@ PROCESSES = {
 
 
 def text_of(*parts: RenderableType) -> str:
-    screen = Console(file=io.StringIO(), width=160, highlight=False)
-    for part in parts:
-        screen.print(part)
-    return screen.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+    shown = io.StringIO()
+    Console(file=shown, width=160, highlight=False).print(*parts, sep="\n")
+    return shown.getvalue()
 
 
 def test_the_clock_is_what_every_shard_has_closed() -> None:

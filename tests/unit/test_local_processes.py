@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,8 +20,8 @@ from scar_local.specs import machine_variables
 SLEEP = Spec("sleeper", ("program", "sleep", "60"), machine_variables())
 
 
-def shell(name: str, script: str, **more: object) -> Spec:
-    return Spec(name, ("program", "sh", "-c", script), machine_variables(), **more)  # type: ignore[arg-type]
+def shell(name: str, script: str, **more: Any) -> Spec:
+    return Spec(name, ("program", "sh", "-c", script), machine_variables(), **more)
 
 
 @pytest.fixture
@@ -89,10 +90,11 @@ def test_a_pause_is_seen_whoever_caused_it(supervisor: Supervisor) -> None:
     assert look(supervisor).code == -15  # a paused process is woken to end in order
 
 
-def test_one_that_ignores_sigterm_is_killed_after_its_grace(supervisor: Supervisor) -> None:
-    supervisor.start(shell("deaf", "trap '' TERM; while :; do sleep 0.05; done"))
+def test_one_that_ignores_sigterm_is_killed_after_its_grace(supervisor: Supervisor, tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    supervisor.start(shell("deaf", f"trap '' TERM; touch {ready}; while :; do sleep 0.05; done"))
     supervisor.await_started(["deaf"], 10)
-    time.sleep(0.2)  # until the shell has set its trap
+    eventually(ready.exists)
     started = time.monotonic()
     supervisor.stop(["deaf"], 0.2)
     assert look(supervisor, "deaf").code == -9
