@@ -25,6 +25,10 @@ ATTEMPT_SECONDS = 5.0  # one try of a small call, inside the deadline of the who
 Reply = TypeVar("Reply")
 
 
+# Large frames: a chunk of 2 MiB is one frame instead of 128.
+_STREAM_OPTIONS = [("grpc.http2.max_frame_size", 4 << 20), ("grpc.http2.lookahead_bytes", 8 << 20)]
+
+
 def channel_options() -> list[tuple[str, int]]:
     """Options of every client channel.
 
@@ -44,6 +48,7 @@ def channel_options() -> list[tuple[str, int]]:
         ("grpc.max_reconnect_backoff_ms", 500),
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.enable_http_proxy", 0),
+        *_STREAM_OPTIONS,
     ]
 
 
@@ -56,6 +61,7 @@ def server_options() -> list[tuple[str, int]]:
         ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
         ("grpc.http2.max_ping_strikes", 0),
         ("grpc.so_reuseport", 0),
+        *_STREAM_OPTIONS,
     ]
 
 

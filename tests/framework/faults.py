@@ -43,17 +43,13 @@ class Fault:
 
     def inject(self, cluster: Cluster) -> None:
         """Break it; returns at once. Nothing to do when the target is down already."""
-        local = cluster.local
+        now = state(cluster, self.target)
         if self.target == "store":
             take_away(store_folder(cluster))
-        elif state(cluster, self.target) != "running":
-            return
-        elif self.kind == "kill":
-            local.kill(self.target)
-        elif self.kind == "outage":
-            local.kill(self.target, respawn=False)
-        else:
-            local.pause(self.target)
+        elif self.kind in ("kill", "outage") and now in ("running", "paused"):
+            cluster.local.kill(self.target, respawn=self.kind == "kill")
+        elif self.kind in ("freeze", "blink") and now == "running":
+            cluster.local.pause(self.target)
 
     @property
     def seconds(self) -> float:
@@ -122,5 +118,5 @@ def drawn(seed: int, shards: Sequence[str], workers: Sequence[str], length: int 
     for _ in range(length):
         target = draw.choice((*shards, *shards, *workers, *COORDINATORS, "redis", "store"))
         kinds = {"redis": ("kill", "outage"), "store": ("outage",)}.get(target, ("kill", "kill", "freeze", "blink"))
-        found.append(Fault(draw.choice((0, 1, 3, 6)), draw.choice(kinds), target, draw.choice((0.0, 0.05, 0.3, 1.0))))
+        found.append(Fault(draw.choice((0, 0, 1, 4)), draw.choice(kinds), target, draw.choice((0.0, 0.05, 0.3, 1.0))))
     return found

@@ -32,7 +32,7 @@ TRAIN_FILE = Path(__file__).with_name("train.py")
 SHARDS, WORKERS = 4, 2
 RUN_SECONDS = 80.0  # a run that takes longer is broken
 LEDGER_SECONDS = 5.0
-LOOK_SECONDS = 0.1
+LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from scar_cli.demo.report import Counts, Tally
 
 TABLE = "tally"
 UNIT = 2.0**-12  # what train.py adds; exact in float32
-LOOK_SECONDS = 0.1
+LOOK_SECONDS = 0.2
 
 
 class Witness:
