@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import scar
 from benchmarks.measure import Action
 from scar_local import LocalCluster
+from scar_runtime.memory import keep_freed
 
 NEVER = scar.Checkpoint("priority", fraction=1 / 8, period=1 << 40)  # rounds only when a benchmark asks for one
 STEPS = 1 << 30
@@ -31,6 +32,7 @@ def training(
     tables: Sequence[scar.Table], *, shards: int = 1, consistency: str = "bsp", store: str | None = None
 ) -> Iterator[Training]:
     """Everything started, the first iteration open."""
+    keep_freed()  # as every worker process does
     job = scar.Job("bench", tables=tables, shards=shards, workers=1, consistency=consistency, checkpoint=NEVER)
     with LocalCluster(shards=shards, store=store) as cluster:
         cluster.start_job(job)

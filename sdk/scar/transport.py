@@ -26,7 +26,7 @@ Reply = TypeVar("Reply")
 
 
 # Large frames: a chunk of 2 MiB is one frame instead of 128.
-_STREAM_OPTIONS = [("grpc.http2.max_frame_size", 4 << 20), ("grpc.http2.lookahead_bytes", 8 << 20)]
+_STREAM_OPTIONS = [("grpc.http2.max_frame_size", 4 << 20)]
 
 
 def channel_options() -> list[tuple[str, int]]:

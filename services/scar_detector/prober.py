@@ -18,7 +18,7 @@ from scar.v1 import member_pb2, member_pb2_grpc
 from scar_detector.watched import Answer
 
 PROBE_SECONDS = 0.4  # for the whole question
-HUNG_SECONDS = 1.0  # a shard's working thread moves at least every 100 ms
+HUNG_SECONDS = 2.5  # a shard's working thread moves at least every 100 ms, or copies for a moment
 
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # HTTP/2 preface and empty SETTINGS
 _FRAME_BYTES = 9

@@ -30,6 +30,7 @@ from scar_runtime.config import ServiceSettings, Settings, load_settings, variab
 from scar_runtime.heart import Heart
 from scar_runtime.liveness import Beats
 from scar_runtime.member import MemberServicer
+from scar_runtime.memory import keep_freed
 from scar_runtime.pulse import Pulse, await_redis
 from scar_runtime.server import HealthBoard, bind, make_server
 from scar_runtime.signals import on_stop
@@ -175,6 +176,7 @@ def main(cls: type[Settings], role: Role, build: Callable[[App], Service], argv:
 
 def run(settings: ServiceSettings, role: Role, build: Callable[[App], Service]) -> int:
     """Run one service until it is told to stop or its work is done. The exit code; what was wrong goes to standard error."""
+    keep_freed()
     try:
         app = App(settings, role)
         logs.configure(settings.log_format, settings.log_level, app.context)

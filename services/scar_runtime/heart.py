@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
-STUCK_SECONDS = 1.0
+STUCK_SECONDS = 2.5
 
 
 class Heart:
