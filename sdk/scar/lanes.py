@@ -106,12 +106,13 @@ def resume_points(records: Sequence[ps_pb2.SettleReply]) -> list[int]:
     """For each shard the clock from which on a new incarnation's pushes count there; the lowest is the one to begin with.
 
     A predecessor may have died between two of its marks: clocks that it finished are not done twice on the shards that know. A
-    shard that has just joined knows no marks and may be far behind, so it decides nothing.
+    shard that has just joined knows no marks and may be far behind, so it decides nothing. A shard that closed clocks while
+    nobody of this name was there (the open clocks of two shards may differ) takes what is pushed for them late.
     """
     reached = [max(clock for clock in (0, record.clock, record.finished) if clock < DONE) for record in records]
     told = [clock for clock, record in zip(reached, records, strict=True) if record.finished]
     start = min(told) if told else max(reached)
-    return [max(clock, start) for clock in reached]
+    return [max(record.finished if record.finished < DONE else 0, start) for record in records]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """Memory that is freed stays with the process.
 
-By default glibc gives large blocks back to the kernel at every free, and each message of a tensor stream then pays for new pages:
-measured, that is half of the system time of a 64 MiB push. Tables are allocated once and are not affected.
+By default glibc gives large blocks back to the kernel at every free, and each message of a tensor stream then pays for new
+pages: measured, that is half of the system time of a 64 MiB push. Tables are allocated once and are not affected.
 """
 
 from __future__ import annotations

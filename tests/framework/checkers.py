@@ -37,6 +37,7 @@ class Losses:
             self.ranges.setdefault((lost.worker, lost.table), []).append(entry)
         restoring = [epoch for epoch in epochs if epoch.number > 1]
         self.restored = [(epoch, group) for epoch in restoring for group in epoch.moved if group.source != Source.DONOR]
+        self.epochs = epochs
         self.first = {member.key: epoch.number for epoch in reversed(epochs) for member in epoch.workers}
         self.last = {member.key: epoch.number for epoch in epochs for member in epoch.workers}
         self.newest = epochs[-1].number if epochs else 0
@@ -70,15 +71,16 @@ def _union(parts: Sequence[Ids]) -> Ids:
 def exactly_once(job: Job, initial: Values, history: History, losses: Losses, values: Values) -> None:
     """Every block is x(0) plus each acknowledged push that the books do not call lost, once; nothing else.
 
-    Of the pushes that a killed worker never saw acknowledged, that its successor repeats, or that nobody is sure about, a run
-    may be in it: a lane applies in order, and a recovery loses what is newer than the watermark and older than what was sent
-    again.
+    Of the pushes that a killed worker never saw acknowledged, that its successor repeats, that a rollback voids, or that
+    nobody is sure about, a run may be in it: a lane applies in order, and a recovery loses what is newer than the watermark
+    and older than what was sent again.
     """
+    void = history.voided(losses.epochs)
     expected = {table.name: initial[table.name].astype(np.int64).copy() for table in job.tables}
     perhaps: dict[tuple[str, int], dict[str, list[int]]] = {}
     for push in history.pushes:
         kept = np.setdiff1d(push.ids, losses.of(push))
-        certain = history.is_acknowledged(push) and not history.repeats(push)
+        certain = history.is_acknowledged(push) and not history.repeats(push) and (push.worker, push.clock) not in void
         unsure = np.intersect1d(kept, losses.unsure(push)) if certain else kept
         expected[push.table][np.setdiff1d(kept, unsure)] += push.amount
         for block in unsure.tolist():

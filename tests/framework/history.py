@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from scar.blocks import Ids
+from scar.placement import Epoch
 from scar.tables import Job
 from tests.framework.counting import amount
 
@@ -82,6 +84,15 @@ class History:
         name, begun = push.worker.split("@")[0], self.begun
         former = [key for key in begun if key.split("@")[0] == name and begun[key] < begun[push.worker]]
         return push.clock <= max((self.acknowledged[key] for key in former), default=-1)
+
+    def voided(self, epochs: Sequence[Epoch]) -> set[tuple[str, int]]:
+        """(worker, clock) whose pushes are void, because their gradients came from values that a rollback took back."""
+        found = set()
+        for number in (epoch.number for epoch in epochs if epoch.rollback):
+            for worker in self.seen:
+                clocks = [pull.clock for pull in self.pulls if pull.worker == worker and pull.after >= number > 1]
+                found |= {(worker, clock) for first in clocks[:1] for clock in (first - 1, first)}
+        return found
 
     @cached_property
     def begun(self) -> dict[str, float]:

@@ -32,3 +32,16 @@ def test_slow_worker(tmp_path: Path, consistency: str, staleness: int) -> None:
         else:
             assert widest <= staleness + 1
         cluster.verify()
+
+
+def test_worker_that_is_gone_holds_nobody_up(tmp_path: Path) -> None:
+    """BSP: an epoch takes the dead out, the others' clock goes on, and the returned one is waited for again."""
+    with running(tmp_path, shards=2, workers=2, consistency="bsp") as cluster:
+        before = cluster.incarnations()
+        cluster.local.kill("worker-0", respawn=False)
+        cluster.wait(lambda status: bool(status.epoch and len(status.epoch.workers) == 1), "an epoch without the worker")
+        cluster.advance(5)
+        cluster.local.restart("worker-0")
+        cluster.wait_healed(before, ["worker-0"])
+        cluster.verify()
+        assert cluster.finish() == {"worker-0": 0, "worker-1": 0}

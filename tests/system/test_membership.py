@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -42,19 +41,6 @@ def test_worker_killed_goes_on_at_the_open_clock(cluster: Cluster) -> None:
     cluster.verify()
     first = min(pull.clock for pull in cluster.history().pulls if pull.worker == f"worker-1@{reborn}")
     assert first >= clock - 1
-
-
-def test_worker_that_is_gone_holds_nobody_up(tmp_path: Path) -> None:
-    """BSP: an epoch takes the dead out, the others' clock goes on, and the returned one is waited for again."""
-    with running(tmp_path, shards=2, workers=2, consistency="bsp") as cluster:
-        before = cluster.incarnations()
-        cluster.local.kill("worker-0", respawn=False)
-        cluster.wait(lambda status: bool(status.epoch and len(status.epoch.workers) == 1), "an epoch without the worker")
-        cluster.advance(5)
-        cluster.local.restart("worker-0")
-        cluster.wait_healed(before, ["worker-0"])
-        cluster.verify()
-        assert cluster.finish() == {"worker-0": 0, "worker-1": 0}
 
 
 def test_drained_shard_loses_nothing(cluster: Cluster) -> None:

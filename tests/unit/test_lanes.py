@@ -124,6 +124,7 @@ def test_replace_keeps_order_and_numbers() -> None:
         ([(7, 0), (8, 0)], [8, 8]),  # a new worker: clock 7 closes on the first shard without it
         ([(7, 7), (7, 8)], [7, 8]),  # the predecessor had marked clock 7 as finished on one shard only
         ([(9, 4), (9, 4)], [9, 9]),  # it was away for a while
+        ([(9, 4), (10, 4)], [9, 9]),  # so that it pushes clock 9 to both: the second closed it without this worker
         ([(150, 150), (0, 0)], [150, 150]),  # the second shard has just joined
         ([(150, DONE), (150, DONE)], [150, 150]),  # it was done
         ([(DONE, DONE)], [0]),
