@@ -16,6 +16,7 @@ import pytest
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from scar.v1 import member_pb2, member_pb2_grpc
+from scar_runtime.heart import STUCK_SECONDS
 from scar_runtime.liveness import Beats
 from tests.component.processes import DUMMY, Process, Processes, eventually, running_redis
 
@@ -104,7 +105,7 @@ def test_a_stuck_shard_falls_silent(processes: Processes, redis_url: str) -> Non
     service = dummy(processes, redis_url, "stuck").serving()
     key = f"dummy-0@{probe(service.address).member.incarnation}"
     beats = Beats(redis_url, "scar")
-    eventually(lambda: probe(service.address).idle > 1.2)
+    eventually(lambda: probe(service.address).idle > STUCK_SECONDS + 0.2)
     count = beats.read()[key].count
     time.sleep(0.4)
     assert beats.read()[key].count == count

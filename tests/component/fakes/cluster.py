@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -107,7 +108,12 @@ class FakeCluster:
         self._commit(replace(epoch, number=epoch.number + 1, workers=(*workers, member), moved=(), cause="workers"))
 
     def save(self) -> None:
-        """A consistent checkpoint of all shards."""
+        """A consistent checkpoint of all shards, once they all contain the same pushes: marks follow in the background."""
+        end = time.monotonic() + WAIT_SECONDS
+        alive = [shard for shard in self.shards.values() if not shard.dead]
+        while any(shard.pending for shard in alive) or len({frozenset(shard.watermark.items()) for shard in alive}) > 1:
+            assert time.monotonic() < end, "the shards stay at different clocks"
+            time.sleep(0.005)
         self.watermark = {}
         for shard in self.shards.values():
             with shard.lock:
