@@ -25,7 +25,7 @@ class Policy:
     floor: float = 0.05  # least deviation; raise it on machines that stutter
     threshold: float = 8.0  # φ of suspicion
     samples: int = 10  # intervals before φ means anything
-    patience: float = 3.0  # silence that is suspicious whatever φ says, also while learning
+    patience: float = 1.5  # silence that is suspicious whatever φ says, also while learning
     period: float = 0.05  # expected time between ticks
     pause: float = 1.0  # a longer gap between ticks is a pause of our own: learn anew
     probe_every: float = 0.3  # between probes of one member

@@ -30,7 +30,7 @@ class DetectorSettings(ServiceSettings):
         description="Least deviation of heartbeat intervals in seconds; suspicion comes after 0.1 + 5.6 times this",
     )
     patience_seconds: float = Field(
-        3.0, ge=0.5, le=600, description="Silence in seconds that is suspicious even while intervals are unknown"
+        1.5, ge=0.5, le=600, description="Silence in seconds that is suspicious even while intervals are unknown"
     )
 
 
