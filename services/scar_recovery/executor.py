@@ -63,6 +63,7 @@ class Executor:
         self.chronicle = Chronicle(archive.epoch)
         self.ledger = Ledger(job)
         self.delivery: Delivery | None = None
+        self._writing = threading.Lock()  # of the ledger: who has it writes the newest copies
         self.deposed = ""  # incarnation of the coordinator that creates epochs instead of us
 
     def take_over(self) -> None:
@@ -137,20 +138,23 @@ class Executor:
         self._follow(winner, action if winner is wanted else None, self._now() - started)
 
     def _follow(self, proto: types_pb2.Epoch, action: Commit | None, seconds: float) -> None:
-        """An epoch of ours exists: shards first, books later. ``action`` None: from an attempt whose answer was lost."""
+        """An epoch of ours exists. Shards hear of it first, then the ledger, and only then the workers, who will report to it.
+
+        ``action`` None: from an attempt whose answer was lost.
+        """
         epoch = epoch_from_proto(proto)
         with self.lock:
             before, now = self.planner.epoch, self._now()
             self.planner.committed(epoch, now)
         if self.delivery is not None:
             self.delivery.deliver(epoch)
-        self.chronicle.append(proto)
         with self.lock:
             if action is not None:
                 self.ledger.opened(action.intent, action.failures, seconds, self._wall())
             elif before is not None:
                 self.ledger.rebuilt(before, epoch, self._wall())
             self.ledger.followed(epoch, now)
+            self.chronicle.append(proto)
             self.lock.notify_all()
         metrics.EPOCHS.labels(epoch.cause).inc()
         metrics.COMMIT_SECONDS.observe(seconds)
@@ -216,14 +220,19 @@ class Executor:
 
     def write_books(self) -> None:
         """Store changed ledger records, and read new manifests before a failure needs them. Raises what the store raises."""
-        with self.lock:
-            records = self.ledger.unwritten()
-        for index, record in enumerate(records):
-            try:
-                self.archive.write_failure(record)
-            except ScarError:
-                with self.lock:
-                    for left in records[index:]:
-                        self.ledger.rewrite(left.number)
-                raise
+        self.write_ledger()
         self.archive.warm()
+
+    def write_ledger(self) -> None:
+        """When it returns, everything that the ledger knew before the call is durable. Raises what the store raises."""
+        with self._writing:
+            with self.lock:
+                records = self.ledger.unwritten()
+            for index, record in enumerate(records):
+                try:
+                    self.archive.write_failure(record)
+                except ScarError:
+                    with self.lock:
+                        for left in records[index:]:
+                            self.ledger.rewrite(left.number)
+                    raise

@@ -226,8 +226,11 @@ class Term:
     # --- books --------------------------------------------------------------------------------------------------------
 
     def reroute(self, report: recovery_pb2.RerouteReport) -> None:
+        """Taken only when it is durable: the worker does not say it again to a successor. Raises what the store raises."""
         with self._lock:
-            self._running().ledger.reported(report)
+            executor = self._running()
+            executor.ledger.reported(report)
+        executor.write_ledger()
 
     def failures(self) -> list[recovery_pb2.FailureRecord]:
         with self._lock:

@@ -14,7 +14,7 @@ import pytest
 from tests.framework.cluster import running
 from tests.framework.faults import drawn, play_all
 
-SEEDS = [int(seed) for seed in os.environ.get("SCAR_CHAOS_SEEDS", "3,4,5").split(",")]
+SEEDS = [int(seed) for seed in os.environ.get("SCAR_CHAOS_SEEDS", "4,6,12").split(",")]
 CONSISTENCY = ({"consistency": "bsp"}, {"consistency": "ssp", "staleness": 1}, {"consistency": "asp"})
 
 

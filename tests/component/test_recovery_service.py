@@ -84,13 +84,31 @@ def test_death_is_repaired_at_once_and_booked(cluster: Cluster) -> None:
     lost = pb.LostPushes(table="a", block_ids=codec.ids_to_bytes(np.array([1], np.uint32)), after=2, upto=5)
     report = pb.RerouteReport(epoch=3, worker=worker, lost=[lost], delta=[pb.TableDelta(table="a", squared=4.0, blocks=20)])
     cluster.call(cluster.stub.ReportReroute, report)
-    stored = cluster.store.under("test")
+    record = get_record(cluster.store.under("test"), "ledger/00000001", pb.FailureRecord)
+    assert (list(record.waiting), record.lost_pushes, record.delta_norm) == ([], 3, 2.0)
+    assert record.load_seconds > 0
 
-    def booked() -> bool:
-        record = get_record(stored, "ledger/00000001", pb.FailureRecord)
-        return not record.waiting and record.lost_pushes == 3 and record.delta_norm == 2.0 and record.load_seconds > 0
 
-    wait_for(booked)
+def test_a_report_is_taken_only_when_a_successor_would_find_it(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = cluster.start()
+    worker = cluster.worker("worker-0")
+    cluster.epoch_with(lambda epoch: bool(epoch.workers))
+    cluster.die(servers[1])
+    epoch = cluster.epoch_with(lambda epoch: epoch.cause == "failure")
+    lost = pb.LostPushes(table="a", block_ids=codec.ids_to_bytes(np.array([1], np.uint32)), after=2, upto=5)
+    report = pb.RerouteReport(epoch=epoch.number, worker=worker, lost=[lost])
+
+    def down(*_: object) -> None:
+        raise StoreUnavailable("the store is down")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DirectoryStore, "put", down)
+        with pytest.raises(StoreUnavailable):
+            cluster.call(cluster.stub.ReportReroute, report)
+    cluster.call(cluster.stub.ReportReroute, report)
+    cluster.resign()
+    cluster.lead()
+    wait_for(lambda: [record.lost_pushes for record in cluster.failures()] == [3])
 
 
 def test_suspect_that_answers_is_spared_and_a_silent_one_is_not(cluster: Cluster) -> None:
