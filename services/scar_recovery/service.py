@@ -31,6 +31,7 @@ class Leadership:
         self._replaced = threading.Event()  # somebody else holds the lease
         self._not_before = 0.0
         self.term: Term | None = None
+        self.safe = False  # the store was found safe
 
     @property
     def ready(self) -> bool:
@@ -50,6 +51,7 @@ class Leadership:
             self._app.heart.beat()
             try:
                 self._store.probe()
+                self.safe = True
                 return
             except StoreUnavailable as error:
                 self._app.log.warning("store.unavailable", extra={"reason": str(error)})
@@ -102,4 +104,5 @@ def build(app: App) -> Service:
         start=start,
         stop=lambda: None,
         ready=lambda: leadership.ready,
+        settled=lambda: leadership.ready or (leadership.safe and leadership.term is None),
     )

@@ -53,8 +53,9 @@ class Service:
     service_names: tuple[str, ...]  # full names, for health and reflection
     start: Callable[[], None]  # start threads; the server listens already
     stop: Callable[[], None]  # drain; health is NOT_SERVING already, the server still answers
-    ready: Callable[[], bool]  # health is SERVING while this is true
+    ready: Callable[[], bool]  # health is SERVING while this is true: requests should come here
     main: Callable[[threading.Event], None] | None = None  # runs in the main thread; the process ends when it returns
+    settled: Callable[[], bool] | None = None  # health "readiness": nothing is left to wait for; None: the same as ready
 
 
 class App:
@@ -141,7 +142,8 @@ class App:
     def _watch_health(self, service: Service, board: HealthBoard) -> None:
         shard = self.member.role is Role.SHARD
         while True:
-            board.show(ready=service.ready(), alive=not shard or self.heart.idle < DEAD_IDLE_SECONDS)
+            alive = not shard or self.heart.idle < DEAD_IDLE_SECONDS
+            board.show(ready=service.ready(), settled=(service.settled or service.ready)(), alive=alive)
             if self.stopping.wait(READY_SECONDS):
                 return
 

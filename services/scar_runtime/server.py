@@ -16,6 +16,7 @@ from scar_runtime.interceptors import Guard
 
 WORKERS = 64
 LIVENESS = "liveness"  # health name: SERVING while the working thread moves, whatever Redis and the store do
+READINESS = "readiness"  # health name: SERVING while this process does its part, which for a coordinator may be to stand by
 
 
 def make_server(workers: int = WORKERS) -> grpc.Server:
@@ -42,12 +43,12 @@ class HealthBoard:
         self._names = ("", *names)
         self._servicer = health.HealthServicer()
         self._shown: dict[str, bool] = {}
-        self.show(ready=False, alive=True)
+        self.show(ready=False, settled=False, alive=True)
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
         reflection.enable_server_reflection((*names, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
 
-    def show(self, *, ready: bool, alive: bool) -> None:
-        for name, value in [*((name, ready) for name in self._names), (LIVENESS, alive)]:
+    def show(self, *, ready: bool, settled: bool, alive: bool) -> None:
+        for name, value in [*((name, ready) for name in self._names), (READINESS, settled), (LIVENESS, alive)]:
             if self._shown.get(name) != value:  # watchers hear of changes only
                 self._shown[name] = value
                 status = health_pb2.HealthCheckResponse

@@ -42,13 +42,17 @@ class Dummy:
     def ready(self) -> bool:
         return self._ready
 
+    def settled(self) -> bool:
+        """As a coordinator on standby: well, but not for requests."""
+        return self._ready or self._behaviour == "standby"
+
     def main(self, stopping: threading.Event) -> None:
         say("main")
         if self._behaviour == "main-raises":
             raise ValueError("a user's mistake")
 
     def _work(self) -> None:
-        self._ready = True
+        self._ready = self._behaviour != "standby"
         while not self._app.stopping.wait(0.02):
             if self._behaviour == "raises":
                 raise ValueError("a bug")
@@ -62,7 +66,7 @@ class Dummy:
 def build(app: App) -> Service:
     dummy = Dummy(app, sys.argv[2])
     loop = dummy.main if sys.argv[2].startswith("main") else None
-    return Service(lambda server: None, (), dummy.start, dummy.stop, dummy.ready, loop)
+    return Service(lambda server: None, (), dummy.start, dummy.stop, dummy.ready, loop, dummy.settled)
 
 
 if __name__ == "__main__":

@@ -125,6 +125,14 @@ def test_a_watch_ends_with_the_process(processes: Processes, redis_url: str) -> 
         assert time.monotonic() - killed < 1.0
 
 
+def test_one_on_standby_is_well_but_wants_no_requests(processes: Processes, redis_url: str) -> None:
+    service = dummy(processes, redis_url, "standby")
+    eventually(lambda: service.health("readiness") == "SERVING")
+    assert service.health() == "NOT_SERVING"
+    assert service.health("scar.v1.MemberService") == "NOT_SERVING"
+    assert service.health("liveness") == "SERVING"
+
+
 def test_it_shows_metrics_health_names_and_reflection(processes: Processes, redis_url: str) -> None:
     service = dummy(processes, redis_url, SCAR_METRICS_PORT="0").serving()
     probe(service.address)
