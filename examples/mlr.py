@@ -1,4 +1,4 @@
-"""Multinomial logistic regression on MNIST (or scikit-learn's digits, when MNIST cannot be had).
+"""Multinomial logistic regression on MNIST (or on the small set of digits that comes with SCAR, when MNIST cannot be had).
 
 scar train examples/mlr.py --workers 2
 """

@@ -81,7 +81,6 @@ def test_malformed_files_are_refused(tmp_path: Path, content: bytes) -> None:
 
 
 def test_without_mnist_and_network_the_digits_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("sklearn")
     offline(monkeypatch)
     data = datasets.load()
     assert data.name == "digits"
