@@ -10,10 +10,10 @@ import numpy as np
 
 from scar import codec
 from scar.blocks import Ids, Positions
-from scar.errors import DeadlineExceeded, Internal, JobNotFound, NotServing, ScarError, Temporary, Unreachable
-from scar.placement import Epoch, Member
+from scar.errors import DeadlineExceeded, Internal, JobNotFound, NotServing, ScarError, Temporary
+from scar.placement import END, Epoch, Member
 from scar.tables import Job
-from scar.transport import ATTEMPT_SECONDS, Backoff, Deadline, Link, ShardLink, retry
+from scar.transport import ATTEMPT_SECONDS, RECOVERY, Backoff, Deadline, Link, ShardLink, retry
 from scar.v1 import recovery_pb2, recovery_pb2_grpc
 
 POLL_SECONDS = 10.0  # how long the coordinator may hold a question for the next epoch
@@ -26,23 +26,21 @@ class Recovery:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self._lock = threading.Lock()
-        self._dial()
-
-    def _dial(self) -> None:
-        self._link = Link(self.address, "recovery")
+        self._link = Link(address, "recovery", RECOVERY)
         self._stub = recovery_pb2_grpc.RecoveryStub(self._link.channel)
 
-    def job(self, deadline: Deadline) -> Job:
-        """The cluster's job; waits until one is started."""
+    def job(self, deadline: Deadline, name: str = "") -> Job:
+        """The cluster's job; waits until one is started, or the one of this name."""
 
         def ask(timeout: float) -> recovery_pb2.GetJobReply:
             reply: recovery_pb2.GetJobReply = self._once(lambda stub: stub.GetJob, recovery_pb2.GetJobRequest(), timeout)
             if not reply.started:
                 raise NotServing("no job has been started yet", JobNotFound.default_next)
+            if name not in ("", reply.job.name):
+                raise NotServing(f"the cluster runs job {reply.job.name!r}")
             return reply
 
-        return codec.job_from_proto(retry(ask, deadline, "a job to be started").job)
+        return codec.job_from_proto(retry(ask, deadline, f"job {name!r} to be started" if name else "a job to be started").job)
 
     def join(self, member: Member, deadline: Deadline) -> None:
         request = recovery_pb2.JoinRequest(member=codec.member_to_proto(member))
@@ -88,18 +86,7 @@ class Recovery:
     def _once(
         self, pick: Callable[[recovery_pb2_grpc.RecoveryStub], Callable[..., Reply]], request: object, timeout: float
     ) -> Reply:
-        link, stub = self._link, self._stub
-        try:
-            return link.call(pick(stub), request, timeout)
-        except Unreachable:
-            raise
-        except Temporary:
-            # Behind one name there may be several coordinators, and this connection leads to one that does not lead.
-            with self._lock:
-                if self._link is link:
-                    self._dial()
-                    link.close()
-            raise
+        return self._link.call(pick(self._stub), request, timeout)
 
 
 class Deal:
@@ -214,6 +201,7 @@ class Follower:
         while not self._closed.is_set():
             try:
                 for epoch in self._recovery.epochs(self._view.number, POLL_SECONDS):
+                    self._check(epoch)
                     self._follow(epoch)
                 backoff.reset()
             except (Temporary, DeadlineExceeded):
@@ -226,3 +214,8 @@ class Follower:
                 # A thread that dies in silence would leave the user waiting for an epoch that nobody follows.
                 self._view.fail(Internal(f"cannot follow an epoch: {error!r}"))
                 raise
+
+    def _check(self, epoch: Epoch) -> None:
+        job = self._view.job.name
+        if epoch.job != job or epoch.cause == END:
+            raise JobNotFound(f"job {job!r} has ended: the cluster is free for another one", "Go on with it by resume")

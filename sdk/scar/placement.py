@@ -67,6 +67,9 @@ class BlockGroup:
     watermark: Mapping[str, int] = field(default_factory=dict)
 
 
+END = "end"  # cause of a job's last epoch: nobody is in it, and every shard that was is fenced
+
+
 @dataclass(frozen=True)
 class Epoch:
     """One placement. ``moved``: what changed hands (or value) on the way from the epoch before."""

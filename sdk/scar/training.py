@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 from scar.beats import Beats
 from scar.client import UNACKED_BYTES, Client, Pushed
 from scar.epochs import Follower, Recovery, View
-from scar.errors import ConfigError, DeadlineExceeded, Fenced, InvalidRequest, ScarError
+from scar.errors import ConfigError, DeadlineExceeded, Fenced, InvalidRequest, JobNotFound, ScarError
 from scar.orders import Names, Order, Pending, TableIds, Values, ids_for
 from scar.packing import combined, flat, packed_rows
 from scar.placement import Member, Role
@@ -251,6 +251,7 @@ def join(
     recovery: str,
     name: str,
     *,
+    job: str = "",
     incarnation: str = "",
     address: str = "",
     detector: str = "",
@@ -261,22 +262,24 @@ def join(
 ) -> Worker:
     """Become a worker of the cluster whose recovery coordinator is at ``recovery`` ("host:port").
 
-    ``name`` stays the same over restarts. ``timeout``: seconds for one operation. ``patience``: seconds to wait for the job to
+    ``name`` stays the same over restarts. ``job``: wait until the cluster runs this one, not whichever it runs now. ``timeout``: seconds for one operation. ``patience``: seconds to wait for the job to
     start and for the other workers; ``stopping``: when set, it is over. ``detector`` ("host:port"): send it heartbeats,
     for a process that no chassis beats for.
     """
     member = Member(Role.WORKER, name, incarnation or secrets.token_hex(6), address)
     office, deadline = Recovery(recovery), Deadline(patience, stopping)
     try:
-        job = office.job(deadline)
+        spec = office.job(deadline, job)
         office.join(member, deadline)
         epoch = office.newest(0, deadline)
         while member not in epoch.workers:
+            if epoch.job != spec.name:
+                raise JobNotFound(f"job {spec.name!r} ended before {name} could join it")
             epoch = office.newest(epoch.number, deadline)
     except ScarError:
         office.close()
         raise
-    client = Client(job, member, office, timeout, unacked_bytes)
+    client = Client(spec, member, office, timeout, unacked_bytes)
     beats = Beats(detector, member, lambda: (client.progress, client.view.number)) if detector else None
     worker = Worker(client, office, beats)
     try:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from scar.codec import epoch_from_proto
 from scar.errors import ScarError
-from scar.placement import Member
+from scar.placement import END, Member
 from scar.tables import Job
 from scar.transport import Link
 from scar.v1 import checkpoint_pb2, recovery_pb2, recovery_pb2_grpc
@@ -116,13 +116,11 @@ class Term:
                 continue
             self._trouble("recovery", "")
             for epoch in epochs:
-                if epoch.job != self.job.name:
-                    _log.info("job.changed", extra={"job": epoch.job})
-                    return self._ended.set()
                 known = epoch.number
                 self._restoring[epoch.manifest] = time.monotonic()
                 self._conductor.adopt(epoch)
-        return None
+            if epochs and epochs[-1].cause == END:
+                self._ended.set()
 
     def _keep(self) -> None:
         """Compact and collect, again and again, while the store answers."""

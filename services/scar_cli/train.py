@@ -93,7 +93,7 @@ def _begun(plan: Plan, job: Job, target: Target | None, screen: Console) -> Iter
         with WorkerGroup(target.directory, replace(target.state, job=job.name)) as group, target.observer() as observer:
             _start_job(target.recovery, job, plan.resume)
             screen.print(f"job {job.name} on cluster {plan.cluster!r}: {job.workers} workers")
-            group.start(plan.file.absolute(), job.workers)
+            group.start(plan.file.absolute(), job.name, job.workers)
             yield Training(observer, group.processes, target.directory / "logs", target.ended)
         return
     home = default_directory(plan.cluster)

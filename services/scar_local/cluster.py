@@ -175,7 +175,7 @@ class LocalCluster:
         names = [f"worker-{len(self._workers) + number}" for number in range(count)]
         path = Path(train_file).absolute()
         self._workers += names
-        self._running.start(*(specs.worker(self._settings, name, path, self._addresses) for name in names))
+        self._running.start(*(specs.worker(self._settings, name, path, self._job, self._addresses) for name in names))
         self._running.await_started(names, START_TIMEOUT)
         return names
 

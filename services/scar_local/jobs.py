@@ -62,14 +62,14 @@ class WorkerGroup:
             self._record()
         self._home.release()
 
-    def start(self, train_file: Path, count: int) -> list[str]:
-        """Start ``count`` workers that run this file; returns their names."""
+    def start(self, train_file: Path, job: str, count: int) -> list[str]:
+        """Start ``count`` workers that train this job by this file; returns their names."""
         settings = specs.Settings(
             self._home.path, self._cluster.label, self._cluster.redis, self._cluster.store, self._environment
         )
         names = [f"worker-{number}" for number in range(count)]
         if self._supervisor is not None:
-            self._supervisor.start(*(specs.worker(settings, name, train_file, self._cluster.addresses) for name in names))
+            self._supervisor.start(*(specs.worker(settings, name, train_file, job, self._cluster.addresses) for name in names))
         return names
 
     def wait(self, timeout: float) -> dict[str, int]:

@@ -60,9 +60,9 @@ def shard(settings: Settings, number: int, addresses: Mapping[str, str], extra: 
     return _service(settings, "scar_ps", f"ps-{number}", addresses, extra)
 
 
-def worker(settings: Settings, name: str, train_file: Path, addresses: Mapping[str, str]) -> Spec:
-    """It has no address file: nobody waits for it, and it may end at once."""
-    variables = settings.variables(name, addresses) | {"SCAR_TRAIN": str(train_file)}
+def worker(settings: Settings, name: str, train_file: Path, job: str, addresses: Mapping[str, str]) -> Spec:
+    """It has no address file: nobody waits for it, and it may end at once. ``job`` empty: the file's."""
+    variables = settings.variables(name, addresses) | {"SCAR_TRAIN": str(train_file), "SCAR_JOB": job}
     return Spec(name, ("module", "scar_worker"), variables, worker=True)
 
 

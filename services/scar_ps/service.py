@@ -10,7 +10,7 @@ import grpc
 
 from scar import codec
 from scar.errors import Fenced, ScarError
-from scar.transport import Backoff, Link
+from scar.transport import RECOVERY, Backoff, Link
 from scar.v1 import ps_pb2_grpc, recovery_pb2, recovery_pb2_grpc
 from scar_ps import metrics
 from scar_ps.config import PsSettings
@@ -26,6 +26,7 @@ from scar_runtime.store import open_store
 
 CALL_SECONDS = 2.0
 WATCH_SECONDS = 0.2  # between looks at whether this shard is behind
+LOOK_SECONDS = 10.0  # between looks at the store of a shard that has no reason to: its job may have ended without a word to it
 JOIN_SECONDS = 2.0  # between announcements while no epoch has taken us in: a new coordinator knows only the epochs
 
 _log = logging.getLogger(__name__)
@@ -44,7 +45,8 @@ class ShardService:
         self._epochs = Epochs(self.shard, self._engine, self._loader, store, app.heart, self._dismissed)
         self._saver = Saver(self.shard, self._engine, store)
         self._staging = Staging(settings.staged_bytes, lambda: self.shard.contributions.bytes)
-        self._recovery = Link(settings.recovery, "recovery") if settings.recovery else None
+        self._idle = False  # recovery has heard of this shard, and has no job for it
+        self._recovery = Link(settings.recovery, "recovery", RECOVERY) if settings.recovery else None
         metrics.CHECKPOINT_AGE.set_function(lambda: self._saver.age)
         metrics.BLOCKS.set_function(lambda: sum(len(store) for store in self.shard.view.tables.values()))
 
@@ -61,6 +63,10 @@ class ShardService:
         """All blocks of the newest epoch are there."""
         view = self.shard.view
         return view.epoch > 0 and not any(store.blocked and (store.loading > 0).any() for store in view.tables.values())
+
+    def settled(self) -> bool:
+        """Ready, or known to the recovery coordinator before there is a job."""
+        return self.ready() or (self._idle and self.shard.view.epoch == 0)
 
     def stop(self) -> None:
         """Hand the blocks over while still serving, then end."""
@@ -79,12 +85,14 @@ class ShardService:
 
     def _watch(self) -> None:
         backoff, joined_until, problem = Backoff(first=0.1, most=JOIN_SECONDS), 0.0, ""
+        looked = time.monotonic()
         while not self._stopped.wait(WATCH_SECONDS):
             try:
                 if self.shard.number == 0 and time.monotonic() >= joined_until:
                     self._join()
                     joined_until = time.monotonic() + JOIN_SECONDS
-                elif self.shard.heard > self.shard.number or (self.shard.number and not self._engine.leased):
+                elif self.shard.number and (self._behind or time.monotonic() > looked + LOOK_SECONDS):
+                    looked = time.monotonic()
                     self._epochs.catch_up(CALL_SECONDS)
                 backoff.reset()
                 problem = ""
@@ -94,11 +102,15 @@ class ShardService:
                     _log.warning("membership.waiting", extra={"reason": str(error)})
                 self._stopped.wait(backoff.next())
 
+    @property
+    def _behind(self) -> bool:
+        return self.shard.heard > self.shard.number or not self._engine.leased
+
     def _join(self) -> None:
         if self._recovery is not None:
             stub = recovery_pb2_grpc.RecoveryStub(self._recovery.channel)
             request = recovery_pb2.JoinRequest(member=codec.member_to_proto(self._app.member))
-            self._recovery.call(stub.Join, request, CALL_SECONDS)
+            self._idle = self._recovery.call(stub.Join, request, CALL_SECONDS).epoch == 0
 
     def _leave(self, end: float) -> None:
         """Ask to go until no block is left here, or the time is over."""
@@ -124,4 +136,5 @@ def build(app: App) -> Service:
     if not isinstance(app.settings, PsSettings):
         raise TypeError("a shard needs PsSettings")
     service = ShardService(app, app.settings)
-    return Service(service.register, (DATA_SERVICE, CONTROL_SERVICE), service.start, service.stop, service.ready)
+    names = (DATA_SERVICE, CONTROL_SERVICE)
+    return Service(service.register, names, service.start, service.stop, service.ready, settled=service.settled)

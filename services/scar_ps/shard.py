@@ -1,4 +1,4 @@
-"""The shard's decisions: who may push, what is applied when, which clock is open, what is saved (docs/protocol.md §2-§7, §9).
+"""The shard's decisions: who may push, what is applied when, which clock is open, what is saved (docs/protocol.md §2-§7, §10).
 
 Pure and single-threaded: calls in, values out; no I/O, no clock. A call that has to wait raises :class:`NotYet` before it has
 changed anything and is repeated after the next change. Errors of :mod:`scar.errors` are raised before any change, too.

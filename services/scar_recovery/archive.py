@@ -39,8 +39,8 @@ class Jobs:
         name = get_record(self._store, numbered(self._runs, number), types_pb2.JobSpec).name
         return self._read(name)
 
-    def start(self, job: Job, given: Mapping[str, bytes], resume: bool) -> Job:
-        """Make the job's description durable, then say that this cluster runs it. Both can be repeated.
+    def declare(self, job: Job, given: Mapping[str, bytes], resume: bool) -> None:
+        """Make the job's description durable, or check it against the one that is. Can be repeated before the job has begun.
 
         Raises :class:`JobExists` for a job that is there already, unless ``resume`` is set and the description is the same;
         :class:`JobNotFound` when there is nothing to resume.
@@ -52,8 +52,13 @@ class Jobs:
             raise JobNotFound(f"job {job.name!r} cannot be resumed: the store has none of this name")
         else:
             self._create(job, given)
-        self._point_to(job.name)
-        return job
+
+    def run(self, job: Job) -> None:
+        """From now on, and for the coordinators that come after us, the cluster runs this job. Can be repeated."""
+        number = newest(self._store, self._runs)
+        if number and get_record(self._store, numbered(self._runs, number), types_pb2.JobSpec).name == job.name:
+            return
+        create_record(self._store, numbered(self._runs, number + 1), types_pb2.JobSpec(name=job.name))
 
     def _continue(self, known: Job, job: Job, resume: bool) -> None:
         same = job_to_proto(known) == job_to_proto(job)
@@ -78,12 +83,6 @@ class Jobs:
             create_record(store, JOB, job_to_proto(job))
         except AlreadyExists as error:
             raise JobExists(f"job {job.name!r} was started by somebody else at the same time") from error
-
-    def _point_to(self, name: str) -> None:
-        number = newest(self._store, self._runs)
-        if number and get_record(self._store, numbered(self._runs, number), types_pb2.JobSpec).name == name:
-            return
-        create_record(self._store, numbered(self._runs, number + 1), types_pb2.JobSpec(name=name))
 
     def _read(self, name: str) -> Job | None:
         try:

@@ -62,6 +62,12 @@ class Couriers:
                     self._running.add(member.key)
                     self._spawn(f"courier {member.key}", partial(self._run, member))
 
+    def join(self, timeout: float) -> None:
+        """Wait until nobody is left to be told, at most ``timeout`` seconds."""
+        end = time.monotonic() + timeout
+        while self._running and time.monotonic() < end:
+            time.sleep(POLL)
+
     def stop(self) -> None:
         """Call it before the chronicle is closed."""
         self._stopping.set()

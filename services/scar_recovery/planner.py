@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from scar.placement import Epoch, Member, Role
+from scar.placement import END, Epoch, Member, Role
 from scar.tables import Job
 from scar_recovery.members import Failure, Members
 from scar_recovery.plans import GlobalIds, Intent, Moved, Transfer, orphaned, rank_order, transfers
@@ -80,6 +80,7 @@ class Planner:
         self._moved: tuple[Moved, ...] | None = None  # of a move that has ended; its freezes wait for an epoch
         self._not_before = 0.0
         self._move_after = 0.0
+        self._ending = False
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -126,7 +127,19 @@ class Planner:
         if not complete:
             self._move_after = now + MOVE_RETRY
 
+    def end(self) -> None:
+        """The job is over: one last epoch sends every shard away, so that they come back empty, and nothing follows it."""
+        self._ending = True
+
     # --- questions ----------------------------------------------------------------------------------------------------
+
+    @property
+    def ending(self) -> bool:
+        return self._ending
+
+    @property
+    def ended(self) -> bool:
+        return self._ending and (self.epoch is None or self.epoch.cause == END)
 
     def owned(self, key: str) -> int:
         """Blocks that a shard owns in the newest epoch."""
@@ -153,8 +166,10 @@ class Planner:
 
     def tick(self, now: float) -> Action | None:
         """What to do next; None: nothing before :meth:`wake`."""
-        if self.job is None or now < self._not_before:
+        if self.job is None or now < self._not_before or self.ended:
             return None
+        if self._ending and self.epoch is not None:
+            return Commit(self._last(self.job, self.epoch))
         due = tuple(f.report.member for f in self.members.suspects() if f.allowed <= now)
         if due:
             return Confirm(due)
@@ -164,8 +179,10 @@ class Planner:
 
     def wake(self, now: float) -> float:
         """Seconds until :meth:`tick` may have something to do; infinity: not before an event."""
-        if self.job is None:
+        if self.job is None or self.ended:
             return NEVER
+        if self._ending:
+            return self._not_before - now
         suspects = [failure.allowed for failure in self.members.suspects()]
         return max(min([self._due(), self._movable(), *suspects]), self._not_before) - now
 
@@ -217,7 +234,7 @@ class Planner:
         assigned = bool(self._orphans) and bool(admitted)
         cause = "workers"
         if lost_shard or assigned:
-            cause = "failure"
+            cause = "failure" if lost_shard or self._orphan_failure else "resume"
         elif emptied or any(done.transfer.donor.key in self.members.departures for done in moved):
             cause = "leave"
         elif admitted or self._moved is not None:
@@ -259,6 +276,11 @@ class Planner:
             moved=moved,
             failure=failure,
         )
+
+    def _last(self, job: Job, epoch: Epoch) -> Intent:
+        """Nobody is in it; its shards are fenced, so that one that sleeps through it cannot serve afterwards."""
+        fenced = (*epoch.fenced, *(member.incarnation for member in epoch.shards))
+        return Intent(epoch.number + 1, self.author, job, epoch, (), (), END, fenced=fenced, orphans=dict(self._orphans))
 
     def _emptied(self, epoch: Epoch, moved: Sequence[Moved]) -> set[str]:
         """Shards that want to leave and own nothing once ``moved`` is done."""

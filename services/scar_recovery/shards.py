@@ -5,15 +5,15 @@ from __future__ import annotations
 import errno
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from scar import codec
-from scar.errors import ScarError
+from scar.errors import NotServing, ScarError
 from scar.placement import Member, Role
-from scar.transport import ShardLink
-from scar.v1 import member_pb2, member_pb2_grpc, ps_pb2, types_pb2
+from scar.transport import Link, ShardLink
+from scar.v1 import checkpoint_pb2, checkpoint_pb2_grpc, member_pb2, member_pb2_grpc, ps_pb2, types_pb2
 from scar_recovery.plans import Blocks
 
 ADOPT_SECONDS = 5.0
@@ -22,6 +22,7 @@ CONFIRM_SECONDS = 0.3  # a suspect has had its whole lease to answer others
 FREEZE_SECONDS = 5.0
 RECEIVE_SECONDS = 30.0
 CONNECT_SECONDS = 0.3
+SAVE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,24 @@ class RemoteShards:
             if member.key not in self._links:
                 self._links[member.key] = ShardLink(member.address, member.key)
             return self._links[member.key]
+
+
+def save_all(coordinators: Sequence[Member], job: str) -> None:
+    """Have one of these checkpoint coordinators save all that has changed. Raises :class:`NotServing` that says why not."""
+    problem = "no checkpoint coordinator is there"
+    for member in coordinators:
+        link = Link(member.address, member.name)
+        try:
+            request = checkpoint_pb2.TriggerRequest(selection="full", fraction=1.0)
+            report = link.call(checkpoint_pb2_grpc.CheckpointStub(link.channel).Trigger, request, SAVE_SECONDS)
+            problem = report.error or (f"{', '.join(report.missed)} took no part" if report.missed else "")
+        except ScarError as error:
+            problem = error.message
+        finally:
+            link.close()
+        if not problem:
+            return
+    raise NotServing(f"the last state of job {job!r} could not be saved: {problem}", "Try again when the cluster is well")
 
 
 def _tables(blocks: Blocks) -> list[ps_pb2.TableBlocks]:

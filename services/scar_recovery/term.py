@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from scar.codec import job_to_proto
 from scar.errors import JobExists, LivenessUnavailable, NotServing, ScarError, StoreUnavailable
-from scar.placement import Member
+from scar.placement import Member, Role
 from scar.tables import Job
 from scar.v1 import recovery_pb2, types_pb2
 from scar_recovery.archive import Archive, Jobs
@@ -20,12 +20,14 @@ from scar_recovery.couriers import Couriers
 from scar_recovery.executor import Executor
 from scar_recovery.members import COORDINATORS, Report
 from scar_recovery.planner import RETRY, Planner, Settings
-from scar_recovery.shards import RemoteShards
+from scar_recovery.shards import RemoteShards, save_all
 from scar_runtime.app import App
 from scar_runtime.store import Store
 
 TICK = 0.1  # seconds; the loop shows that it moves at least this often
 BOOKS = 0.5  # seconds between looks at the store for new manifests and at the ledger for changes
+END_SECONDS = 10.0  # for the last epoch of a job to be created
+FAREWELL_SECONDS = 3.0  # for shards to hear of it; one that does not finds out when its lease has run out
 NO_JOB_WAIT = 1.0  # seconds for which GetEpochs waits for a job
 
 _log = logging.getLogger(__name__)
@@ -47,14 +49,15 @@ class Term:
         self._problem = ""
         self._ended = threading.Event()
         self.opened = False  # it is known whether there is a job
+        self.over = False  # the cluster has begun another job
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
     def run(self, stop: Callable[[], bool]) -> str:
-        """Lead until ``stop`` says so or somebody else does. Returns the incarnation of that somebody, or ""."""
+        """Lead until ``stop`` says so, the job changes, or somebody else leads. Returns that somebody's incarnation, or ""."""
         self._app.spawn("clerk", self._clerk)
         try:
-            while not stop():
+            while not (self.over or stop()):
                 executor = self._executor
                 self._app.heart.epoch = executor.chronicle.newest if executor is not None else 0
                 self._app.heart.beat()
@@ -198,14 +201,52 @@ class Term:
     # --- job and epochs -----------------------------------------------------------------------------------------------
 
     def start_job(self, job: Job, given: Mapping[str, bytes], resume: bool) -> int:
-        """Newest epoch; 0: it waits for shards. Raises :class:`JobExists` and what :meth:`Jobs.start` raises."""
+        """Newest epoch; 0: it waits for shards. The job that ran before is saved and ended, once nobody trains it any more.
+
+        Raises :class:`JobExists` and what :meth:`Jobs.declare` raises.
+        """
         if not self.opened:
             raise StoreUnavailable(self._problem or "the store has not answered yet")
         with self._starting:
-            running = self.job
-            if running is not None and running.name != job.name:
-                raise JobExists(f"this cluster runs job {running.name!r}", "Resume that one, or start another cluster")
-            return self._begin(self._jobs.start(job, given, resume)).chronicle.newest
+            running = self._executor
+            changes = running is not None and (running.job.name != job.name or self._planner.ending)
+            if changes:
+                self._check_idle()
+            self._jobs.declare(job, given, resume)
+            if changes:
+                self._finish()
+            self._jobs.run(job)
+            self.over = changes
+            return 0 if changes else self._begin(job).chronicle.newest
+
+    def _check_idle(self) -> None:
+        with self._lock:
+            epoch = self._planner.epoch
+            workers = [*(epoch.workers if epoch else ()), *(a.member for a in self._planner.members.waiting(Role.WORKER))]
+        if workers:
+            raise JobExists(
+                f"this cluster runs job {self._name!r}: {', '.join(member.name for member in workers)} train it",
+                "Wait for their end, or start another cluster",
+            )
+
+    def _finish(self) -> None:
+        """End the job that runs. What is not saved then is lost, so everything is saved first."""
+        with self._lock:
+            epoch, name = self._planner.epoch, self._name
+            coordinators = [m for m in self._planner.members.coordinators.values() if m.role == Role.CHECKPOINT]
+        if epoch is not None and epoch.shards:
+            save_all(coordinators, name)
+        with self._lock:
+            self._planner.end()
+            self._lock.notify_all()
+            if not self._lock.wait_for(lambda: self._planner.ended, END_SECONDS):
+                raise StoreUnavailable(f"job {name!r} has not ended yet: {self._planner.problem or 'the store is slow'}")
+        if self._couriers is not None:
+            self._couriers.join(FAREWELL_SECONDS)
+
+    @property
+    def _name(self) -> str:
+        return self.job.name if self.job is not None else ""
 
     @property
     def number(self) -> int:

@@ -11,6 +11,7 @@ class WorkerSettings(ServiceSettings):
     """What a worker can be told, beside what every service can."""
 
     train: str = Field("", description="Path of the training file: a Python file with a job and a training function")
+    job: str = Field("", description="Name of the job to train; empty: that of the training file")
     function: str = Field("train", description="Name of the training function in that file; it gets the worker")
     timeout_seconds: float = Field(
         60.0,

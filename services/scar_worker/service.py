@@ -23,8 +23,9 @@ def build(app: App) -> Service:
     for field in ("train", "recovery"):
         if not getattr(settings, field):
             raise ConfigError(f"{variable(field)} is empty", f"Set it: {WorkerSettings.model_fields[field].description}")
-    _, train = scar.load_job(settings.train, settings.function)
-    plan = Plan(settings.recovery, train, settings.timeout_seconds, settings.patience_seconds, settings.unacked_bytes)
+    job, train = scar.load_job(settings.train, settings.function)
+    name = settings.job or job.name
+    plan = Plan(settings.recovery, name, train, settings.timeout_seconds, settings.patience_seconds, settings.unacked_bytes)
     task = Task(plan, app.member)
 
     def register(server: grpc.Server) -> None:
@@ -46,5 +47,6 @@ def build(app: App) -> Service:
         start=start,
         stop=lambda: None,  # the main thread has left the job already
         ready=lambda: task.state is State.TRAINING,
+        settled=lambda: task.state is not State.FAILED,  # to wait for the job and for other workers is its part, too
         main=task.run,
     )

@@ -24,6 +24,7 @@ class Plan:
     """What to run, and with which patience (seconds)."""
 
     recovery: str
+    job: str
     train: Callable[[scar.Worker], object]
     timeout: float
     patience: float
@@ -67,6 +68,7 @@ class Task:
             self.worker = scar.join(
                 plan.recovery,
                 member.name,
+                job=plan.job,
                 incarnation=member.incarnation,
                 address=member.address,
                 timeout=plan.timeout,

@@ -55,7 +55,11 @@ def test_start_and_workers(cluster: Cluster) -> None:
         cluster.call(cluster.stub.StartJob, pb.StartJobRequest(job=codec.job_to_proto(cluster.job)))
     cluster.call(cluster.stub.StartJob, pb.StartJobRequest(job=codec.job_to_proto(cluster.job), resume=True))
     other = Job("other", cluster.job.tables)
-    with pytest.raises(JobExists, match="runs job"):
+    with pytest.raises(NotServing, match="no checkpoint coordinator"):  # what was learned would be lost
+        cluster.call(cluster.stub.StartJob, pb.StartJobRequest(job=codec.job_to_proto(other)))
+    cluster.worker("worker-1")
+    cluster.epoch_with(lambda epoch: bool(epoch.workers))
+    with pytest.raises(JobExists, match="worker-1 train it"):
         cluster.call(cluster.stub.StartJob, pb.StartJobRequest(job=codec.job_to_proto(other)))
     reply = cluster.call(cluster.stub.GetJob, pb.GetJobRequest())
     assert isinstance(reply, pb.GetJobReply)

@@ -1,4 +1,4 @@
-"""Checkpoint rounds at one shard: what may be saved, under which watermark, and what comes back. docs/protocol.md §9."""
+"""Checkpoint rounds at one shard: what may be saved, under which watermark, and what comes back. docs/protocol.md §10."""
 
 from __future__ import annotations
 

@@ -25,20 +25,22 @@ def test_job_is_created_once() -> None:
     store = MemoryStore()
     jobs = Jobs(store, "scar")
     assert jobs.current() is None
-    jobs.start(JOB, {}, resume=False)
+    jobs.declare(JOB, {}, resume=False)
+    assert jobs.current() is None
+    jobs.run(JOB)
     current = Jobs(store, "scar").current()
     assert current is not None
     assert job_to_proto(current) == job_to_proto(JOB)
     assert Jobs(store, "other").current() is None
-    jobs.start(JOB, {}, resume=False)  # its first answer was lost, and nothing has begun
+    jobs.declare(JOB, {}, resume=False)  # its first answer was lost, and nothing has begun
     create_record(store.under("test"), "epochs/00000001", types_pb2.Epoch(number=1, job="test"))
     with pytest.raises(JobExists):
-        jobs.start(JOB, {}, resume=False)
-    jobs.start(JOB, {}, resume=True)
+        jobs.declare(JOB, {}, resume=False)
+    jobs.declare(JOB, {}, resume=True)
     with pytest.raises(JobExists, match="another description"):
-        jobs.start(Job("test", [Table("a", (9, 2))], shards=2), {}, resume=True)
+        jobs.declare(Job("test", [Table("a", (9, 2))], shards=2), {}, resume=True)
     with pytest.raises(JobNotFound):
-        jobs.start(Job("new", JOB.tables), {}, resume=True)
+        jobs.declare(Job("new", JOB.tables), {}, resume=True)
 
 
 def test_given_arrays_are_durable_before_the_job_exists() -> None:
@@ -46,9 +48,9 @@ def test_given_arrays_are_durable_before_the_job_exists() -> None:
     job = Job("test", [Table("a", (2, 2), init=given(np.ones((2, 2), np.float32)))])
     raw = np.ones(4, np.float32).tobytes()
     with pytest.raises(InvalidRequest):
-        Jobs(store, "scar").start(job, {"a": raw[:-1]}, resume=False)
+        Jobs(store, "scar").declare(job, {"a": raw[:-1]}, resume=False)
     assert "test/job" not in store.objects
-    Jobs(store, "scar").start(job, {"a": raw}, resume=False)
+    Jobs(store, "scar").declare(job, {"a": raw}, resume=False)
     assert store.objects["test/init/a"] == raw
     assert list(store.objects).index("test/init/a") < list(store.objects).index("test/job")
 

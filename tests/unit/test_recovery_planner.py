@@ -334,3 +334,36 @@ def test_draft_is_fast_for_a_million_blocks() -> None:
     epoch = commit(planner, 1.1)
     assert perf_counter() - begin < 2.0
     assert int(np.sum(owned_counts(epoch.owners, 3))) == 1_000_000
+
+
+def test_the_last_epoch_of_a_job_sends_everybody_away() -> None:
+    planner = started()
+    failed(planner, shard("ps-1"), 1.0)
+    planner.end()
+    assert planner.ending
+    assert not planner.ended
+    epoch = commit(planner, 1.0, "end")
+    assert (epoch.shards, epoch.workers, epoch.failure) == ((), (), 0)
+    assert set(epoch.fenced) == {shard(f"ps-{number}").incarnation for number in range(3)}
+    assert planner.ended
+    planner.members.joined(shard("ps-0", "2"), 2.0)
+    assert planner.tick(10.0) is None
+    assert planner.wake(10.0) == float("inf")
+
+
+def test_a_job_that_had_ended_goes_on_from_the_store() -> None:
+    job = make_job(3)
+    planner = started(job)
+    first = planner.epoch
+    planner.end()
+    last = commit(planner, 1.0, "end")
+    assert first is not None
+    successor = Planner("next", Settings(lease=LEASE))
+    successor.begin(job, [first, last], 0, 5.0)
+    for number in range(3):
+        successor.members.joined(shard(f"ps-{number}", "2"), 5.0)
+    commit(successor, 5.0, "leader")
+    epoch = commit(successor, 6.0, "resume")
+    assert epoch.failure == 0
+    assert (concatenated(job, epoch.owners) != NOBODY).all()
+    assert len(epoch.shards) == 3

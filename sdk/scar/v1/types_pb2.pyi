@@ -463,7 +463,7 @@ class Epoch(_message.Message):
     clock: _builtins.int
     """clock at which a shard without a clock of its own starts"""
     cause: _builtins.str
-    """"start" | "failure" | "join" | "leave" | "workers" | "leader" """
+    """"start" | "failure" | "join" | "leave" | "workers" | "leader" | "resume" | "end" """
     failure: _builtins.int
     """number of the ledger record it belongs to; 0: none"""
     @_builtins.property
