@@ -8,7 +8,7 @@ from collections.abc import Callable
 from scar import codec
 from scar.errors import ScarError
 from scar.placement import Member
-from scar.transport import Link
+from scar.transport import DETECTOR, Link
 from scar.v1 import detector_pb2, detector_pb2_grpc
 
 BEAT_SECONDS = 0.1
@@ -20,7 +20,7 @@ class Beats:
 
     def __init__(self, detector: str, member: Member, state: Callable[[], tuple[int, int]]) -> None:
         self._member, self._state = codec.member_to_proto(member), state
-        self._link = Link(detector, "detector")
+        self._link = Link(detector, "detector", DETECTOR)
         self._stub = detector_pb2_grpc.DetectorStub(self._link.channel)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="scar-beats", daemon=True)

@@ -5,6 +5,7 @@ All processes of a cluster use :func:`channel_options` and :func:`server_options
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
@@ -20,7 +21,11 @@ from scar.v1 import ps_pb2, ps_pb2_grpc
 
 KEEPALIVE_MS = 10_000
 PING_TIMEOUT_MS = 5_000
+LEADER_PING_MS = 2_000  # to a coordinator: a frozen one is left for its successor after two of these
+RESOLVE_MS = 1_000  # least time between two looks at a coordinator's name
 ATTEMPT_SECONDS = 5.0  # one try of a small call, inside the deadline of the whole operation
+
+RECOVERY, CHECKPOINT, DETECTOR = "scar.v1.Recovery", "scar.v1.Checkpoint", "scar.v1.Detector"  # coordinators, by service
 
 Reply = TypeVar("Reply")
 
@@ -65,9 +70,30 @@ def server_options() -> list[tuple[str, int]]:
     ]
 
 
-def connect(address: str) -> grpc.Channel:
-    """A channel with the standard options. Nothing is sent before the first call."""
-    return grpc.insecure_channel(address, options=channel_options())
+def leader_options(service: str) -> list[tuple[str, int | str]]:
+    """Options of a channel to a coordinator, of which several replicas may stand behind one name.
+
+    gRPC connects to every address of the name, asks each for the health of ``service`` (its full name), and sends calls only to
+    those that say SERVING: the leader. Addresses are looked up again whenever one of them fails.
+    """
+    config = {"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": service}}
+    special: dict[str, int | str] = {
+        "grpc.service_config": json.dumps(config),
+        "grpc.service_config_disable_resolution": 1,
+        "grpc.dns_min_time_between_resolutions_ms": RESOLVE_MS,
+        "grpc.keepalive_time_ms": LEADER_PING_MS,
+        "grpc.keepalive_timeout_ms": LEADER_PING_MS,
+        "grpc.http2.ping_timeout_ms": LEADER_PING_MS,
+    }
+    return list((dict(channel_options()) | special).items())
+
+
+def connect(address: str, service: str = "") -> grpc.Channel:
+    """A channel with the standard options. Nothing is sent before the first call.
+
+    ``service``: full name of a coordinator's service; then ``address`` is any gRPC target, and its leader gets the calls.
+    """
+    return grpc.insecure_channel(address, options=leader_options(service) if service else channel_options())
 
 
 class Deadline:
@@ -109,12 +135,15 @@ class Backoff:
 
 
 class Link:
-    """A connection to one process. ``name`` appears in errors. Calls may come from any thread."""
+    """A connection to one process, or with ``service`` to the replica of a coordinator that leads (see :func:`connect`).
 
-    def __init__(self, address: str, name: str) -> None:
+    ``name`` appears in errors. Calls may come from any thread.
+    """
+
+    def __init__(self, address: str, name: str, service: str = "") -> None:
         self.address = address
         self.target = f"{name} at {address}"
-        self.channel = connect(address)
+        self.channel = connect(address, service)
         self._closed = False
 
     def call(self, method: Callable[..., Reply], request: object, timeout: float) -> Reply:

@@ -10,7 +10,7 @@ import threading
 from scar.codec import job_from_proto, member_to_proto
 from scar.errors import LivenessUnavailable, ScarError, UnsafeStore
 from scar.tables import Job
-from scar.transport import Link
+from scar.transport import RECOVERY, Link
 from scar.v1 import checkpoint_pb2, checkpoint_pb2_grpc, recovery_pb2, recovery_pb2_grpc
 from scar_checkpoint import metrics
 from scar_checkpoint.config import CheckpointSettings
@@ -31,11 +31,11 @@ class Leadership:
         self._app, self._settings = app, settings
         self._store = open_store(settings.store)
         self._ttl = settings.lease_seconds
-        self._recovery = Link(settings.recovery, "recovery coordinator")
+        self._recovery = Link(settings.recovery, "recovery coordinator", RECOVERY)
         self._replaced = threading.Event()  # somebody else holds the lease
         self.term: Term | None = None
         self.problem = "it starts"
-        self.ready = False  # the store was found safe
+        self.safe = self.leads = False  # the store was found safe; nobody else holds the lease
 
     def run(self) -> None:
         """Stand by, lead, stand by again, until the process stops. Raises :class:`scar.errors.UnsafeStore`."""
@@ -69,16 +69,17 @@ class Leadership:
                 self._app.log.warning("store.unavailable", extra={"reason": str(error)})
                 self._app.stopping.wait(RETRY)
                 continue
-            self.ready = True
+            self.safe = True
             return
 
     def _may_lead(self) -> bool:
         try:
-            leads = self._app.beats.lead(ROLE, self._app.incarnation, self._ttl)
+            self.leads = self._app.beats.lead(ROLE, self._app.incarnation, self._ttl)
         except LivenessUnavailable:
+            self.leads = True
             return True
-        self.problem = "" if leads else "another checkpoint coordinator leads"
-        return leads
+        self.problem = "" if self.leads else "another checkpoint coordinator leads"
+        return self.leads
 
     def _job(self) -> Job | None:
         """The cluster's job, once it was started. Says hello to the recovery coordinator on the way."""
@@ -122,5 +123,6 @@ def build(app: App) -> Service:
         service_names=(SERVICE,),
         start=start,
         stop=lambda: None,
-        ready=lambda: leadership.ready,
+        ready=lambda: leadership.safe and leadership.leads,
+        settled=lambda: leadership.safe,
     )

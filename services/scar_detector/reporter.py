@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from scar import codec
 from scar.errors import InvalidRequest, ScarError
 from scar.placement import Member, Role
-from scar.transport import Backoff, Link
+from scar.transport import RECOVERY, Backoff, Link
 from scar.v1 import recovery_pb2, recovery_pb2_grpc
 from scar_detector.detector import Accuse
 
@@ -25,7 +25,7 @@ class Reporter:
     """``recovery``: host:port. Reports are sent from threads of its own, several at once."""
 
     def __init__(self, recovery: str, stopping: threading.Event, now: Callable[[], float] = time.monotonic) -> None:
-        self._link = Link(recovery, "recovery")
+        self._link = Link(recovery, "recovery", RECOVERY)
         self._stub = recovery_pb2_grpc.RecoveryStub(self._link.channel)
         self._stopping = stopping
         self._now = now

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from scar import codec
 from scar.errors import Fenced, LivenessUnavailable, ScarError
 from scar.placement import Member, Role
-from scar.transport import Link
+from scar.transport import DETECTOR, RECOVERY, Link
 from scar.v1 import detector_pb2, detector_pb2_grpc, recovery_pb2, recovery_pb2_grpc
 from scar_runtime.heart import Heart
 from scar_runtime.liveness import Beats
@@ -34,8 +34,8 @@ class Pulse:
         self._member = member
         self._heart = heart
         self._beats = beats
-        self._detector = Link(detector, "detector") if detector else None
-        self._recovery = Link(recovery, "recovery") if recovery and member.role is Role.SHARD else None
+        self._detector = Link(detector, "detector", DETECTOR) if detector else None
+        self._recovery = Link(recovery, "recovery", RECOVERY) if recovery and member.role is Role.SHARD else None
         self._redis_after = self._confirm_after = 0.0
         self._path = ""
 

@@ -131,6 +131,6 @@ class Process:
             reply = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=service), timeout=2)
         return str(health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status))
 
-    def serving(self) -> Process:
-        eventually(lambda: self.health() == "SERVING", what=self.log)
+    def serving(self, service: str = "") -> Process:
+        eventually(lambda: self.health(service) == "SERVING", what=self.log)
         return self

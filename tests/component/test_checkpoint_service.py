@@ -168,7 +168,7 @@ def test_a_standby_takes_over_and_a_stop_request_ends_it(
             "SCAR_RECOVERY": scene.recovery.address,
             "SCAR_LEASE_SECONDS": "1",
         }
-        process = processes.start(name, "-m", "scar_checkpoint", **variables).serving()
+        process = processes.start(name, "-m", "scar_checkpoint", **variables).serving("readiness")
         return process, checkpoint_pb2_grpc.CheckpointStub(scene.link(process.address).channel)
 
     with running_redis(tmp_path) as redis:

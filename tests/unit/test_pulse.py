@@ -54,7 +54,7 @@ class Body:
         self.detector = FakeLink(None)
         self.recovery = FakeLink(recovery_pb2.RenewReply(epoch=epoch))
         links = {"detector": self.detector, "recovery": self.recovery}
-        monkeypatch.setattr("scar_runtime.pulse.Link", lambda address, name: links[name])
+        monkeypatch.setattr("scar_runtime.pulse.Link", lambda address, name, service: links[name])
         for stubs in ("detector_pb2_grpc.DetectorStub", "recovery_pb2_grpc.RecoveryStub"):
             monkeypatch.setattr(f"scar_runtime.pulse.{stubs}", FakeStub)
         self.pulse = Pulse(MEMBER, self.heart, self.beats, detector="d:1", recovery="r:1")  # type: ignore[arg-type]
