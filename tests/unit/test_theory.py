@@ -84,3 +84,64 @@ def test_impossible_arguments_are_refused() -> None:
     for perturbations, start in (({1: -1.0}, 1.0), ({1: math.inf}, 1.0), ({-1: 1.0}, 1.0), ({1: 1.0}, 0.0)):
         with pytest.raises(InvalidRequest):
             theory.iteration_cost(0.5, perturbations, start)
+
+
+def test_a_run_that_is_perturbed_for_ever_stops_at_the_floor() -> None:
+    c, size, start = 0.8, 0.01, 5.0
+    error, count, epsilon = start, 0, 0.1
+    while error >= epsilon:
+        error, count = c * (error + size), count + 1
+    bound = theory.endless_cost(c, size, start, epsilon)
+    assert count - 1 <= theory.iterations_to(c, start, epsilon) + bound <= count + 1
+    for _ in range(500):
+        error = c * (error + size)
+    assert error == pytest.approx(theory.irreducible_error(c, size))
+    assert theory.endless_cost(c, size, start, theory.irreducible_error(c, size)) == math.inf
+    assert theory.endless_cost(c, 0.0, start, epsilon) == 0.0
+    with pytest.raises(InvalidRequest):
+        theory.endless_cost(c, 100.0, start, 1e9)
+
+
+def test_sgd_recursion_is_the_closed_form_of_the_appendix() -> None:
+    alphas = [0.5 / (k + 1) for k in range(40)]
+    suffered, gradient, start = {3: 0.7, 9: 0.2}, 0.4, 2.0
+    a = np.cumprod([1.0, *(1 - alpha for alpha in alphas)])
+    terms = np.array([0.0] + [suffered.get(k, 0.0) + (alpha * gradient) ** 2 for k, alpha in enumerate(alphas, 1)])
+    closed = a * (start + np.cumsum(terms / a))
+    np.testing.assert_allclose(theory.sgd_errors(alphas, gradient, suffered, start), closed)
+
+
+def test_sgd_forgets_slowly() -> None:
+    alphas = [1.0 / (k + 2) for k in range(4000)]
+    cost = theory.sgd_cost(alphas, 0.0, {50: 0.1}, 1.0, 0.005)
+    # With alpha = 1/k errors fall as 1/k: a perturbation by delta at T adds T * delta to the start, for ever.
+    assert cost == pytest.approx(51 * 0.1 / 0.005, rel=0.05)
+    assert theory.sgd_cost(alphas, 0.0, {}, 1.0, 0.005) == 0
+    assert theory.sgd_cost(alphas[:100], 0.0, {50: 0.1}, 1.0, 0.005) == math.inf
+    with pytest.raises(InvalidRequest):
+        theory.sgd_errors([1.0], 0.0, {}, 1.0)
+
+
+def test_observer_finds_rate_and_distances_without_the_solution() -> None:
+    curvature, x = np.array([1.0, 0.1, 0.1]), np.array([0.2, 3.0, -4.0])
+    start, observer = float(np.linalg.norm(x)), theory.Observer()
+    assert observer.predict(1.0) is None
+    for _ in range(120):
+        moved = x * (1 - 0.5 * curvature)
+        observer.observe(float(np.linalg.norm(moved - x)))
+        x = moved
+    assert observer.rate == pytest.approx(0.95, abs=1e-3)
+    assert observer.distance == pytest.approx(float(np.linalg.norm(x)), rel=0.03)
+    assert observer.start == pytest.approx(start, rel=0.05)
+    predicted = observer.predict(float(np.linalg.norm(x)))
+    assert predicted == pytest.approx(math.log(2) / math.log(1 / 0.95), rel=0.05), "as far again: a doubling"
+
+
+def test_observer_says_nothing_about_steps_that_do_not_shrink() -> None:
+    observer = theory.Observer()
+    for step in (1.0, 2.0, 4.0, 0.0):
+        observer.observe(step)
+    assert observer.rate is None
+    assert observer.start is None
+    with pytest.raises(InvalidRequest):
+        observer.observe(math.nan)
