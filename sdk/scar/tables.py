@@ -26,7 +26,7 @@ from scar.blocks import Array, Ids, Layout
 from scar.errors import ConfigError, ShapeMismatch, UnknownTable
 
 DTYPES = ("float32", "float64", "int32", "int64")
-NORMS = ("l2", "l1", "tv")
+NORMS = ("l2", "l1", "tv", "histogram")  # the last: for tables of categories, see scar_ps.distances
 SELECTIONS = ("priority", "round", "random", "full")
 INITIALISERS = ("zeros", "constant", "uniform", "normal", "given")
 PAGE_ELEMENTS = 1 << 16  # initial values are made in pages of about this many elements
@@ -208,6 +208,8 @@ class Table:
             raise ConfigError(f"table {self.name}: norm {self.norm!r} is unknown", f"Use one of {', '.join(NORMS)}")
         if self.rule.kind not in ("assign", "add") and self.dtype.kind != "f":
             raise ConfigError(f"table {self.name}: rule {self.rule.kind} needs a float dtype", "Use a float dtype, or rule add")
+        if self.norm == "histogram" and self.dtype != np.int32:
+            raise ConfigError(f"table {self.name}: norm histogram is for categories, not {self.dtype}", "Use dtype int32")
         row = self.row_offsets
         if len(row) < 2 or row[0] != 0 or row[-1] != self.shape[0] or (np.diff(row) < 1).any():
             raise ConfigError(f"table {self.name}: block offsets must grow from 0 to {self.shape[0]}")

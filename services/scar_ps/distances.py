@@ -17,14 +17,20 @@ Distances = NDArray[np.float32]
 
 
 def distances(store: BlockStore) -> Distances:
-    """||value - saved|| of every block by the table's norm: "l2", "l1", "tv" (half of l1)."""
+    """||value - saved|| of every block by the table's norm: "l2", "l1", "tv" (half of l1).
+
+    "histogram" is for blocks of categories: how often each occurs in the block is compared, by "tv". So it is the total variation
+    of two distributions, scaled by the size of the block, and the order of the elements does not matter (LDA's documents).
+    """
     values, saved, norm = store.values, store.saved, store.table.norm
     starts = store.layout.starts
     sums = np.empty(len(store), np.float64)
     with np.errstate(all="ignore"):
         for first, last in runs(store.layout, RUN_ELEMENTS):
             low, high = int(starts[first]), int(starts[last])
-            if last - first == 1:
+            if norm == "histogram":
+                sums[first:last] = _histogram(values[low:high], saved[low:high], store.layout.sizes[first:last])
+            elif last - first == 1:
                 sums[first] = _one(values[low:high], saved[low:high], norm)
             elif store.layout.width:
                 sums[first:last] = _uniform(values[low:high], saved[low:high], norm, store.layout.width)
@@ -36,7 +42,7 @@ def distances(store: BlockStore) -> Distances:
 def _finished(sums: NDArray[np.float64], norm: str) -> Distances:
     if norm == "l2":
         np.sqrt(sums, out=sums)
-    elif norm == "tv":
+    elif norm in ("tv", "histogram"):
         sums *= 0.5
     return sums.astype(np.float32)
 
@@ -67,3 +73,20 @@ def _one(values: Array, saved: Array, norm: str) -> float:
         difference = _difference(values[start : start + RUN_ELEMENTS], saved[start : start + RUN_ELEMENTS])
         total += float(np.dot(difference, difference) if norm == "l2" else np.abs(difference).sum())
     return total
+
+
+def _histogram(values: Array, saved: Array, sizes: NDArray[np.int64]) -> Any:
+    """Sum over categories of |count in values - count in saved|, for every block. Only elements that differ are looked at."""
+    differ = np.flatnonzero(values != saved)
+    block = np.repeat(np.arange(len(sizes)), sizes)[differ]
+    now, then = values[differ].astype(np.int64), saved[differ].astype(np.int64)
+    lowest = int(min(now.min(), then.min())) if len(differ) else 0
+    width = int(max(now.max(), then.max())) - lowest + 1 if len(differ) else 1
+    keys = np.concatenate((now, then)) - lowest + np.tile(block * width, 2)
+    if len(sizes) * width > RUN_ELEMENTS:  # far apart: number only the categories that occur
+        occurring, keys = np.unique(keys, return_inverse=True)
+    else:
+        occurring = np.arange(len(sizes) * width)
+    surplus = np.bincount(keys[: len(differ)], minlength=len(occurring))
+    surplus -= np.bincount(keys[len(differ) :], minlength=len(occurring))
+    return np.bincount(occurring // width, weights=np.abs(surplus), minlength=len(sizes))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -44,6 +46,29 @@ def test_every_norm_equals_its_definition(norm, dtype, cut, run, seed):
     expected = [NORMS[norm](difference[starts[i] : starts[i + 1]]) for i in range(len(store))]
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    spread=st.sampled_from([1, 3, 2**30]),
+    cut=st.sampled_from([tables.rows(1), tables.rows(4), tables.layer(), tables.ragged([0, 2, 3, 13])]),
+    run=st.sampled_from([1, 5, 1000]),
+    seed=st.integers(0, 2**16),
+)
+def test_histogram_compares_how_often_each_category_occurs(spread, cut, run, seed):
+    table = Table("z", (13,), dtype="int32", norm="histogram", blocks=cut)
+    store = BlockStore(table, np.arange(table.blocks, dtype=np.uint32))
+    draw = np.random.default_rng(seed)
+    store.values[:], store.saved[:] = draw.integers(-2, 3, (2, 13)) * spread
+    whole, module.RUN_ELEMENTS = module.RUN_ELEMENTS, run
+    try:
+        found = distances(store)
+    finally:
+        module.RUN_ELEMENTS = whole
+    starts = store.layout.starts
+    pairs = [(store.values[a:b].tolist(), store.saved[a:b].tolist()) for a, b in itertools.pairwise(starts)]
+    expected = [sum(abs(now.count(v) - then.count(v)) for v in {*now, *then}) / 2 for now, then in pairs]
+    assert found.tolist() == expected
 
 
 def test_unchanged_blocks_are_at_zero_and_what_is_no_number_stays_none():

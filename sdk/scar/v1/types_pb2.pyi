@@ -209,7 +209,7 @@ class TableSpec(_message.Message):
     rows_per_block: _builtins.int
     """rows of the first axis in a block when offsets is empty; the last block may be shorter"""
     norm: _builtins.str
-    """"l2" | "l1" | "tv": what ||x - saved|| means for this table"""
+    """"l2" | "l1" | "tv" | "histogram": what ||x - saved|| means for this table"""
     allow_nonfinite: _builtins.bool
     """false: a push with NaN or infinity is refused"""
     @_builtins.property
