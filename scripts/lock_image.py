@@ -17,7 +17,8 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK, IMAGE = ROOT / "requirements" / "ci.txt", ROOT / "requirements" / "image.txt"
-EXTRAS = ("services", "cli")  # of the image
+EXTRAS = ("services", "cli", "kubernetes")  # of the image
+ANY = {"python_full_version": "3.11.0"}  # the base image may have an older Python than this one
 HEAD = "# Exact versions in the container image: the part of ci.txt that it needs. Renew with `make lock`.\n"
 
 
@@ -38,7 +39,7 @@ def applicable(lines: list[str], extras: Collection[str]) -> list[Requirement]:
     """Those of a package's requirements that count on this platform when it is asked for with these extras."""
     found = [Requirement(line) for line in lines]
     chosen = ("", *extras)
-    return [one for one in found if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in chosen)]
+    return [one for one in found if one.marker is None or any(one.marker.evaluate({**ANY, "extra": extra}) for extra in chosen)]
 
 
 def locked() -> str:

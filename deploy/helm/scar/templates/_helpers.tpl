@@ -1,0 +1,179 @@
+{{/* Names, labels, and what all services are told. Most helpers take a dict: root (the chart's context) and component. */}}
+
+{{- define "scar.fullname" -}}
+{{- $name := contains "scar" .Release.Name | ternary .Release.Name (printf "%s-scar" .Release.Name) -}}
+{{- if gt (len $name) 40 }}{{ fail (printf "release name %q is too long: use at most 35 characters" .Release.Name) }}{{ end -}}
+{{- $name -}}
+{{- end }}
+
+{{- define "scar.selector" -}}
+app.kubernetes.io/name: scar
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{- with .component }}
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+{{- end }}
+
+{{- define "scar.labels" -}}
+helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+{{ include "scar.selector" . }}
+{{- end }}
+
+{{- define "scar.meta" -}}
+name: {{ include "scar.fullname" .root }}-{{ .name | default .component }}
+namespace: {{ .root.Release.Namespace }}
+labels:
+  {{- include "scar.labels" . | nindent 2 }}
+{{- end }}
+
+{{/* Only recovery and chaos may talk to the API server, so only they have accounts of their own. */}}
+{{- define "scar.serviceAccountName" -}}
+{{- $full := include "scar.fullname" .root -}}
+{{- has .component (list "recovery" "chaos") | ternary (printf "%s-%s" $full .component) $full -}}
+{{- end }}
+
+{{- define "scar.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{- define "scar.store.endpoint" -}}
+{{- if .Values.bundled.minio.enabled -}}
+http://{{ include "scar.fullname" . }}-minio:9000
+{{- else -}}
+{{ .Values.store.endpoint }}
+{{- end -}}
+{{- end }}
+
+{{- define "scar.store.url" -}}
+{{- $prefix := trimAll "/" .Values.store.prefix -}}
+s3://{{ .Values.store.bucket }}{{ with $prefix }}/{{ . }}{{ end }}?region={{ .Values.store.region }}
+{{- with include "scar.store.endpoint" . }}&endpoint={{ . }}{{ end -}}
+{{- end }}
+
+{{/* The Secret with the store's keys; empty: the pods' cloud identity is used. */}}
+{{- define "scar.store.secret" -}}
+{{- if .Values.store.existingSecret -}}
+{{ .Values.store.existingSecret }}
+{{- else if or .Values.bundled.minio.enabled .Values.store.accessKey -}}
+{{ include "scar.fullname" . }}-store
+{{- end -}}
+{{- end }}
+
+{{- define "scar.redis.secret" -}}
+{{ .Values.redis.existingSecret | default (printf "%s-redis" (include "scar.fullname" .)) }}
+{{- end }}
+
+{{/* A generated password that outlives upgrades: what the Secret holds already wins. */}}
+{{- define "scar.password" -}}
+{{- $found := lookup "v1" "Secret" .root.Release.Namespace .secret -}}
+{{- with dig "data" .key "" $found }}{{ b64dec . }}{{ else }}{{ randAlphaNum 32 }}{{ end -}}
+{{- end }}
+
+{{- define "scar.podSecurityContext" -}}
+runAsNonRoot: true
+runAsUser: {{ . }}
+runAsGroup: {{ . }}
+fsGroup: {{ . }}
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "scar.containerSecurityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{/* What every process of SCAR is told. Workers run a user's code: they get no way to the store. */}}
+{{- define "scar.env" -}}
+{{- $full := include "scar.fullname" .root -}}
+- name: SCAR_NAME
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+- name: POD_IP
+  valueFrom: {fieldRef: {fieldPath: status.podIP}}
+- name: SCAR_LISTEN
+  value: 0.0.0.0:7070
+- name: SCAR_ADVERTISE
+  value: $(POD_IP):7070
+- name: SCAR_METRICS_PORT
+  value: "9090"
+- name: SCAR_CLUSTER
+  value: {{ .root.Release.Name }}
+- name: SCAR_REDIS
+  valueFrom: {secretKeyRef: {name: {{ include "scar.redis.secret" .root }}, key: SCAR_REDIS}}
+- name: SCAR_RECOVERY
+  value: {{ $full }}-recovery:7070
+- name: SCAR_DETECTOR
+  value: {{ $full }}-detector:7070
+- name: SCAR_CHECKPOINT
+  value: {{ $full }}-checkpoint:7070
+- name: SCAR_LEASE_SECONDS
+  value: {{ .root.Values.leaseSeconds | quote }}
+- name: SCAR_LOG_LEVEL
+  value: {{ .root.Values.logLevel }}
+{{- if not (has .component (list "worker" "detector")) }}
+{{ include "scar.env.store" .root }}
+{{- end }}
+{{- if has .component (list "recovery" "chaos") }}
+{{ include "scar.env.pod" .root }}
+{{- end }}
+{{- range $name, $value := .settings }}
+- name: SCAR_{{ $name | snakecase | upper }}
+  value: {{ kindIs "string" $value | ternary $value (toJson $value) | quote }}
+{{- end }}
+{{- end }}
+
+{{- define "scar.env.store" -}}
+- name: SCAR_STORE
+  value: {{ include "scar.store.url" . | quote }}
+{{- with include "scar.store.secret" . }}
+{{- range list "AWS_ACCESS_KEY_ID" "AWS_SECRET_ACCESS_KEY" }}
+- name: {{ . }}
+  valueFrom: {secretKeyRef: {name: {{ include "scar.store.secret" $ }}, key: {{ . }}}}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "scar.env.pod" -}}
+- name: POD_NAME
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+- name: POD_NAMESPACE
+  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+- name: NODE_NAME
+  valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+{{- end }}
+
+{{/* Rules that a schema cannot express. */}}
+{{- define "scar.validate" -}}
+{{- $v := .Values -}}
+{{- if and $v.bundled.minio.enabled (or $v.store.endpoint $v.store.accessKey $v.store.existingSecret) }}
+{{- fail "store.endpoint, store.accessKey or store.existingSecret is set, but MinIO is bundled, too: set bundled.minio.enabled=false to use your store" }}
+{{- end }}
+{{- if ne (empty $v.store.accessKey) (empty $v.store.secretKey) }}
+{{- fail "store.accessKey and store.secretKey belong together: set both, or neither" }}
+{{- end }}
+{{- if and $v.store.accessKey $v.store.existingSecret }}
+{{- fail "store.existingSecret and store.accessKey are set: use one of them" }}
+{{- end }}
+{{- if and $v.bundled.redis.enabled (or $v.redis.url $v.redis.existingSecret) }}
+{{- fail "redis.url or redis.existingSecret is set, but Redis is bundled, too: set bundled.redis.enabled=false to use your Redis" }}
+{{- end }}
+{{- if and (not $v.bundled.redis.enabled) (not $v.redis.url) (not $v.redis.existingSecret) }}
+{{- fail "no Redis: set redis.url, redis.existingSecret, or bundled.redis.enabled=true" }}
+{{- end }}
+{{- if and $v.redis.url $v.redis.existingSecret }}
+{{- fail "redis.existingSecret and redis.url are set: use one of them" }}
+{{- end }}
+{{- if lt (int $v.ps.terminationGracePeriodSeconds) (add (int (ceil ($v.ps.settings.leaveSeconds | default 10))) 5 | int) }}
+{{- fail "ps.terminationGracePeriodSeconds must be at least ps.settings.leaveSeconds + 5, or a shard is killed while it hands its blocks over" }}
+{{- end }}
+{{- if and $v.training.file $v.training.path }}
+{{- fail "training.file and training.path are set: use one of them" }}
+{{- end }}
+{{- if gt (len $v.training.file) 921600 }}
+{{- fail "training.file is larger than 900 KiB, more than a ConfigMap can hold: build an image that contains it, and set training.image and training.path" }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,113 @@
+{{/* The pod of one service. Takes root, component, module, values (of the component), and perhaps env, image, settings,
+     volumes and mounts. Containers are named after their component. */}}
+{{- define "scar.pod" -}}
+{{- $place := mergeOverwrite (deepCopy .root.Values.pod) .values.pod -}}
+metadata:
+  labels:
+    {{- include "scar.labels" . | nindent 4 }}
+    {{- with $place.labels }}{{ toYaml . | nindent 4 }}{{ end }}
+  annotations:
+    kubectl.kubernetes.io/default-container: {{ .component }}
+    checksum/connections: {{ toJson (list .root.Values.store .root.Values.redis) | sha256sum }}
+    {{- with $place.annotations }}{{ toYaml . | nindent 4 }}{{ end }}
+spec:
+  serviceAccountName: {{ include "scar.serviceAccountName" . }}
+  automountServiceAccountToken: {{ has .component (list "recovery" "chaos") }}
+  enableServiceLinks: false
+  securityContext:
+    {{- include "scar.podSecurityContext" 10001 | nindent 4 }}
+  terminationGracePeriodSeconds: {{ .values.terminationGracePeriodSeconds | default 30 }}
+  {{- with .root.Values.imagePullSecrets }}
+  imagePullSecrets:
+    {{- range . }}
+    - name: {{ . }}
+    {{- end }}
+  {{- end }}
+  {{- include "scar.placement" (dict "place" $place "root" .root "component" .component) | nindent 2 }}
+  containers:
+    - name: {{ .component }}
+      image: {{ .image | default (include "scar.image" .root) }}
+      imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+      args: {{ .args | default (list "python" "-m" .module) | toJson }}
+      env:
+        {{- include "scar.env" (dict "root" .root "component" .component "settings" .values.settings) | nindent 8 }}
+        {{- with .env }}{{ toYaml . | nindent 8 }}{{ end }}
+      {{- if .module }}
+      ports:
+        - {name: grpc, containerPort: 7070}
+        - {name: metrics, containerPort: 9090}
+      {{- include "scar.probes" . | nindent 6 }}
+      {{- end }}
+      resources:
+        {{- toYaml .values.resources | nindent 8 }}
+      securityContext:
+        {{- include "scar.containerSecurityContext" . | nindent 8 }}
+      volumeMounts:
+        - {name: tmp, mountPath: /tmp}
+        {{- with .mounts }}{{ toYaml . | nindent 8 }}{{ end }}
+  volumes:
+    - name: tmp
+      emptyDir: {}
+    {{- with .volumes }}{{ toYaml . | nindent 4 }}{{ end }}
+{{- end }}
+
+{{/* liveness: the working thread moves, whatever Redis and the store do. readiness: nothing is left to wait for. */}}
+{{- define "scar.probes" -}}
+startupProbe:
+  grpc: {port: 7070, service: liveness}
+  periodSeconds: 1
+  failureThreshold: 120
+livenessProbe:
+  grpc: {port: 7070, service: liveness}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 3
+readinessProbe:
+  grpc: {port: 7070, service: readiness}
+  periodSeconds: 2
+  timeoutSeconds: 2
+{{- end }}
+
+{{- define "scar.placement" -}}
+{{- with .place.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .place.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .place.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .place.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .root.Values.spread.topologyKeys }}
+topologySpreadConstraints:
+  {{- range . }}
+  - maxSkew: 1
+    topologyKey: {{ . }}
+    whenUnsatisfiable: {{ $.root.Values.spread.whenUnsatisfiable }}
+    labelSelector:
+      matchLabels:
+        {{- include "scar.selector" $ | nindent 8 }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Members are known by their addresses before they are ready, or shards could not reach each other while they recover. */}}
+{{- define "scar.service" -}}
+apiVersion: v1
+kind: Service
+metadata:
+  {{- include "scar.meta" . | nindent 2 }}
+spec:
+  clusterIP: None
+  publishNotReadyAddresses: true
+  selector:
+    {{- include "scar.selector" . | nindent 4 }}
+  ports:
+    - {name: grpc, port: 7070, targetPort: grpc, appProtocol: kubernetes.io/h2c}
+{{- end }}
