@@ -1,0 +1,24 @@
+{{/* The StatefulSet of workers: of the chart's own training, and as a template for `scar train --on kubernetes` and chaos.
+     Takes root, replicas, train (path of the file), start, and configMap (empty: the file is in the image). */}}
+{{- define "scar.worker.statefulset" -}}
+{{- $v := .root.Values.training -}}
+{{- $image := ternary (printf "%s:%s" $v.image.repository ($v.image.tag | default "latest")) "" (ne $v.image.repository "") -}}
+{{- $env := list (dict "name" "SCAR_TRAIN" "value" .train) (dict "name" "SCAR_FUNCTION" "value" $v.function) (dict "name" "SCAR_START" "value" .start) -}}
+{{- $file := ternary (list (dict "name" "training" "configMap" (dict "name" .configMap))) list (ne .configMap "") -}}
+{{- $at := ternary (list (dict "name" "training" "mountPath" "/etc/scar/training" "readOnly" true)) list (ne .configMap "") -}}
+{{- $worker := dict "root" .root "component" "worker" "module" "scar_worker" "values" $v "image" $image
+    "env" (concat $env $v.env) "volumes" (concat $file $v.volumes) "mounts" (concat $at $v.volumeMounts) -}}
+apiVersion: apps/v1
+kind: StatefulSet
+metadata:
+  {{- include "scar.meta" $worker | nindent 2 }}
+spec:
+  serviceName: {{ include "scar.fullname" .root }}-worker
+  replicas: {{ .replicas }}
+  podManagementPolicy: Parallel  # workers wait for each other by themselves
+  selector:
+    matchLabels:
+      {{- include "scar.selector" $worker | nindent 6 }}
+  template:
+    {{- include "scar.pod" $worker | nindent 4 }}
+{{- end }}
