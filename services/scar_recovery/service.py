@@ -103,6 +103,6 @@ def build(app: App) -> Service:
         service_names=(SERVICE,),
         start=start,
         stop=lambda: None,
-        ready=lambda: leadership.ready,
-        settled=lambda: leadership.ready or (leadership.safe and leadership.term is None),
+        ready=lambda: leadership.term is not None,
+        settled=lambda: leadership.safe,
     )
