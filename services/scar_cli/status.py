@@ -13,8 +13,7 @@ from scar.v1 import detector_pb2
 from scar_cli import output
 from scar_cli.clusters import find, look
 from scar_cli.output import Output, number, seconds
-from scar_local import ClusterStatus, ProcessInfo
-from scar_local.status import DONE
+from scar_runtime.status import DONE, ClusterStatus, ProcessInfo
 
 Processes = Mapping[str, ProcessInfo]
 HEALTH_COLOURS = {"alive": "green", "learning": "cyan", "suspect": "yellow", "dead": "red"}

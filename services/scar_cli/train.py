@@ -10,14 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 
-import grpc
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from scar.errors import ConfigError
 from scar.tables import Job
 from scar.training import load_job
-from scar.transport import channel_options
+from scar.transport import RECOVERY, connect
 from scar.v1.recovery_pb2_grpc import RecoveryStub
 from scar_cli.chart import draw
 from scar_cli.clusters import Target, look, running
@@ -25,7 +24,8 @@ from scar_cli.output import console, number, seconds
 from scar_cli.up import stop_signal
 from scar_local import ClusterStatus, LocalCluster, Observer, ProcessInfo
 from scar_local.directory import default_directory
-from scar_local.jobs import WorkerGroup, start_job
+from scar_local.jobs import WorkerGroup
+from scar_runtime.jobs import start_job
 
 LOOK_SECONDS = 0.3
 PLAIN_SECONDS = 2.0  # between two lines when the output is no terminal
@@ -108,7 +108,7 @@ def _begun(plan: Plan, job: Job, target: Target | None, screen: Console) -> Iter
 
 
 def _start_job(recovery: str, job: Job, resume: bool) -> None:
-    with grpc.insecure_channel(recovery, options=channel_options()) as channel:
+    with connect(recovery, RECOVERY) as channel:
         start_job(RecoveryStub(channel), job, resume)
 
 

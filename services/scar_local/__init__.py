@@ -18,18 +18,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from scar_local.cluster import LocalCluster
     from scar_local.directory import ClusterDirectory, ClusterState
-    from scar_local.processes import ProcessInfo
-    from scar_local.status import ClusterStatus, Observer
+    from scar_runtime.status import ClusterStatus, Observer, ProcessInfo
 
 __all__ = ["ClusterDirectory", "ClusterState", "ClusterStatus", "LocalCluster", "Observer", "ProcessInfo"]
 
 _HOMES = {
-    "ClusterDirectory": "directory",
-    "ClusterState": "directory",
-    "ClusterStatus": "status",
-    "LocalCluster": "cluster",
-    "Observer": "status",
-    "ProcessInfo": "processes",
+    "ClusterDirectory": "scar_local.directory",
+    "ClusterState": "scar_local.directory",
+    "ClusterStatus": "scar_runtime.status",
+    "LocalCluster": "scar_local.cluster",
+    "Observer": "scar_runtime.status",
+    "ProcessInfo": "scar_runtime.status",
 }
 
 
@@ -38,4 +37,4 @@ def __getattr__(name: str) -> object:
 
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(_HOMES[name]), name)

@@ -21,9 +21,9 @@ from scar.tables import Job
 from scar.v1 import checkpoint_pb2, checkpoint_pb2_grpc, detector_pb2_grpc, ps_pb2_grpc, recovery_pb2_grpc
 from scar_local import specs
 from scar_local.directory import ClusterDirectory, ClusterState
-from scar_local.jobs import start_job
-from scar_local.processes import ProcessInfo, Supervisor
-from scar_local.status import Channels, ClusterStatus, Observer
+from scar_local.processes import Supervisor
+from scar_runtime.jobs import start_job
+from scar_runtime.status import Channels, ClusterStatus, Observer, ProcessInfo
 
 START_TIMEOUT = 60.0  # seconds for one group of processes to write their addresses; 1 on an idle machine
 WORKER_GRACE = 3.0  # seconds for workers to reach their next clock after SIGTERM

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from scar.errors import ConfigError
-from scar_local.processes import ProcessInfo
+from scar_runtime.status import ProcessInfo
 
 DEFAULT_NAME = "local"
 

@@ -1,41 +1,18 @@
-"""Starting a job on a cluster, and workers for it in processes of one's own."""
+"""Workers of a cluster that another process holds."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-import grpc
-
-from scar.codec import job_arrays, job_to_proto
-from scar.errors import Temporary, from_rpc
-from scar.tables import Job
-from scar.v1 import recovery_pb2, recovery_pb2_grpc
 from scar_local import specs
 from scar_local.directory import ClusterDirectory, ClusterState
-from scar_local.processes import ProcessInfo, Supervisor
+from scar_local.processes import Supervisor
+from scar_runtime.status import ProcessInfo
 
-START_JOB_TIMEOUT = 20.0  # seconds, with retries while the coordinator or the store is not ready
-RETRY_PAUSE = 0.1  # seconds
 WORKER_GRACE = 3.0  # seconds for workers to reach their next clock after SIGTERM
-
-
-def start_job(recovery: recovery_pb2_grpc.RecoveryStub, job: Job, resume: bool, timeout: float = START_JOB_TIMEOUT) -> None:
-    """Create the job, or go on with it. Retries what is temporary; raises every other :class:`scar.errors.ScarError`."""
-    deadline = time.monotonic() + timeout
-    request = recovery_pb2.StartJobRequest(job=job_to_proto(job), resume=resume, given=dict(job_arrays(job)))
-    while True:
-        try:
-            recovery.StartJob(request, timeout=timeout, wait_for_ready=True)
-            return
-        except grpc.RpcError as error:
-            failure = from_rpc(error, "the recovery coordinator")
-            if not isinstance(failure, Temporary) or time.monotonic() > deadline:
-                raise failure from error
-        time.sleep(RETRY_PAUSE)
 
 
 class WorkerGroup:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from scar.errors import ConfigError, DeadlineExceeded
+from scar_runtime.status import ProcessInfo
 
 TICK = 0.03  # seconds between looks at the children
 USAGE = 2  # exit code of a service whose settings are wrong: starting it again cannot help
@@ -45,25 +46,6 @@ class Spec:
     def returns(self, code: int) -> bool:
         """Whether it is started again after it ended with this code (negative: by a signal)."""
         return code < 0 or code == FENCED if self.worker else code != USAGE
-
-
-@dataclass(frozen=True)
-class ProcessInfo:
-    """``state``: "starting" | "running" | "paused" | "exited" | "killed" (by a signal). ``code``: exit code of the last end.
-
-    ``final``: it has ended and will not be started again.
-    """
-
-    name: str
-    pid: int
-    state: str
-    restarts: int
-    code: int | None = None
-    final: bool = False
-
-    @property
-    def alive(self) -> bool:
-        return self.state in ("running", "paused")
 
 
 class _Child:

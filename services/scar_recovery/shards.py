@@ -13,7 +13,16 @@ from scar import codec
 from scar.errors import NotServing, ScarError
 from scar.placement import Member, Role
 from scar.transport import Link, ShardLink
-from scar.v1 import checkpoint_pb2, checkpoint_pb2_grpc, member_pb2, member_pb2_grpc, ps_pb2, types_pb2
+from scar.v1 import (
+    checkpoint_pb2,
+    checkpoint_pb2_grpc,
+    member_pb2,
+    member_pb2_grpc,
+    ps_pb2,
+    types_pb2,
+    worker_pb2,
+    worker_pb2_grpc,
+)
 from scar_recovery.plans import Blocks
 
 ADOPT_SECONDS = 5.0
@@ -110,6 +119,18 @@ class RemoteShards:
         except ScarError:
             return False
         return bool(reply.member.incarnation == member.incarnation)
+
+    def wants_in(self, member: Member) -> bool:
+        """Is it alive and without a place? A worker that has finished may stay up and wants none."""
+        if member.role != Role.WORKER:
+            return self.answers(member)
+        link = self._link(member)
+        ask = worker_pb2_grpc.WorkerStub(link.channel).Status
+        try:
+            status = link.call(ask, worker_pb2.WorkerStatusRequest(), CONFIRM_SECONDS)
+        except ScarError:
+            return False
+        return status.member.incarnation == member.incarnation and status.state in ("waiting", "training")
 
     def refuses(self, member: Member) -> bool:
         host, _, port = member.address.rpartition(":")

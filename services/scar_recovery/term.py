@@ -109,7 +109,7 @@ class Term:
         with self._lock:
             known = {member.key for member in self._planner.members.all()}
         for member in beating:
-            if member.key not in known and (member.role in COORDINATORS or self._shards.answers(member)):
+            if member.key not in known and (member.role in COORDINATORS or self._shards.wants_in(member)):
                 self._recalled(member)
 
     def _recalled(self, member: Member) -> None:

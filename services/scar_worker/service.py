@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import grpc
 
 import scar
@@ -24,8 +26,20 @@ def build(app: App) -> Service:
         if not getattr(settings, field):
             raise ConfigError(f"{variable(field)} is empty", f"Set it: {WorkerSettings.model_fields[field].description}")
     job, train = scar.load_job(settings.train, settings.function)
-    name = settings.job or job.name
-    plan = Plan(settings.recovery, name, train, settings.timeout_seconds, settings.patience_seconds, settings.unacked_bytes)
+    plan = Plan(
+        settings.recovery,
+        replace(
+            job,
+            name=settings.job or job.name,
+            workers=settings.workers or job.workers,
+            shards=settings.shards or job.shards,
+        ),
+        train,
+        settings.timeout_seconds,
+        settings.patience_seconds,
+        settings.unacked_bytes,
+        settings.start == "auto",
+    )
     task = Task(plan, app.member)
 
     def register(server: grpc.Server) -> None:

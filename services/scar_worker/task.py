@@ -10,6 +10,9 @@ from enum import StrEnum
 import scar
 from scar.errors import DeadlineExceeded
 from scar.placement import Member
+from scar.tables import Job
+from scar.transport import Deadline
+from scar_worker.starter import ensure_started
 
 
 class State(StrEnum):
@@ -24,11 +27,12 @@ class Plan:
     """What to run, and with which patience (seconds)."""
 
     recovery: str
-    job: str
+    job: Job
     train: Callable[[scar.Worker], object]
     timeout: float
     patience: float
     unacked_bytes: int
+    resident: bool = False  # start the job when nobody else has, and stay up afterwards: whoever runs us restarts what ends
 
 
 class Task:
@@ -46,6 +50,8 @@ class Task:
             if self._join(stopping):
                 self._train()
             self.state = State.FINISHED
+            if self._plan.resident:
+                stopping.wait()
         except Exception as error:
             self.state, self.error = State.FAILED, str(error) or repr(error)
             raise
@@ -65,10 +71,12 @@ class Task:
         """False when the process was asked to stop before the training could begin."""
         plan, member = self._plan, self.member
         try:
+            if plan.resident:
+                ensure_started(plan.recovery, plan.job, Deadline(plan.patience, stopping))
             self.worker = scar.join(
                 plan.recovery,
                 member.name,
-                job=plan.job,
+                job=plan.job.name,
                 incarnation=member.incarnation,
                 address=member.address,
                 timeout=plan.timeout,

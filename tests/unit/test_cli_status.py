@@ -13,8 +13,7 @@ from scar.codec import job_to_proto
 from scar.tables import Job, Table
 from scar.v1 import checkpoint_pb2, detector_pb2, ps_pb2, recovery_pb2, types_pb2, worker_pb2
 from scar_cli import failures, status, train, watch
-from scar_local import ClusterStatus, ProcessInfo
-from scar_local.status import DONE
+from scar_runtime.status import DONE, ClusterStatus, ProcessInfo
 
 SHARDS = [
     types_pb2.Member(role=types_pb2.ROLE_SHARD, name=f"ps-{n}", incarnation=f"{n:012x}", address=f"127.0.0.1:700{n}")

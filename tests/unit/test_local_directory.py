@@ -10,7 +10,7 @@ import pytest
 
 from scar.errors import ConfigError
 from scar_local.directory import ClusterDirectory, ClusterState, default_directory
-from scar_local.processes import ProcessInfo
+from scar_runtime.status import ProcessInfo
 
 STATE = ClusterState(
     pid=7,

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from scar.errors import ConfigError, DeadlineExceeded
-from scar_local.processes import NOT_STARTED, ProcessInfo, Spec, Supervisor
+from scar_local.processes import NOT_STARTED, Spec, Supervisor
 from scar_local.specs import machine_variables
+from scar_runtime.status import ProcessInfo
 
 SLEEP = Spec("sleeper", ("program", "sleep", "60"), machine_variables())
 

@@ -5,7 +5,7 @@
     status.clock, status.loss, status.problems
 
 Only the recovery coordinator's address is needed: it knows the addresses of all others. A service that does not answer is a
-problem in the result, never an error.
+problem in the result, never an error. Where members cannot be reached at their addresses, a :class:`Dialer` says how.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import grpc
 
 from scar.errors import from_rpc
-from scar.transport import channel_options
+from scar.placement import Role
+from scar.transport import CHECKPOINT, DETECTOR, RECOVERY, connect
 from scar.v1 import (
     checkpoint_pb2,
     checkpoint_pb2_grpc,
@@ -87,6 +88,26 @@ class ClusterStatus:
         return sum(table.loading for shard in self.shards.values() for table in shard.tables)
 
 
+@dataclass(frozen=True)
+class ProcessInfo:
+    """One process of a cluster, or one pod of a release (``pid`` 0).
+
+    ``state``: "starting" | "running" | "paused" | "exited" | "killed" (by a signal). ``code``: exit code of the last end.
+    ``final``: it has ended and will not be started again.
+    """
+
+    name: str
+    pid: int
+    state: str
+    restarts: int
+    code: int | None = None
+    final: bool = False
+
+    @property
+    def alive(self) -> bool:
+        return self.state in ("running", "paused")
+
+
 class _Sweep:
     """Calls in flight at the same time, and the problems that they met."""
 
@@ -121,17 +142,41 @@ def _well(shard: ps_pb2.ShardStatus) -> bool:
     return shard.serving and not any(table.loading for table in shard.tables)
 
 
+class Dialer(Protocol):
+    """How to reach an address of the cluster from here."""
+
+    def to(self, address: str) -> str:
+        """What to connect to instead."""
+        ...
+
+    def keep(self, addresses: Collection[str]) -> None:
+        """No other address is needed any more."""
+        ...
+
+
+class Direct:
+    """:class:`Dialer` for clusters whose addresses can be reached as they are."""
+
+    def to(self, address: str) -> str:
+        return address
+
+    def keep(self, _addresses: Collection[str], /) -> None:
+        """Nothing was opened."""
+
+
 class Channels:
     """One channel to each address. Any thread may use it."""
 
-    def __init__(self) -> None:
+    def __init__(self, dialer: Dialer | None = None) -> None:
+        self._dialer = dialer or Direct()
         self._open: dict[str, grpc.Channel] = {}
         self._lock = threading.Lock()
 
-    def to(self, address: str) -> grpc.Channel:
+    def to(self, address: str, service: str = "") -> grpc.Channel:
+        """``service``: of a coordinator; then the replica that leads answers."""
         with self._lock:
             if address not in self._open:
-                self._open[address] = grpc.insecure_channel(address, options=channel_options())
+                self._open[address] = connect(self._dialer.to(address), service)
             return self._open[address]
 
     def keep(self, addresses: Collection[str]) -> None:
@@ -139,6 +184,7 @@ class Channels:
         with self._lock:
             for address in set(self._open) - set(addresses):
                 self._open.pop(address).close()
+            self._dialer.keep(addresses)
 
     def close(self) -> None:
         self.keep(())
@@ -147,16 +193,22 @@ class Channels:
 class Observer:
     """Reads :class:`ClusterStatus` again and again over the same channels. For one thread at a time.
 
-    ``addresses``: where the coordinators listen ("checkpoint", "detector") until the recovery coordinator knows it.
+    ``addresses``: where the other coordinators listen ("checkpoint", "detector"); default: what the recovery coordinator says.
     """
 
-    def __init__(self, recovery: str, addresses: Mapping[str, str] | None = None, timeout: float = TIMEOUT) -> None:
+    def __init__(
+        self,
+        recovery: str,
+        addresses: Mapping[str, str] | None = None,
+        timeout: float = TIMEOUT,
+        dialer: Dialer | None = None,
+    ) -> None:
         self.recovery_address = recovery
         self._addresses = dict(addresses or {})
         self._timeout = timeout
-        self._channels = Channels()
+        self._channels = Channels(dialer)
         self._last = ClusterStatus()
-        self._known: dict[str, str] = {}  # member name -> address
+        self._known: dict[str, types_pb2.Member] = {}  # by name
 
     def __enter__(self) -> Observer:
         return self
@@ -170,7 +222,7 @@ class Observer:
     def read(self, since_clock: int = 0) -> ClusterStatus:
         """One look. ``since_clock``: losses of clocks from here on."""
         sweep = _Sweep(self._timeout)
-        stub = recovery_pb2_grpc.RecoveryStub(self._channels.to(self.recovery_address))
+        stub = recovery_pb2_grpc.RecoveryStub(self._channels.to(self.recovery_address, RECOVERY))
         asked = sweep.ask("recovery", stub.Status, recovery_pb2.RecoveryStatusRequest())
         epochs = sweep.ask("recovery", stub.GetEpochs, recovery_pb2.GetEpochsRequest())
         job = sweep.ask("recovery", stub.GetJob, recovery_pb2.GetJobRequest())
@@ -194,14 +246,14 @@ class Observer:
             failures=tuple(failures.failures) if failures else last.failures,
         )
         if recovery:
-            self._known = {member.name: member.address for member in recovery.members if member.address}
+            self._known = {member.name: member for member in recovery.members if member.address}
 
     def _members(self, sweep: _Sweep, since_clock: int) -> ClusterStatus:
-        epoch, known = self._last.epoch, self._known
-        members = (*epoch.shards, *epoch.workers) if epoch else ()
-        self._channels.keep({self.recovery_address, *self._addresses.values(), *known.values(), *(m.address for m in members)})
+        epoch = self._last.epoch
+        members = (*self._known.values(), *(epoch.shards if epoch else ()), *(epoch.workers if epoch else ()))
+        self._channels.keep({self.recovery_address, *self._addresses.values(), *(member.address for member in members)})
         shards, workers = self._shards(sweep, epoch, since_clock), self._workers(sweep, epoch)
-        checkpoint, detector = self._checkpoint(sweep, known), self._detector(sweep, known)
+        checkpoint, detector = self._checkpoint(sweep), self._detector(sweep)
         statuses, trained = _answered(shards), _answered(workers)
         saved, seen = checkpoint(), detector()
         said = [("recovery", self._last.recovery.problem if self._last.recovery else "")]
@@ -234,19 +286,21 @@ class Observer:
             if member.address
         }
 
-    def _checkpoint(self, sweep: _Sweep, known: Mapping[str, str]) -> Answer[checkpoint_pb2.CheckpointStatus]:
-        address = known.get("checkpoint-0") or self._addresses.get("checkpoint", "")
+    def _checkpoint(self, sweep: _Sweep) -> Answer[checkpoint_pb2.CheckpointStatus]:
+        address = self._coordinator("checkpoint", Role.CHECKPOINT)
         if not address:
             return lambda: None
-        stub = checkpoint_pb2_grpc.CheckpointStub(self._channels.to(address))
+        stub = checkpoint_pb2_grpc.CheckpointStub(self._channels.to(address, CHECKPOINT))
         return sweep.ask("checkpoint", stub.Status, checkpoint_pb2.CheckpointStatusRequest())
 
-    def _detector(self, sweep: _Sweep, known: Mapping[str, str]) -> Answer[detector_pb2.ListMembersReply]:
-        address = known.get("detector-0") or self._addresses.get("detector", "")
+    def _detector(self, sweep: _Sweep) -> Answer[detector_pb2.ListMembersReply]:
+        address = self._coordinator("detector", Role.DETECTOR)
         if not address:
             return lambda: None
-        return sweep.ask(
-            "detector",
-            detector_pb2_grpc.DetectorStub(self._channels.to(address)).ListMembers,
-            detector_pb2.ListMembersRequest(),
-        )
+        stub = detector_pb2_grpc.DetectorStub(self._channels.to(address, DETECTOR))
+        return sweep.ask("detector", stub.ListMembers, detector_pb2.ListMembersRequest())
+
+    def _coordinator(self, kind: str, role: Role) -> str:
+        """Its address; empty: nobody has told us."""
+        known = [member.address for member in self._known.values() if int(member.role) == role]
+        return self._addresses.get(kind) or next(iter(known), "")
