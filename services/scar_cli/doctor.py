@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 import sys
@@ -113,18 +114,19 @@ def check_redis(url: str) -> Check:
         return Check("redis", "warn", "no redis-server on PATH; fakeredis stands in", "Install redis-server for real load")
     import redis
 
+    shown = re.sub(r"(?<=:)[^:/@]*(?=@)", "***", url)  # a password is nobody's business
     try:
         began = time.monotonic()
         now, micros = redis.Redis.from_url(url, socket_timeout=2.0, socket_connect_timeout=2.0).time()
         took = time.monotonic() - began
     except (redis.RedisError, ValueError) as error:
-        return Check("redis", "fail", f"{url}: {error}", "Start it, or correct the URL; training goes on without it")
+        return Check("redis", "fail", f"{shown}: {error}", "Start it, or correct the URL; training goes on without it")
     skew = abs(now + micros / 1e6 - time.time())
     if skew > SKEW:
         return Check(
-            "redis", "warn", f"{url}: its clock differs by {seconds(skew)}", "Synchronise both clocks; only dates suffer"
+            "redis", "warn", f"{shown}: its clock differs by {seconds(skew)}", "Synchronise both clocks; only dates suffer"
         )
-    return Check("redis", "ok", f"{url} answers in {seconds(took)}")
+    return Check("redis", "ok", f"{shown} answers in {seconds(took)}")
 
 
 def check_store(url: str) -> Check:

@@ -137,11 +137,12 @@ def test_doctor_finds_this_machine_fit(monkeypatch: pytest.MonkeyPatch, here: Pa
 
 
 def test_doctor_says_how_to_mend(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert scar(monkeypatch, "doctor", "--redis", "redis://127.0.0.1:1/0", "--store", "ftp://x") == 1
+    assert scar(monkeypatch, "doctor", "--redis", "redis://:secret@127.0.0.1:1/0", "--store", "ftp://x") == 1
     lines = capsys.readouterr().out.splitlines()
     broken = [number for number, line in enumerate(lines) if line.startswith("fail")]
     assert [lines[number].split()[1] for number in broken] == ["redis", "store"]
     assert all(lines[number + 1].strip().startswith("fix:") for number in broken)
+    assert "secret" not in "".join(lines)
 
 
 def test_doctor_sees_a_cluster_that_is_not_well(cluster: Supervisor) -> None:
