@@ -1,5 +1,5 @@
-{{/* The pod of one service. Takes root, component, module, values (of the component), and perhaps env, image, settings,
-     volumes and mounts. Containers are named after their component. */}}
+{{/* The pod of one service. Takes root, component, module, values (of the component), and perhaps args, env, image,
+     volumes, mounts, and the content of a file at whose change the pods are to be replaced. Containers are named after their component. */}}
 {{- define "scar.pod" -}}
 {{- $place := mergeOverwrite (deepCopy .root.Values.pod) .values.pod -}}
 metadata:
@@ -9,6 +9,9 @@ metadata:
   annotations:
     kubectl.kubernetes.io/default-container: {{ .component }}
     checksum/connections: {{ toJson (list .root.Values.store .root.Values.redis) | sha256sum }}
+    {{- with .content }}
+    checksum/content: {{ sha256sum . }}
+    {{- end }}
     {{- with $place.annotations }}{{ toYaml . | nindent 4 }}{{ end }}
 spec:
   serviceAccountName: {{ include "scar.serviceAccountName" . }}

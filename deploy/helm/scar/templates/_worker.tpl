@@ -1,12 +1,19 @@
 {{/* The StatefulSet of workers: of the chart's own training, and as a template for `scar train --on kubernetes` and chaos.
-     Takes root, replicas, train (path of the file), start, and configMap (empty: the file is in the image). */}}
+     Takes root, replicas, train (path of the file), start, configMap (empty: the file is in the image) and its content. With start=auto the
+     workers start the job themselves, or go on with it. */}}
 {{- define "scar.worker.statefulset" -}}
 {{- $v := .root.Values.training -}}
 {{- $image := ternary (printf "%s:%s" $v.image.repository ($v.image.tag | default "latest")) "" (ne $v.image.repository "") -}}
 {{- $env := list (dict "name" "SCAR_TRAIN" "value" .train) (dict "name" "SCAR_FUNCTION" "value" $v.function) (dict "name" "SCAR_START" "value" .start) -}}
+{{- if eq .start "auto" }}
+{{- $env = append $env (dict "name" "SCAR_WORKERS" "value" (toString .replicas)) -}}
+{{- range $name := list "job" "shards" }}
+{{- with index $v $name }}{{ $env = append $env (dict "name" (printf "SCAR_%s" (upper $name)) "value" (toString .)) }}{{ end -}}
+{{- end }}
+{{- end -}}
 {{- $file := ternary (list (dict "name" "training" "configMap" (dict "name" .configMap))) list (ne .configMap "") -}}
 {{- $at := ternary (list (dict "name" "training" "mountPath" "/etc/scar/training" "readOnly" true)) list (ne .configMap "") -}}
-{{- $worker := dict "root" .root "component" "worker" "module" "scar_worker" "values" $v "image" $image
+{{- $worker := dict "root" .root "component" "worker" "module" "scar_worker" "values" $v "image" $image "content" (.content | default "")
     "env" (concat $env $v.env) "volumes" (concat $file $v.volumes) "mounts" (concat $at $v.volumeMounts) -}}
 apiVersion: apps/v1
 kind: StatefulSet
