@@ -82,6 +82,12 @@ class Layout:
         return flat[: self.starts[-2]].reshape(-1, self._body)
 
 
+def all_finite(values: Array) -> bool:
+    """No NaN and no infinity. A sum is finite only if every element is, and is several times faster than a look at each."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(values.sum())) or bool(np.isfinite(values).all())  # a sum overflows rarely
+
+
 def positions_of(held: Ids, wanted: Ids) -> Positions:
     """Index in ``held`` (ascending) of every id in ``wanted``; -1 where it is not held."""
     if len(held) == 0:

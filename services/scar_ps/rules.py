@@ -38,8 +38,7 @@ def _add(_: Parameters, values: Real, pushed: Real, _slots: Mapping[str, Real], 
 
 
 def _sgd(parameters: Parameters, values: Real, pushed: Real, _slots: Mapping[str, Real], _counts: Counts) -> None:
-    pushed *= parameters["lr"]
-    values -= pushed
+    values -= pushed * pushed.dtype.type(parameters["lr"])  # a temporary in the cache is cheaper than a write to ``pushed``
 
 
 def _momentum(parameters: Parameters, values: Real, pushed: Real, slots: Mapping[str, Real], _counts: Counts) -> None:

@@ -12,7 +12,7 @@ from threading import Lock
 
 import numpy as np
 
-from scar.blocks import Array
+from scar.blocks import Array, all_finite
 from scar.codec import Chunk, ids_from_bytes
 from scar.errors import Busy, InvalidRequest, NonFinite, NotServing, ShapeMismatch, StaleEpoch, UnknownTable
 from scar.v1.ps_pb2 import TensorHeader
@@ -125,10 +125,10 @@ class Stage:
             self._check_finite(self._part, start // size, self._at // size)
 
     def _check_finite(self, part: Part, start: int, stop: int) -> None:
-        finite = np.isfinite(part.values[start:stop])
-        if finite.all():
+        values = part.values[start:stop]
+        if all_finite(values):
             return
-        element = start + int(finite.argmin())
+        element = start + int(np.isfinite(values).argmin())
         starts = part.store.packed(part.positions).starts
         block = part.ids[int(np.searchsorted(starts, element, side="right")) - 1]
         raise NonFinite(f"table {part.store.table.name}, block {block}: the push has a value that is not finite")
