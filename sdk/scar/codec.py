@@ -1,8 +1,9 @@
 """Between the wire and the program: protocol messages to dataclasses, tensors to chunks and back.
 
 Tensor payloads never become protobuf objects. A chunk is encoded by writing its few protobuf tag bytes by hand around the
-raw bytes, and decoded by reading them, so that the wire is exactly ``TensorChunk`` of ps.proto and a payload is copied once
-on each side. Everything decoded here comes from the wire: lengths are checked before anything is allocated.
+raw bytes, and decoded by reading them, so that the wire is a valid ``TensorChunk`` of ps.proto and a payload is copied once
+on each side. Lengths are written with as many (legal) bytes as bring the payload to a multiple of 8: numpy computes on it
+where it lies. Everything decoded here comes from the wire: lengths are checked before anything is allocated.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ from scar.placement import BlockGroup, Epoch, Member, Owners, Role, Source
 from scar.tables import MAX_BLOCKS, Blocks, Checkpoint, Init, Job, Rule, Table
 from scar.v1 import ps_pb2, types_pb2
 
-CHUNK_BYTES = 2 << 20
+CHUNK_BYTES = 1 << 20
 MAX_CHUNK_BYTES = 8 << 20
 MAX_MESSAGE_BYTES = 64 << 20
 
+ALIGNMENT = 8  # bytes: the largest element
+
 _HEADER_TAG = 0x0A  # field 1, length-delimited
 _DATA_TAG = 0x12  # field 2, length-delimited
+_VARINT_BYTES = 5  # the most that parsers take for a tag or a length
 
 
 @dataclass(slots=True)
@@ -38,13 +42,13 @@ class Chunk:
 
 def encode_chunk(chunk: Chunk) -> bytes:
     """Serializer for gRPC: wire bytes of a ``TensorChunk``."""
-    parts: list[bytes | memoryview] = []
+    head = b""
     if chunk.header is not None:
         header = chunk.header.SerializeToString()
-        parts += [bytes([_HEADER_TAG]), _varint(len(header)), header]
-    if len(chunk.data):
-        parts += [bytes([_DATA_TAG]), _varint(len(chunk.data)), chunk.data]
-    return b"".join(parts)
+        head = bytes([_HEADER_TAG]) + _varint(len(header)) + header
+    if not len(chunk.data):
+        return head
+    return b"".join((head, _aligned(len(head), len(chunk.data)), chunk.data))
 
 
 def decode_chunk(wire: bytes) -> Chunk:
@@ -53,8 +57,8 @@ def decode_chunk(wire: bytes) -> Chunk:
         raise TooLarge(f"a tensor chunk has {len(wire)} bytes, the limit is {MAX_CHUNK_BYTES}")
     view, at, chunk = memoryview(wire), 0, Chunk()
     while at < len(wire):
-        tag = wire[at]
-        size, at = _read_varint(wire, at + 1)
+        tag, at = _read_varint(wire, at)
+        size, at = _read_varint(wire, at)
         if tag not in (_HEADER_TAG, _DATA_TAG) or at + size > len(wire):
             raise InvalidRequest("a tensor chunk is malformed")
         field, at = view[at : at + size], at + size
@@ -86,9 +90,24 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
+def _aligned(before: int, size: int) -> bytes:
+    """Tag and length of a payload that starts at a multiple of :data:`ALIGNMENT`, where numbers of 5 bytes each can do that."""
+    shortest = 1 + len(_varint(size))
+    length = shortest + -(before + shortest) % ALIGNMENT
+    length = shortest if length > 2 * _VARINT_BYTES else length
+    tag = min(_VARINT_BYTES, length - shortest + 1)
+    return _padded(bytes([_DATA_TAG]), tag) + _padded(_varint(size), length - tag)
+
+
+def _padded(varint: bytes, length: int) -> bytes:
+    """The same number with leading zeros."""
+    more = length - len(varint)
+    return varint if not more else varint[:-1] + bytes([varint[-1] | 0x80]) + b"\x80" * (more - 1) + b"\x00"
+
+
 def _read_varint(wire: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
-    while at < len(wire) and shift < 35:
+    while at < len(wire) and shift < 7 * _VARINT_BYTES:
         byte = wire[at]
         value |= (byte & 0x7F) << shift
         at, shift = at + 1, shift + 7

@@ -19,6 +19,7 @@ from scar.blocks import Array, Ids, Layout, Positions
 from scar.errors import BlockOutOfRange
 from scar.tables import Table
 from scar_ps import rules
+from scar_ps.segments import Segments
 
 RUN_ELEMENTS = 1 << 18  # about 1 MiB: temporaries stay in the cache, a lock is held for a quarter of a millisecond
 Mask = NDArray[np.bool_]
@@ -46,7 +47,7 @@ class Part:
 
     store: BlockStore
     positions: Positions | None
-    values: Array
+    values: Array | Segments
 
     @property
     def ids(self) -> Ids:
@@ -117,8 +118,8 @@ class BlockStore:
 
     # --- changing values ---------------------------------------------------------------------------------------------
 
-    def apply(self, positions: Positions | None, pushed: Array, progress: Progress) -> None:
-        """One step of the table's rule on these blocks. ``pushed`` is packed, has the table's dtype, and is used up."""
+    def apply(self, positions: Positions | None, pushed: Array | Segments, progress: Progress) -> None:
+        """One step of the table's rule on these blocks. ``pushed`` is packed and has the table's dtype."""
         layout, first = self.packed(positions), 0
         if positions is not None and len(positions) and int(positions[-1] - positions[0]) == len(positions) - 1:
             first, positions = int(positions[0]), None  # neighbours: no need to copy them out and back

@@ -84,14 +84,14 @@ class Contributions:
 
 
 def summed(parts: Sequence[Part]) -> Part:
-    """The sum of parts of one store, in their order. A single part is returned as it is; dense sums are made in place."""
+    """The sum of parts of one store, in their order. A single part is returned as it is."""
     if len(parts) == 1:
         return parts[0]
     store = parts[0].store
     if all(part.positions is None for part in parts):
-        total: Any = parts[0].values
+        total: Any = np.array(parts[0].values)
         for part in parts[1:]:
-            total += part.values
+            total += np.asarray(part.values)
         return Part(store, None, total)
     sparse = [part.positions for part in parts if part.positions is not None]
     union = None if len(sparse) < len(parts) else np.unique(np.concatenate(sparse))
@@ -99,9 +99,9 @@ def summed(parts: Sequence[Part]) -> Part:
     total = np.zeros(layout.elements, store.values.dtype)
     for part in parts:
         if part.positions is None:
-            total += part.values
+            total += np.asarray(part.values)
             continue
         at = part.positions if union is None else np.searchsorted(union, part.positions)
         before: Any = layout.gather(total, at)
-        layout.scatter(total, at, before + part.values)
+        layout.scatter(total, at, before + np.asarray(part.values))
     return Part(store, union, total)

@@ -59,7 +59,7 @@ class Relocation:
             return None
         if stayed.all():
             return Part(self.new, None if len(target) == len(self.new) else target, part.values)
-        values = self.old.packed(part.positions).gather(part.values, np.flatnonzero(stayed))
+        values = self.old.packed(part.positions).gather(np.asarray(part.values), np.flatnonzero(stayed))
         return Part(self.new, target[stayed], values)
 
 

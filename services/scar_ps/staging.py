@@ -1,4 +1,4 @@
-"""Pushes on their way in: payloads are copied from the stream straight into the arrays that will be applied, and checked there.
+"""Pushes on their way in: payloads stay in the messages that brought them until they are applied, and are checked there.
 
 Everything is checked before anything is changed: table, dtype, ids, ownership, size (before memory is taken), finite values.
 Memory for pushes that are not applied yet is bounded: beyond the limit a sender is told to come back.
@@ -18,7 +18,10 @@ from scar.errors import Busy, InvalidRequest, NonFinite, NotServing, ShapeMismat
 from scar.v1.ps_pb2 import TensorHeader
 from scar_ps.barrier import Sender
 from scar_ps.blockstore import Part
+from scar_ps.segments import Segments
 from scar_ps.shard import Push, View
+
+PIECE_BYTES = 64 << 10  # of the parts in which a payload is kept, at least
 
 
 class Staging:
@@ -60,8 +63,9 @@ class Stage:
         self._first: TensorHeader | None = None
         self._parts: dict[str, Part] = {}
         self._part: Part | None = None
-        self._raw: Array = np.empty(0, np.uint8)
-        self._at = 0  # bytes of the current table that have arrived
+        self._pieces: list[Array] = []  # of the current table
+        self._carry = bytearray()  # bytes that are no piece yet
+        self._at = self._size = 0  # bytes of the current table that have arrived, of those that will
 
     def take(self, chunk: Chunk) -> None:
         if chunk.header is not None:
@@ -71,7 +75,7 @@ class Stage:
 
     def push(self) -> Push:
         """The whole push. Raises :class:`ShapeMismatch` when the stream ended early."""
-        self._check_complete()
+        self._complete()
         if self._first is None:
             raise InvalidRequest("a push needs at least one table")
         header = self._first
@@ -79,7 +83,7 @@ class Stage:
         return Push(sender, header.epoch, header.seq, header.push_id, header.clock, self._parts)
 
     def _begin(self, header: TensorHeader) -> None:
-        self._check_complete()
+        self._complete()
         self._check_epoch(header.epoch)
         self._check_same_push(header)
         store = self._view.tables.get(header.table)
@@ -96,9 +100,9 @@ class Stage:
             raise ShapeMismatch(f"table {header.table}: these blocks have {size} bytes, the push {header.bytes}")
         self._reserve(size)
         self.reserved += size
-        self._part = Part(store, positions, np.empty(elements, store.table.dtype))
+        self._part = Part(store, positions, Segments((), store.table.dtype))
         self._parts[header.table] = self._part
-        self._raw, self._at = self._part.values.view(np.uint8), 0
+        self._pieces, self._at, self._size = [], 0, size
 
     def _check_epoch(self, epoch: int) -> None:
         """A first look that spares the transfer; the shard decides when the push is complete."""
@@ -115,28 +119,39 @@ class Stage:
             raise InvalidRequest("one stream carries one push")
 
     def _fill(self, data: memoryview | bytes) -> None:
-        if self._part is None or self._at + len(data) > len(self._raw):
+        if self._part is None or self._at + len(data) > self._size:
             raise ShapeMismatch("a push has more data than its headers say")
-        start, self._at = self._at, self._at + len(data)
-        self._raw[start : self._at] = np.frombuffer(data, np.uint8)
-        table = self._part.store.table
-        if table.dtype.kind == "f" and not table.allow_nonfinite:
-            size = table.dtype.itemsize
-            self._check_finite(self._part, start // size, self._at // size)
+        self._at += len(data)
+        odd = len(data) % self._part.store.table.dtype.itemsize
+        if odd or self._carry or (len(data) < PIECE_BYTES and self._at < self._size):
+            self._carry += data  # not as our client sends it: small pieces are put together, so that they stay few
+            if len(self._carry) < PIECE_BYTES and self._at < self._size:
+                return
+            whole = len(self._carry) - len(self._carry) % self._part.store.table.dtype.itemsize
+            data, self._carry = bytes(self._carry[:whole]), self._carry[whole:]
+        self._keep(self._part, data)
 
-    def _check_finite(self, part: Part, start: int, stop: int) -> None:
-        values = part.values[start:stop]
-        if all_finite(values):
-            return
-        element = start + int(np.isfinite(values).argmin())
+    def _keep(self, part: Part, data: memoryview | bytes) -> None:
+        table, piece = part.store.table, np.frombuffer(data, part.store.table.dtype)
+        if table.dtype.kind == "f" and not table.allow_nonfinite and not all_finite(piece):
+            before = sum(len(kept) for kept in self._pieces)
+            raise self._not_finite(part, before + int(np.isfinite(piece).argmin()))
+        self._pieces.append(piece)
+
+    @staticmethod
+    def _not_finite(part: Part, element: int) -> NonFinite:
         starts = part.store.packed(part.positions).starts
         block = part.ids[int(np.searchsorted(starts, element, side="right")) - 1]
-        raise NonFinite(f"table {part.store.table.name}, block {block}: the push has a value that is not finite")
+        return NonFinite(f"table {part.store.table.name}, block {block}: the push has a value that is not finite")
 
-    def _check_complete(self) -> None:
-        if self._part is not None and self._at < len(self._raw):
-            name = self._part.store.table.name
-            raise ShapeMismatch(f"table {name}: {self._at} of {len(self._raw)} bytes arrived")
+    def _complete(self) -> None:
+        """The current table is over."""
+        if self._part is None:
+            return
+        table = self._part.store.table
+        if self._at < self._size:
+            raise ShapeMismatch(f"table {table.name}: {self._at} of {self._size} bytes arrived")
+        self._part.values = Segments(self._pieces, table.dtype)
 
 
 def _identity(header: TensorHeader) -> tuple[str, str, int, int, int, int]:

@@ -158,13 +158,13 @@ def test_assign_takes_the_last_in_rank_order():
     assert values(shard)[:6] == [2, 2, 2, 2, 1, 1]
 
 
-def test_a_single_dense_contribution_is_applied_without_a_copy():
+def test_a_single_dense_contribution_is_applied_from_where_it_lies():
     shard, _ = started(job(Table("w", (6, 2), rule=tables.sgd(0.5))))
     pushed = np.ones(12, np.float32)
+    pushed.setflags(write=False)  # it may lie in a message
     store = shard.holdings.tables["w"]
     shard.push(Push(sender(0), 1, 1, 1, 0, {"w": Part(store, None, pushed)}))
     shard.mark(sender(0), 1, 1, None)
-    assert pushed.tolist() == [0.5] * 12
     assert values(shard) == [-0.5] * 12
 
 

@@ -52,7 +52,7 @@ def test_payloads_arrive_in_any_pieces_and_in_the_tables_dtype():
     raw = data(*range(6))
     chunks = [Chunk(header(), raw[:3]), *(Chunk(None, raw[at : at + 5]) for at in range(3, 24, 5))]
     push = stage(*chunks, Chunk(header("n", "int64", (3,), 8), data(2**40, dtype=np.int64)))
-    assert push.parts["w"].values.tolist() == [0, 1, 2, 3, 4, 5]
+    assert np.asarray(push.parts["w"].values).tolist() == [0, 1, 2, 3, 4, 5]
     assert push.parts["w"].positions is None
     assert push.parts["n"].values.tolist() == [2**40]
     assert (push.sender.name, push.seq, push.push_id) == ("worker-0", 1, 1)
@@ -60,7 +60,7 @@ def test_payloads_arrive_in_any_pieces_and_in_the_tables_dtype():
 
 def test_a_push_without_blocks_is_possible_because_its_number_counts():
     push = stage(Chunk(header(blocks=(), size=0)))
-    assert push.parts["w"].values.size == 0
+    assert len(push.parts["w"].values) == 0
     assert len(push.parts["w"].ids) == 0
 
 
@@ -102,7 +102,7 @@ def test_a_value_split_between_chunks_is_checked_when_it_is_whole():
 
 
 def test_a_table_may_allow_what_is_no_number():
-    assert np.isnan(stage(Chunk(header("free", size=8), data(np.nan, 1))).parts["free"].values[0])
+    assert np.isnan(stage(Chunk(header("free", size=8), data(np.nan, 1))).parts["free"].values[:1][0])
 
 
 def test_too_many_waiting_bytes_are_busy_unless_the_view_needs_them():
