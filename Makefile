@@ -4,12 +4,16 @@ SEED ?= 1
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
+TOOLS := $(VENV)/tools
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' sdk/scar/version.py)
+IMAGE = docker.io/library/scar:$(VERSION)
+BUILDER ?= $(shell command -v docker || command -v podman || echo buildah)
 PROTO := $(wildcard proto/scar/v1/*.proto)
 PROTOC = $(BIN)/python -m grpc_tools.protoc -Iproto --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy \
 	--plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test chaos lint format proto docs verify bench lock clean
+.PHONY: help venv demo test chaos lint format proto docs verify bench lock tools image kind clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -25,7 +29,7 @@ $(STAMP): pyproject.toml requirements/ci.txt
 demo: $(STAMP) ## train on this machine, kill servers, watch the cluster heal itself
 	$(BIN)/scar demo
 
-test: $(STAMP) ## the whole test suite: unit, contract, component, system, chaos, repository
+test: $(STAMP) tools ## the whole test suite: unit, contract, component, system, chaos, repository
 	$(BIN)/python -m pytest
 
 chaos: $(STAMP) ## one seeded schedule of random faults: make chaos SEED=7
@@ -52,14 +56,29 @@ verify: $(STAMP) ## generated code and docs are up to date, layers are kept
 	diff -ru --exclude=__pycache__ --exclude=__init__.py "$$out/scar/v1" sdk/scar/v1 || \
 	{ echo "sdk/scar/v1 is not what proto/ says; run: make proto"; exit 1; }
 	$(BIN)/python scripts/generate_docs.py --check
+	$(BIN)/python scripts/lock_image.py --check
 	$(BIN)/lint-imports
 
 bench: $(STAMP) ## measure speed on this machine
 	$(BIN)/python -m benchmarks
 
-lock: $(STAMP) ## write what .venv holds to requirements/ci.txt
+lock: $(STAMP) ## write what .venv holds to requirements/ci.txt, and the image's part of it to requirements/image.txt
 	@{ head -1 requirements/ci.txt; $(BIN)/python -m pip freeze --disable-pip-version-check --all --exclude-editable --exclude pip; } > $(VENV)/ci.txt
 	@mv $(VENV)/ci.txt requirements/ci.txt
+	$(BIN)/python scripts/lock_image.py
+
+tools: $(STAMP) ## helm, helm3 and kubectl for the tests of the chart, unless they are on PATH
+	@$(BIN)/python scripts/get_helm.py $(TOOLS) || true
+
+image: ## build the container image scar:VERSION by docker, podman or buildah
+	$(BUILDER) build -t $(IMAGE) --build-arg VERSION=$(VERSION) \
+		--build-arg REVISION=$$(git rev-parse --short HEAD 2>/dev/null || echo unknown) -f docker/Dockerfile .
+
+kind: image ## create a kind cluster called scar, with the image on its nodes
+	kind get clusters 2>/dev/null | grep -qx scar || kind create cluster --name scar --config deploy/kind.yaml
+	$(BUILDER) save $(IMAGE) -o $(or $(TMPDIR),/tmp)/scar-image.tar
+	kind load image-archive $(or $(TMPDIR),/tmp)/scar-image.tar --name scar
+	@rm -f $(or $(TMPDIR),/tmp)/scar-image.tar
 
 clean: ## remove everything that can be made again
 	rm -rf $(VENV) build dist .scar .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,4 +1,4 @@
-"""Writes docs/errors.md, docs/configuration.md and the README's training file from the code; with --check it only compares.
+"""Writes the generated pages of docs/, and the training file in the README, from the code; with --check it only compares.
 
 python scripts/generate_docs.py [--check]
 """
@@ -10,6 +10,7 @@ import inspect
 import sys
 from pathlib import Path
 
+from chart_values import values_page
 from pydantic.fields import FieldInfo
 
 from scar import errors
@@ -108,7 +109,12 @@ def readme() -> str:
 def main(check: bool) -> int:
     """0: written, or up to date; 1: a page differs (``check``)."""
     stale = []
-    pages = {"docs/errors.md": errors_page, "docs/configuration.md": configuration_page, "README.md": readme}
+    pages = {
+        "docs/errors.md": errors_page,
+        "docs/configuration.md": configuration_page,
+        "docs/values.md": values_page,
+        "README.md": readme,
+    }
     for name, page in pages.items():
         path, text = ROOT / name, page()
         if check and (not path.exists() or path.read_text() != text):

@@ -54,7 +54,8 @@ spec:
     {{- with .volumes }}{{ toYaml . | nindent 4 }}{{ end }}
 {{- end }}
 
-{{/* liveness: the working thread moves, whatever Redis and the store do. readiness: nothing is left to wait for. */}}
+{{/* liveness: the working thread moves, whatever Redis and the store do; patient, because the detector replaces a hung shard long
+     before, and a restart helps nobody on a node that is merely overloaded. readiness: nothing is left to wait for. */}}
 {{- define "scar.probes" -}}
 startupProbe:
   grpc: {port: 7070, service: liveness}
@@ -63,12 +64,12 @@ startupProbe:
 livenessProbe:
   grpc: {port: 7070, service: liveness}
   periodSeconds: 10
-  timeoutSeconds: 5
-  failureThreshold: 3
+  timeoutSeconds: 10
+  failureThreshold: 6
 readinessProbe:
   grpc: {port: 7070, service: readiness}
   periodSeconds: 2
-  timeoutSeconds: 2
+  timeoutSeconds: 5
 {{- end }}
 
 {{- define "scar.placement" -}}

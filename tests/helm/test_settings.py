@@ -1,0 +1,77 @@
+"""The chart and the services speak of the same settings."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from scar.version import __version__
+from scar_checkpoint.config import CheckpointSettings
+from scar_detector.service import DetectorSettings
+from scar_ps.config import PsSettings
+from scar_recovery.config import RecoverySettings
+from scar_runtime.config import ServiceSettings
+from scar_worker.config import WorkerSettings
+from tests.helm.chart import CHART, Object, Render, component, environment, pods
+
+SETTINGS: dict[str, type[ServiceSettings]] = {
+    "ps": PsSettings,
+    "worker": WorkerSettings,
+    "checkpoint": CheckpointSettings,
+    "recovery": RecoverySettings,
+    "detector": DetectorSettings,
+}
+GIVEN = {"train", "job", "start", "workers", "shards", "function"}  # values of training with names of their own
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())["properties"]
+
+
+def own(service: str) -> set[str]:
+    return set(SETTINGS[service].model_fields) - set(ServiceSettings.model_fields) - GIVEN
+
+
+def snake(name: str) -> str:
+    return re.sub(r"(?=[A-Z])", "_", name).lower()
+
+
+@pytest.mark.parametrize("service", SETTINGS)
+def test_every_setting_can_be_given_and_no_other(service: str) -> None:
+    key = "training" if service == "worker" else service
+    assert {snake(name) for name in SCHEMA[key]["properties"]["settings"]["properties"]} == own(service)
+
+
+def test_every_variable_is_a_setting_of_its_service(everything: list[Object]) -> None:
+    seen = set()
+    for pod in pods(everything).values():
+        service = component(pod)
+        if service in SETTINGS:
+            seen.add(service)
+            given = {name for name in environment(pod["spec"]["containers"][0]) if name.startswith("SCAR_")}
+            assert given <= {f"SCAR_{field.upper()}" for field in SETTINGS[service].model_fields}, service
+    assert seen == set(SETTINGS)
+
+
+def test_settings_arrive_as_the_service_reads_them(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = ("ps.settings.stagedBytes=1073741824", "ps.settings.leaveSeconds=2.5", "recovery.settings.rebalance=false")
+    for pod in pods(render(*values)).values():
+        for name, value in environment(pod["spec"]["containers"][0]).items():
+            if component(pod) in ("ps", "recovery") and isinstance(value, str):
+                monkeypatch.setenv(name, value.replace("$(POD_IP)", "10.0.0.1"))
+    shard, recovery = PsSettings(_cli_parse_args=[]), RecoverySettings(_cli_parse_args=[])
+    assert (shard.staged_bytes, shard.leave_seconds, recovery.rebalance) == (1 << 30, 2.5, False)
+    assert (shard.listen, shard.advertise, shard.recovery) == ("0.0.0.0:7070", "10.0.0.1:7070", "scar-recovery:7070")
+
+
+def test_members_are_named_after_their_pods(everything: list[Object]) -> None:
+    for pod in pods(everything).values():
+        if component(pod) in SETTINGS:
+            variables = environment(pod["spec"]["containers"][0])
+            assert variables["SCAR_NAME"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+            assert variables["SCAR_ADVERTISE"] == "$(POD_IP):7070"
+            assert list(variables).index("POD_IP") < list(variables).index("SCAR_ADVERTISE")  # or it is not expanded
+
+
+def test_the_chart_has_the_version_of_the_code() -> None:
+    chart = (CHART / "Chart.yaml").read_text()
+    assert re.findall(r"^(?:version|appVersion): (.*)$", chart, re.M) == [__version__, __version__]
