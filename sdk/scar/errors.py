@@ -175,7 +175,7 @@ class StoreFull(StoreError):
 
 class UnsafeStore(StoreError):
     code = grpc.StatusCode.FAILED_PRECONDITION
-    default_next = "Use a store with conditional puts (AWS S3, MinIO, SeaweedFS), or allow a single coordinator explicitly"
+    default_next = "Use a store with conditional puts, such as AWS S3, MinIO or SeaweedFS"
 
 
 class Internal(ScarError):
