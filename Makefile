@@ -38,7 +38,7 @@ chaos: $(STAMP) ## one seeded schedule of random faults: make chaos SEED=7
 lint: $(STAMP) ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy sdk services
+	$(BIN)/mypy sdk services experiments
 
 format: $(STAMP) ## let ruff write the style
 	$(BIN)/ruff check --fix .
