@@ -1,0 +1,65 @@
+"""Costs next to the bound of Theorem 3.2: what figures 3, 5 and 6 share.
+
+A record is one trial with one perturbation, or several: their discounted sum ``size``, the measured ``cost``, the ``bound``,
+and whether the theorem's assumption held on the perturbed run (``holds``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from experiments.figures import Panel, Series
+from experiments.records import Record, of_panel
+from experiments.statistics import mean
+
+SLACK = 1e-6  # rounding errors in a measured ratio of distances
+WHOLE = 1.0  # a measured cost is a whole number of iterations, the bound is not
+
+
+def crossed(records: Sequence[Record]) -> int:
+    """Trials whose cost is above the bound although the assumption held."""
+    return sum(bool(one["holds"]) and one["cost"] > one["bound"] + WHOLE for one in records)
+
+
+def summary(records: Sequence[Record]) -> dict[str, Any]:
+    """Numbers of one panel."""
+    costs = [float(one["cost"]) for one in records]
+    share = [one["cost"] / one["bound"] for one in records if one["bound"] > 0]
+    return {
+        "trials": len(records),
+        "cost": mean(costs).document,
+        "negative": sum(cost < 0 for cost in costs),
+        "assumption_held": sum(bool(one["holds"]) for one in records),
+        "bound_crossed": crossed(records),
+        "largest_share_of_bound": max(share, default=0.0),
+    }
+
+
+def rows(records: Sequence[Record], panels: Sequence[str]) -> list[list[str]]:
+    """A table of all panels."""
+    found = [["panel", "trials", "mean cost", "below 0", "assumption held", "bound crossed", "cost/bound at most"]]
+    for panel in panels:
+        here = of_panel(records, panel)
+        numbers = summary(here)
+        cells = [len(here), mean([float(one["cost"]) for one in here])]
+        cells += [numbers["negative"], numbers["assumption_held"], numbers["bound_crossed"]]
+        found.append([panel, *(str(cell) for cell in cells), f"{numbers['largest_share_of_bound']:.2f}"])
+    return found
+
+
+def panel(records: Sequence[Record], title: str, x: str) -> Panel:
+    """Costs as points, the bound as a line."""
+    inside = sorted(records, key=lambda one: float(one["size"]))
+    sizes = [float(one["size"]) for one in inside]
+    points = Series("measured", sizes, [float(one["cost"]) for one in inside], style="points")
+    line = Series("Theorem 3.2", sizes, [float(one["bound"]) for one in inside])
+    return Panel(title, x, "iteration cost", [points, line], scale="log")
+
+
+def contracts(distances: Sequence[float], rate: float) -> bool:
+    """Whether every step came closer by the factor ``rate`` at least: assumption (5) along this run."""
+    trace = np.asarray(distances)
+    return bool((trace[1:] <= trace[:-1] * rate * (1 + SLACK)).all())

@@ -1,0 +1,190 @@
+"""What failures cost a training: trials of figures 7 and 8, which share what comes before the failure.
+
+For each trial one failure iteration is drawn, then every *case* (a policy of saving, a way of recovering, a lost fraction)
+strikes at it, and the training goes on from each perturbed state until its loss reaches a criterion, which is taken from the
+undisturbed run. The iteration cost is how many more iterations that takes than without a failure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from experiments.panels import workload
+from experiments.records import Record
+from experiments.simulation import Loss, Saver, duplicate, initial, perturbation
+from experiments.workloads import Run, Workload
+from scar.tables import Checkpoint, Job
+
+PATIENCE = 4  # horizons after which a run that has not come back is given up
+CONTROL = "control"
+GAIN_OF_RANDOM = 0.97  # a random training fluctuates, near its end by more than it gains; docs/experiments.md
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way to save, to fail and to recover."""
+
+    name: str
+    checkpoint: Checkpoint
+    recovery: str
+    lost: float
+
+
+@dataclass(frozen=True)
+class Trials:
+    """``numbers``: trials of one trajectory, which ``trajectory`` numbers.
+
+    ``horizon``: undisturbed iterations whose gain sets the criterion. ``mean``: of the geometric failure iteration, as a share
+    of the iterations that the undisturbed run needs.
+    """
+
+    panel: str
+    thin: int
+    cases: tuple[Case, ...]
+    seed: int
+    trajectory: int
+    numbers: tuple[int, ...]
+    horizon: int = 60
+    mean: float = 0.5
+    gain: float | None = None
+
+
+def carry_out(trials: Trials) -> Iterator[Record]:
+    """One record a trial: costs and perturbations of every case."""
+    model = workload(trials.panel, trials.thin)
+    stream = _seed(trials, "trajectory", trials.trajectory)
+    job = replace(model.job, seed=stream)
+    epsilon, undisturbed = criterion(model, job, stream, trials)
+    failures = _draw(trials, undisturbed)
+    savers_of = sorted({(case.checkpoint, case.recovery) for case in trials.cases}, key=repr)
+    trunk = Run(initial(job), stream=stream)
+    savers = {key: Saver(replace(job, checkpoint=key[0], recovery=key[1]), trunk.state) for key in savers_of}
+    ahead = _Ahead(model, epsilon, PATIENCE * trials.horizon, undisturbed)
+    for clock in range(1, max(failures.values()) + 1):
+        model.advance([trunk])
+        for number in (number for number, at in failures.items() if at == clock):
+            ahead.add(number, *_struck(trials, number, trunk, savers))
+        yield from ahead.finished(model.together)
+        for saver in savers.values():
+            saver.after(clock)
+    yield from ahead.finished(1)
+
+
+def criterion(model: Workload, job: Job, stream: int, trials: Trials) -> tuple[float, int]:
+    """The loss that counts as converged, and the iteration at which the undisturbed run gets there."""
+    run = Run(initial(job), stream=stream)
+    losses = np.array([model.advance([run])[0] for _ in range(trials.horizon)])
+    gain = trials.gain or (GAIN_OF_RANDOM if model.random else 1.0)
+    epsilon = losses[-1] + (1 - gain) * (losses[0] - losses[-1])
+    return float(epsilon), int(np.flatnonzero(losses <= epsilon)[0]) + 1
+
+
+def _draw(trials: Trials, undisturbed: int) -> dict[int, int]:
+    """Trial -> failure iteration: geometric, as in the paper, and before the training is over."""
+    found = {}
+    for number in trials.numbers:
+        random = np.random.default_rng(_seed(trials, "failure", number))
+        at = undisturbed
+        while at >= undisturbed:
+            at = int(random.geometric(min(1.0, 1 / (trials.mean * undisturbed))))
+        found[number] = at
+    return found
+
+
+def _struck(
+    trials: Trials, number: int, trunk: Run, savers: Mapping[tuple[Checkpoint, str], Saver]
+) -> tuple[dict[str, Run], dict[str, float]]:
+    """Every case strikes now: the runs that go on from it, and the sizes of the perturbations.
+
+    Cases that lose the same fraction lose the same blocks, so that only the policy differs between them.
+    """
+    runs, norms = {}, {}
+    stream = _seed(trials, "stream", number)
+    runs[CONTROL] = Run(duplicate(trunk.state), trunk.clock, stream)
+    for case in trials.cases:
+        random = np.random.default_rng([_seed(trials, "lost", number), round(case.lost * 1e9)])
+        saver = savers[case.checkpoint, case.recovery]
+        state = saver.recover(Loss(case.lost).draw(saver.job, random))
+        norms[case.name] = perturbation(trunk.state, state)
+        runs[case.name] = Run(state, trunk.clock, stream)
+    return runs, norms
+
+
+class _Ahead:
+    """Runs on their way to the criterion. Equal states are run once; many are advanced together where that is faster."""
+
+    def __init__(self, model: Workload, epsilon: float, patience: int, undisturbed: int) -> None:
+        self._model, self._epsilon, self._patience, self._undisturbed = model, epsilon, patience, undisturbed
+        self._trials: dict[int, tuple[int, dict[str, bytes], dict[str, float]]] = {}
+        self._waiting: dict[bytes, Run] = {}
+        self._remaining: dict[bytes, int] = {}
+
+    def add(self, number: int, runs: Mapping[str, Run], norms: dict[str, float]) -> None:
+        digests = {name: self._digest(run) for name, run in runs.items()}
+        self._trials[number] = runs[CONTROL].clock, digests, norms
+        for name, digest in digests.items():
+            if digest not in self._remaining:
+                self._waiting.setdefault(digest, runs[name])
+
+    def _digest(self, run: Run) -> bytes:
+        """Equal for states from which the training goes on in the same way."""
+        found = hashlib.blake2b(digest_size=16)
+        if self._model.random:
+            found.update(f"{run.stream} {run.clock}".encode())
+        for store in run.state.values():
+            for array in (store.values, *store.slots.values(), store.steps):
+                found.update(array.data.cast("B"))
+        return found.digest()
+
+    def finished(self, least: int) -> Iterator[Record]:
+        """Run what is waiting, if it is at least ``least`` runs, and report every trial."""
+        if len(self._waiting) < least:
+            return
+        self._run(list(self._waiting.items()))
+        self._waiting = {}
+        for number, (clock, digests, norms) in self._trials.items():
+            yield self._record(number, clock, {name: self._remaining[digest] for name, digest in digests.items()}, norms)
+        self._trials = {}
+
+    def _run(self, queue: list[tuple[bytes, Run]]) -> None:
+        active: list[tuple[bytes, Run, int]] = []
+        while queue or active:
+            while queue and len(active) < self._model.together:
+                digest, run = queue.pop()
+                active.append((digest, run, run.clock))
+            losses = self._model.advance([run for _, run, _ in active])
+            going = []
+            for (digest, run, start), loss in zip(active, losses, strict=True):
+                if loss <= self._epsilon or run.clock - start >= self._patience:
+                    self._remaining[digest] = run.clock - start
+                else:
+                    going.append((digest, run, start))
+            active = going
+
+    def _record(self, number: int, clock: int, remaining: Mapping[str, int], norms: Mapping[str, float]) -> Record:
+        return {
+            "trial": number,
+            "failed": clock,
+            "undisturbed": self._undisturbed,
+            "costs": {name: remaining[name] - remaining[CONTROL] for name in norms},
+            "norms": dict(norms),
+            "given_up": sorted(name for name in norms if remaining[name] >= self._patience),
+        }
+
+
+def iterations_until(model: Workload, run: Run, epsilon: float, patience: int) -> int:
+    """Iterations until the loss is at most ``epsilon``; no more than ``patience``."""
+    for done in range(1, patience + 1):
+        if model.advance([run])[0] <= epsilon:
+            return done
+    return patience
+
+
+def _seed(trials: Trials, what: str, number: int) -> int:
+    """Independent numbers for every purpose, the same whatever else is run beside."""
+    text = f"{trials.seed} {trials.panel} {what} {number}".encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest())

@@ -1,0 +1,147 @@
+"""Runs an experiment: what is not recorded yet, in processes; then its table, figure and summary.
+
+An experiment is a module with a ``NAME``, ``batches(options)`` and ``report(options, records)``.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.table import Table
+
+from experiments.figures import Figure, save
+from experiments.progress import Progress
+from experiments.records import Journal, Record
+
+THREAD_SETTINGS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+LOOK_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user asks for. ``trials`` 0 and empty ``panels`` or ``lost``: what the experiment thinks best."""
+
+    trials: int = 0
+    seed: int = 1
+    out: Path = Path("build/experiments")
+    jobs: int = 1
+    quick: bool = False
+    panels: tuple[str, ...] = ()
+    lost: tuple[float, ...] = ()
+    period: int = 8
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Trials that are run in one go. ``work(missing)`` yields a record each; both must survive pickling."""
+
+    panel: str
+    trials: tuple[int, ...]
+    work: Callable[[tuple[int, ...]], Iterator[Record]]
+
+
+@dataclass(frozen=True)
+class Report:
+    """``summary``: for the JSON file; ``rows``: the table, headings first."""
+
+    summary: dict[str, Any]
+    rows: Sequence[Sequence[str]]
+    figure: Figure
+
+
+class Experiment(Protocol):
+    NAME: str
+
+    def batches(self, options: Options) -> list[Batch]: ...
+
+    def report(self, options: Options, records: Sequence[Record], /) -> Report: ...
+
+
+def run(experiment: Experiment, options: Options, console: Console) -> Report:
+    """All of it. Files: ``NAME.jsonl`` (records), ``NAME.json``, ``NAME.png``, ``NAME.svg`` below ``options.out``."""
+    batches = experiment.batches(options)
+    journal = Journal(options.out / f"{experiment.NAME}.jsonl", _plan(options, batches))
+    _carry_out(experiment.NAME, batches, journal, options.jobs, console)
+    report = experiment.report(options, journal.read())
+    figures = save(report.figure, options.out / experiment.NAME)
+    summary = {"experiment": experiment.NAME, "command": command(experiment.NAME, options), **report.summary}
+    path = options.out / f"{experiment.NAME}.json"
+    path.write_text(json.dumps(summary, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    _print(experiment.NAME, report.rows, console)
+    console.print("Written: " + ", ".join(str(file) for file in (journal.path, path, *figures)), highlight=False)
+    return report
+
+
+def command(name: str, options: Options) -> str:
+    """How to get these numbers again."""
+    words = ["scar", "experiment", name, "--seed", str(options.seed)]
+    words += ["--trials", str(options.trials)] if options.trials else []
+    words += ["--quick"] if options.quick else []
+    words += ["--period", str(options.period)] if options.period != Options.period else []
+    for option, values in (("--panel", options.panels), ("--lost", options.lost)):
+        words += [word for value in values for word in (option, str(value))]
+    return " ".join(words)
+
+
+def _plan(options: Options, batches: Sequence[Batch]) -> str:
+    """Everything that a record depends on; not how many trials there are, so that a run can be made longer."""
+    first = {batch.panel: repr(_fixed(batch.work)) for batch in reversed(batches)}
+    return repr((options.seed, sorted(first.items())))
+
+
+def _fixed(work: Callable[..., Any]) -> Any:
+    return (work.func.__qualname__, work.args) if isinstance(work, partial) else work
+
+
+def _carry_out(name: str, batches: Sequence[Batch], journal: Journal, jobs: int, console: Console) -> None:
+    done = {(record["panel"], record["trial"]) for record in journal.read()}
+    total = sum(len(batch.trials) for batch in batches)
+    missing = [(batch, tuple(one for one in batch.trials if (batch.panel, one) not in done)) for batch in batches]
+    queue = [(batch, trials) for batch, trials in missing if trials]
+    if not queue:
+        return
+    before = total - sum(len(trials) for _, trials in queue)
+    for setting in THREAD_SETTINGS:  # read by the libraries of the processes that start now: a core each
+        os.environ.setdefault(setting, "1")
+    context = multiprocessing.get_context("spawn")
+    with Progress(name, total, before, console) as progress, ProcessPoolExecutor(jobs, mp_context=context) as pool:
+        futures = [pool.submit(_work, batch, trials, journal) for batch, trials in queue]
+        try:
+            _watch(futures, journal, progress)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _watch(futures: Sequence[Future[None]], journal: Journal, progress: Progress) -> None:
+    while True:
+        finished, waiting = wait(futures, timeout=LOOK_SECONDS)
+        for future in finished:
+            future.result()
+        progress.show(len(journal.read()), time.monotonic())
+        if not waiting:
+            return
+
+
+def _work(batch: Batch, trials: tuple[int, ...], journal: Journal) -> None:
+    for record in batch.work(trials):
+        journal.append({"panel": batch.panel, **record})
+
+
+def _print(title: str, rows: Sequence[Sequence[str]], console: Console) -> None:
+    table = Table(title=title)
+    for index, heading in enumerate(rows[0]):
+        table.add_column(heading, justify="right" if index else "left")
+    for row in rows[1:]:
+        table.add_row(*row)
+    console.print(table)

@@ -1,0 +1,18 @@
+"""All experiments by name."""
+
+from __future__ import annotations
+
+from experiments import fig3, fig5, fig6, fig7, fig8
+from experiments.runner import Experiment
+from scar.errors import ConfigError
+
+EXPERIMENTS: tuple[Experiment, ...] = (fig3, fig5, fig6, fig7, fig8)
+
+
+def named(name: str) -> list[Experiment]:
+    """Those to run. Raises :class:`ConfigError`."""
+    found = [experiment for experiment in EXPERIMENTS if name in ("all", experiment.NAME)]
+    if not found:
+        known = ", ".join(experiment.NAME for experiment in EXPERIMENTS)
+        raise ConfigError(f"experiment {name!r} is unknown", f"Use {known} or all")
+    return found

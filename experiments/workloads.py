@@ -1,0 +1,161 @@
+"""The four models of the paper as trainings of one process: tables, and what one iteration does to one or many copies of them.
+
+An *iteration* is what the paper leaves open; docs/experiments.md says why it is this: MLR, MF, LDA: one pass over the data;
+CNN: ten mini-batches. Updates go through the tables' rules, as they do on a shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+import scar
+from experiments.simulation import State, nothing
+from scar.models import cnn, lda, mf, mlr
+from scar.published import Labelled
+from scar_ps import rules
+
+MINIBATCH, MINIBATCHES = 64, 10
+SEEN = 1000  # training images on which the network's loss is measured
+SHARDS_OF_A_LAYER = 8
+RIDGE = 0.1
+
+
+@dataclass(eq=False)
+class Run:
+    """One copy of a model in training: ``clock`` iterations are done; ``stream`` says which random numbers it sees."""
+
+    state: State
+    clock: int = 0
+    stream: int = 0
+
+    def random(self) -> np.random.Generator:
+        """Numbers of the iteration that comes next: the same for every run with this stream and clock."""
+        return np.random.Generator(np.random.Philox(key=np.array([self.stream, self.clock], np.uint64)))
+
+
+class Workload(Protocol):
+    """``together``: how many runs are best advanced at once. ``random``: whether iterations draw random numbers."""
+
+    job: scar.Job
+    together: int
+    random: bool
+
+    def advance(self, runs: Sequence[Run]) -> list[float]:
+        """One iteration of each run, in place; returns their losses."""
+        ...
+
+
+class Regression:
+    """MLR by mini-batch gradient descent in a fixed order. Its loss is summed over the pass, each batch before its update."""
+
+    together, random = 96, False
+
+    def __init__(self, data: Labelled, batch: int, rate: float) -> None:
+        shape = data.x.shape[1], data.classes
+        self.job = scar.Job("mlr", [scar.Table("w", shape, rule=scar.sgd(lr=rate))])
+        self._data, self._batch = data, batch
+
+    def advance(self, runs: Sequence[Run]) -> list[float]:
+        table, losses = self.job.table("w"), np.zeros(len(runs))
+        w = np.stack([_array(run, "w") for run in runs], axis=-1)
+        for start in range(0, len(self._data.y), self._batch):
+            part = slice(start, start + self._batch)
+            found, gradients = mlr.losses_and_gradients(w, self._data.x[part], self._data.y[part])
+            losses += found
+            rules.step(table.rule, w, gradients, {})
+        for index, run in enumerate(runs):
+            run.state["w"].values[:] = w[..., index].reshape(-1)
+            run.clock += 1
+        return losses.tolist()
+
+
+class Factorisation:
+    """MF by sweeps of ALS: first the users from the items, then the items from the users."""
+
+    together, random = 1, False
+
+    def __init__(self, ratings: mf.Ratings, factors: int) -> None:
+        sides = zip(("left", "right"), ratings.shape, strict=True)
+        entries = scar.uniform(0.0, 1.0)
+        self.job = scar.Job("mf", [scar.Table(name, (n, factors), rule=scar.assign(), init=entries) for name, n in sides])
+        self._ratings = ratings
+
+    def advance(self, runs: Sequence[Run]) -> list[float]:
+        return [self._sweep(run) for run in runs]
+
+    def _sweep(self, run: Run) -> float:
+        left, right = (_array(run, name) for name in ("left", "right"))
+        users, items = np.empty_like(left), np.empty_like(right)
+        mf.solve(self._ratings.by_row, right, RIDGE, users)
+        run.state["left"].apply(None, users.reshape(-1), nothing)
+        explained = mf.solve(self._ratings.by_column, left, RIDGE, items)
+        run.state["right"].apply(None, items.reshape(-1), nothing)
+        run.clock += 1
+        return mf.objective(self._ratings, explained, left, RIDGE)
+
+
+class TopicModel:
+    """LDA: a sweep of the sampler. A document's tokens are one block; the counts of words are made again in each sweep."""
+
+    together, random = 1, True
+
+    def __init__(self, corpus: lda.Corpus, topics: int) -> None:
+        table = scar.Table(
+            "topics",
+            (corpus.tokens,),
+            dtype="int32",
+            rule=scar.assign(),
+            init=scar.uniform(0, topics),
+            blocks=scar.ragged(corpus.offsets.tolist()),
+            norm="histogram",
+        )
+        self.job = scar.Job("lda", [table])
+        self._corpus, self._topics = corpus, topics
+
+    def advance(self, runs: Sequence[Run]) -> list[float]:
+        return [self._sweep(run) for run in runs]
+
+    def _sweep(self, run: Run) -> float:
+        corpus, topics = self._corpus, _array(run, "topics")
+        counts = lda.word_topics(corpus.words, topics, corpus.vocabulary, self._topics)
+        run.state["topics"].apply(None, lda.sweep(corpus, slice(None), topics, counts, run.random()), nothing)
+        run.clock += 1
+        return lda.negative_log_likelihood(corpus, topics, self._topics)
+
+
+class Network:
+    """The CNN with Adam. ``shards``: False: a block is a whole weight or bias (by layer); True: a shard of one."""
+
+    together, random = 1, True
+
+    def __init__(self, data: Labelled, shards: bool) -> None:
+        blocks = scar.layer_shards(SHARDS_OF_A_LAYER) if shards else scar.layer()
+        tables = [
+            scar.Table(name, shape, rule=scar.adam(), init=scar.normal(0.0, cnn.deviation(name)), blocks=blocks)
+            for name, shape in cnn.SHAPES.items()
+        ]
+        self.job = scar.Job("cnn", tables)
+        self._data = data
+
+    def advance(self, runs: Sequence[Run]) -> list[float]:
+        return [self._train(run) for run in runs]
+
+    def _train(self, run: Run) -> float:
+        picked = run.random().integers(0, len(self._data.y), (MINIBATCHES, MINIBATCH))
+        parameters = {name: _array(run, name) for name in cnn.SHAPES}
+        for batch in picked:
+            _, gradients = cnn.loss_and_gradients(parameters, self._data.x[batch], self._data.y[batch])
+            for name, gradient in gradients.items():
+                run.state[name].apply(None, gradient.reshape(-1), nothing)
+        run.clock += 1
+        return cnn.loss(parameters, self._data.x[:SEEN], self._data.y[:SEEN])
+
+
+def _array(run: Run, table: str) -> Any:
+    """The values of a table in its shape; the memory is the table's own."""
+    store = run.state[table]
+    return store.values.reshape(store.table.shape)

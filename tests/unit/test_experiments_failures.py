@@ -1,0 +1,102 @@
+"""Trials on a toy training whose costs are known: gradient descent on a line per block, at one rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+import scar
+from experiments import failures, fig7, fig8
+from experiments.failures import Case, Trials, carry_out
+from experiments.runner import Options
+from experiments.simulation import nothing
+from experiments.workloads import Run
+from scar.errors import ConfigError
+from scar.tables import Checkpoint
+
+RATE = 0.8
+
+
+class Line:
+    """w <- 0.8 w from w = 1, one element a block; the loss is ||w||."""
+
+    together, random = 4, False
+
+    def __init__(self) -> None:
+        self.job = scar.Job(
+            "line", [scar.Table("w", (40,), dtype="float64", rule=scar.sgd(lr=1 - RATE), init=scar.constant(1.0))]
+        )
+
+    def advance(self, runs: Sequence[Run]) -> list[float]:
+        for run in runs:
+            run.state["w"].apply(None, run.state["w"].values.copy(), nothing)
+            run.clock += 1
+        return [float(np.linalg.norm(run.state["w"].values)) for run in runs]
+
+
+@pytest.fixture(autouse=True)
+def line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "workload", lambda panel, thin: Line())
+
+
+def trials(*cases: Case, numbers: tuple[int, ...] = tuple(range(12))) -> Trials:
+    return Trials("line", 1, cases, 5, 0, numbers)
+
+
+FULL = Checkpoint("full", 1.0, 8)
+
+
+def test_full_recovery_costs_what_was_done_since_the_checkpoint() -> None:
+    records = list(carry_out(trials(Case("full", FULL, "full", 0.3), Case("all", FULL, "partial", 1.0))))
+    assert sorted(record["trial"] for record in records) == list(range(12))
+    for record in records:
+        lost = (record["failed"] - 1) % 8 + 1
+        assert record["costs"] == {"full": lost, "all": lost}
+        assert 1 <= record["failed"] < record["undisturbed"] == 60
+        assert record["given_up"] == []
+
+
+def test_partial_recovery_costs_what_the_theory_says() -> None:
+    """All blocks shrink alike, so the loss after losing a fraction p is known in closed form."""
+    for record in carry_out(trials(Case("half", FULL, "partial", 0.5))):
+        since = (record["failed"] - 1) % 8 + 1
+        worse = np.sqrt(0.5 + 0.5 * RATE ** (-2 * since))
+        assert record["costs"]["half"] == int(np.ceil(np.log(worse) / np.log(1 / RATE) - 1e-9))
+        assert record["norms"]["half"] == pytest.approx(
+            np.sqrt(20) * (RATE ** (record["failed"] - since) - RATE ** record["failed"]), rel=1e-5
+        )
+
+
+def test_trials_do_not_depend_on_what_is_run_beside_them() -> None:
+    half = Case("half", Checkpoint("random", 0.25, 8), "partial", 0.5)
+    alone = [record for number in (3, 7) for record in carry_out(trials(half, numbers=(number,)))]
+    together = {record["trial"]: record for record in carry_out(trials(Case("full", FULL, "full", 1.0), half))}
+    for record in alone:
+        other = together[record["trial"]]
+        assert (record["failed"], record["costs"]["half"]) == (other["failed"], other["costs"]["half"])
+
+
+def test_a_run_that_never_comes_back_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "PATIENCE", 0.02)
+    records = list(carry_out(trials(Case("full", FULL, "full", 1.0))))
+    assert all(record["given_up"] == ["full"] for record in records)
+
+
+@pytest.mark.parametrize("experiment", [fig7, fig8])
+def test_figures_report_what_was_measured(experiment) -> None:
+    options = Options(trials=6, panels=("mlr-mnist",), lost=(0.5,))
+    (batch,) = experiment.batches(options)
+    records = [{"panel": batch.panel, **record} for record in batch.work(batch.trials)]
+    report = experiment.report(options, records)
+    assert len(report.rows) == 2
+    assert len(report.figure.panels) == 1
+    found = report.summary["panels"]["mlr-mnist"]
+    assert found["trials"] == 6
+    assert found["given_up"] == 0
+
+
+def test_panels_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ConfigError):
+        fig7.batches(Options(panels=("gan-mnist",)))

@@ -1,0 +1,91 @@
+"""Records outlive a kill, statistics are those of the textbook, and a run goes on where the last one stopped."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from experiments import runner, statistics
+from experiments.figures import Figure, Panel, Series
+from experiments.progress import Progress
+from experiments.records import Journal, Record, of_panel
+from experiments.runner import Batch, Options, Report
+
+
+def test_a_torn_line_costs_only_itself(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "deep" / "x.jsonl", "plan")
+    journal.append({"panel": "a", "trial": 0, "cost": 1.5})
+    with journal.path.open("a") as file:
+        file.write('{"plan": "' + journal.plan + '", "pan')
+    journal.append({"panel": "a", "trial": 1})
+    journal.append({"panel": "a", "trial": 1, "late": True})
+    Journal(journal.path, "another").append({"panel": "a", "trial": 7})
+    assert [(one["trial"], one.get("cost"), one.get("late")) for one in journal.read()] == [(0, 1.5, None), (1, None, None)]
+    assert [one["trial"] for one in of_panel(journal.read(), "a")] == [0, 1]
+    assert of_panel(journal.read(), "b") == []
+
+
+def test_interval_of_the_mean_covers_as_often_as_it_says() -> None:
+    draw, covered = np.random.default_rng(1), 0
+    for _ in range(400):
+        found = statistics.mean(draw.normal(3.0, 2.0, 12).tolist())
+        covered += found.low <= 3.0 <= found.high
+    assert covered / 400 == pytest.approx(0.95, abs=0.035)
+    assert statistics.mean([2.0]) == statistics.Estimate(2.0, 2.0, 2.0)
+
+
+def test_reduction_is_a_paired_ratio_of_means() -> None:
+    draw = np.random.default_rng(2)
+    baseline = draw.uniform(1, 9, 60)
+    found = statistics.reduction((baseline * 0.4).tolist(), baseline.tolist())
+    assert found.value == pytest.approx(0.6)
+    assert found.high - found.low < 1e-9, "pairs in one proportion leave nothing uncertain"
+    noisy = statistics.reduction((baseline * 0.4 + draw.normal(0, 1, 60)).tolist(), baseline.tolist())
+    assert noisy.low < 0.6 < noisy.high
+    assert statistics.reduction([1.0, 2.0], [0.0, 0.0]).value == 0.0
+
+
+class Toy:
+    """An experiment that counts what it runs in a file, because it runs in other processes."""
+
+    NAME = "toy"
+
+    def batches(self, options: Options) -> list[Batch]:
+        return [Batch(panel, tuple(range(options.trials)), partial(_toy, str(options.out))) for panel in ("a", "b")]
+
+    def report(self, options: Options, records: Sequence[Record]) -> Report:
+        costs = [float(one["cost"]) for one in of_panel(records, "a")]
+        figure = Figure([Panel("a", "x", "y", [Series("costs", list(range(len(costs))), costs)])], "toy")
+        return Report({"mean": statistics.mean(costs).document}, [["panel", "cost"], ["a", "1"]], figure)
+
+
+def _toy(out: str, trials: tuple[int, ...]) -> Iterator[Record]:
+    for trial in trials:
+        with (Path(out) / "ran").open("a") as file:
+            file.write("x")
+        yield {"trial": trial, "cost": trial / 2}
+
+
+def test_a_run_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
+    console = Console(file=io.StringIO())
+    runner.run(Toy(), Options(trials=2, out=tmp_path), console)
+    assert (tmp_path / "ran").read_text() == "x" * 4
+    runner.run(Toy(), Options(trials=3, out=tmp_path), console)
+    assert (tmp_path / "ran").read_text() == "x" * 6
+    assert '"command": "scar experiment toy --seed 1 --trials 3"' in (tmp_path / "toy.json").read_text()
+    assert (tmp_path / "toy.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (tmp_path / "toy.svg").read_text()
+
+
+def test_time_left_counts_only_what_this_run_has_done() -> None:
+    progress = Progress("toy", total=100, before=50, console=Console(file=io.StringIO()))
+    started = progress._started
+    assert progress.left(50, started + 10) == ""
+    assert progress.left(60, started + 10) == "40 s left"
+    assert progress.left(51, started + 10) == "8 min left"

@@ -1,0 +1,124 @@
+"""Failures without processes: theorems 4.1 and 4.2 on the real recovery code, and what comes back from where."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import scar
+from experiments.simulation import Loss, Saver, State, duplicate, initial, perturbation
+from scar.tables import Checkpoint, Job
+
+FULL = Checkpoint("full", 1.0, 4)
+
+
+def job(checkpoint: Checkpoint = FULL, recovery: str = "partial", seed: int = 3) -> Job:
+    tables = [
+        scar.Table("w", (12, 3), init=scar.normal(0.0, 1.0)),
+        scar.Table("v", (9,), rule=scar.adam(), blocks=scar.ragged([0, 2, 3, 9])),
+    ]
+    return Job("job", tables, seed=seed, checkpoint=checkpoint, recovery=recovery)
+
+
+def train(state: State, draw: np.random.Generator) -> None:
+    for store in state.values():
+        store.apply(None, draw.normal(size=len(store.values)).astype(np.float32), lambda: None)
+
+
+def trained(spec: Job, clocks: int, seed: int) -> tuple[State, Saver]:
+    state, draw = initial(spec), np.random.default_rng(seed)
+    saver = Saver(spec, state)
+    for clock in range(1, clocks + 1):
+        train(state, draw)
+        saver.after(clock)
+    train(state, draw)
+    return state, saver
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    selection=st.sampled_from(["priority", "round", "random", "full"]),
+    fraction=st.sampled_from([1.0, 0.5, 0.25, 0.125]),
+    lost=st.floats(0, 1),
+    clocks=st.integers(0, 13),
+    seed=st.integers(0, 99),
+)
+def test_partial_recovery_never_perturbs_more_than_putting_all_of_the_checkpoint_back(selection, fraction, lost, clocks, seed):
+    """Theorem 4.1."""
+    spec = job(Checkpoint(selection, fraction, 4))
+    state, saver = trained(spec, clocks, seed)
+    part = saver.recover(Loss(lost).draw(spec, np.random.default_rng(seed)))
+    whole = saver.recover(Loss(1.0).draw(spec, np.random.default_rng(seed)))
+    assert perturbation(state, part) <= perturbation(state, whole) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("fraction", [0.2, 0.5, 0.77])
+def test_the_expected_square_of_the_perturbation_is_the_lost_fraction(fraction):
+    """Theorem 4.2."""
+    spec = job()
+    state, saver = trained(spec, 6, seed=1)
+    whole = perturbation(state, saver.recover(Loss(1.0).draw(spec, np.random.default_rng(0)))) ** 2
+    draw = np.random.default_rng(7)
+    squares = [perturbation(state, saver.recover(Loss(fraction).draw(spec, draw))) ** 2 for _ in range(400)]
+    error = float(np.std(squares) / np.sqrt(len(squares)))
+    assert np.mean(squares) == pytest.approx(fraction * whole, abs=4 * error)
+
+
+def test_survivors_keep_their_values_and_slots_and_lost_blocks_are_those_of_the_checkpoint():
+    spec = job()
+    state, saver = trained(spec, 5, seed=2)
+    before = duplicate(state)
+    reference, _ = trained(spec, 3, seed=2)  # after four steps, which is what the checkpoint holds
+    lost = Loss(0.5).draw(spec, np.random.default_rng(1))
+    after = saver.recover(lost)
+    for name, store in after.items():
+        gone = np.isin(store.ids, lost.get(name, np.empty(0, np.uint32)))
+        for block in store.ids.tolist():
+            span = slice(int(store.layout.starts[block]), int(store.layout.starts[block + 1]))
+            source = reference[name] if gone[block] else before[name]
+            assert (store.values[span] == source.values[span]).all()
+            assert all((slot[span] == source.slots[slot_name][span]).all() for slot_name, slot in store.slots.items())
+            assert store.steps[block] == source.steps[block]
+        assert (state[name].values == before[name].values).all(), "the training goes on undisturbed"
+
+
+def test_before_the_first_round_lost_blocks_are_at_their_start():
+    spec = job()
+    _, saver = trained(spec, 2, seed=2)
+    after = saver.recover(Loss(1.0).draw(spec, np.random.default_rng(1)))
+    for name, store in initial(spec).items():
+        assert (after[name].values == store.values).all()
+        assert not after[name].steps.any()
+
+
+def test_full_recovery_puts_everything_back_whatever_was_lost():
+    spec = job(recovery="full")
+    _, saver = trained(spec, 5, seed=2)
+    reference, _ = trained(spec, 3, seed=2)
+    after = saver.recover(Loss(0.2).draw(spec, np.random.default_rng(1)))
+    assert all((after[name].values == store.values).all() for name, store in reference.items())
+
+
+def test_several_policies_watch_one_training():
+    state, draw = initial(job()), np.random.default_rng(5)
+    savers = [Saver(job(replace(FULL, selection="priority", fraction=r)), state) for r in (1.0, 0.5)]
+    for clock in range(1, 8):
+        train(state, draw)
+        for saver in savers:
+            saver.after(clock)
+    everything = Loss(1.0).draw(job(), draw)
+    far = [perturbation(state, saver.recover(everything)) for saver in savers]
+    assert far[1] < far[0], "it was saved from later"
+
+
+@settings(deadline=None)
+@given(fraction=st.floats(0, 1), seed=st.integers(0, 999))
+def test_a_loss_is_as_large_as_it_says(fraction, seed):
+    spec = job()
+    lost = Loss(fraction).draw(spec, np.random.default_rng(seed))
+    count = sum(len(ids) for ids in lost.values())
+    assert abs(count - fraction * spec.blocks) < 1
