@@ -229,6 +229,27 @@ def demo(
 
 
 @app.command()
+def experiment(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="fig3, fig5, fig6, fig7, fig8, or all of them.")],
+    trials: Annotated[int, typer.Option(min=0, help="Trials of each panel; 0: as many as the figure needs.")] = 0,
+    seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 1,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Records, summaries and figures.")] = Path("build/experiments"),
+    jobs: Annotated[int, typer.Option(min=1, help="Processes; each uses one core.")] = 1,
+    quick: Annotated[bool, typer.Option("--quick", help="Few trials on thinned data: a first look.")] = False,
+    panel: Annotated[list[str] | None, typer.Option(metavar="MODEL-DATA", help="Only this panel; repeatable.")] = None,
+    lost: Annotated[list[float] | None, typer.Option(min=0, max=1, help="Lost fraction; repeatable.")] = None,
+    period: Annotated[int, typer.Option(min=1, help="Iterations between full checkpoints, C.")] = 8,
+) -> None:
+    """Make figures of the paper again, with 95 % intervals. A run that was stopped goes on where it was.
+
+    Examples: [bold]scar experiment all --quick[/] · [bold]scar experiment fig7 --panel mlr-fashion-mnist --lost 0.3 --jobs 2[/]
+    """
+    from scar_cli.experiment import options, run
+
+    run(name, options(trials, seed, out, jobs, quick, panel or [], lost or [], period))
+
+
+@app.command()
 def doctor(
     cluster: Cluster = "local", recovery: Recovery = "", store: Store = "", redis: Redis = "", output: Json = Output.text
 ) -> None:
