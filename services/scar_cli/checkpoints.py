@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,9 @@ from scar.tables import Job
 from scar.v1.checkpoint_pb2 import Manifest
 from scar.v1.types_pb2 import JobSpec
 from scar_cli import output
+from scar_cli.clusters import find_release
 from scar_cli.output import Output
+from scar_cli.places import Place
 from scar_local import ClusterDirectory
 from scar_local.directory import default_directory
 from scar_runtime.records import get_record, numbers
@@ -42,21 +45,30 @@ class JobStore:
         return load_running(self.store, self.job, number) if number else load_newest(self.store, self.job)
 
 
-def open_job(cluster: str, name: str = "", url: str = "") -> JobStore:
-    """The job ``name`` in the store ``url``; default: the only job in the store of the last cluster of this name."""
-    home = ClusterDirectory(default_directory(cluster))
-    state = home.read()
-    if not url and state is None:
-        raise ConfigError(
-            f"no cluster {cluster!r} has ever run in {home.path}",
-            "Change to its folder, name it by --cluster, or pass --store URL",
-        )
-    root = open_store(url or (state.store if state else ""))
+def open_job(place: Place, name: str = "", url: str = "") -> JobStore:
+    """The job ``name`` in the store ``url``; default: the only job in the store of the cluster that is meant."""
+    root = open_store(url or _store(place))
     name = name or _only_job(root)
     try:
         return JobStore(root.under(name), job_from_proto(get_record(root.under(name), "job", JobSpec)))
     except ObjectNotFound as error:
         raise JobNotFound(f"the store {root.url} has no job {name!r}", f"It has {', '.join(_jobs(root)) or 'none'}") from error
+
+
+def _store(place: Place) -> str:
+    """URL of a cluster's store; a release says the credentials, too."""
+    if place.release is not None:
+        url, credentials = find_release(place.release).store()
+        os.environ.update(credentials)
+        return url
+    home = ClusterDirectory(default_directory(place.cluster))
+    state = home.read()
+    if state is None:
+        raise ConfigError(
+            f"no cluster {place.cluster!r} has ever run in {home.path}",
+            "Change to its folder, name it by --cluster, or pass --store URL",
+        )
+    return state.store
 
 
 def _jobs(root: Store) -> list[str]:

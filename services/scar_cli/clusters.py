@@ -1,14 +1,34 @@
-"""Which cluster a command means, and how to reach it."""
+"""Which cluster a command means, and how to reach it: on this machine, by a coordinator's address, or on Kubernetes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
-from scar.errors import ConfigError
-from scar_local import ClusterDirectory, ClusterState, ClusterStatus, Observer, ProcessInfo
+from scar.errors import ConfigError, Unreachable
+from scar_cli.places import Place
+from scar_kube.where import Where
+from scar_local import ClusterDirectory, ClusterState
 from scar_local.directory import default_directory
+from scar_runtime.status import ClusterStatus, Observer, ProcessInfo
+
+if TYPE_CHECKING:
+    from scar_kube.release import Release
+
+
+class Cluster(Protocol):
+    """Something that can be looked at."""
+
+    @property
+    def where(self) -> str: ...
+
+    def observer(self) -> Observer: ...
+
+    def processes(self) -> tuple[ProcessInfo, ...]: ...
+
+    def ended(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -19,6 +39,10 @@ class Target:
     addresses: Mapping[str, str] = field(default_factory=dict)
     directory: Path | None = None
     state: ClusterState | None = None
+
+    @property
+    def where(self) -> str:
+        return self.recovery
 
     def observer(self) -> Observer:
         return Observer(self.recovery, self.addresses)
@@ -45,24 +69,60 @@ def running(name: str) -> Target | None:
     return Target(state.addresses["recovery"], state.addresses, home.path, state)
 
 
-def find(name: str, recovery: str = "") -> Target:
-    """The cluster at ``recovery`` (host:port), else the one called ``name``. Raises :class:`ConfigError` when none runs."""
-    target = Target(recovery) if recovery else running(name)
+class ReleaseTarget:
+    """A release on Kubernetes. Its forwards end with this process."""
+
+    def __init__(self, release: Release) -> None:
+        self.release = release
+        self._seen: tuple[ProcessInfo, ...] = ()
+
+    @property
+    def where(self) -> str:
+        return f"port 7070 of the recovery pods of {self.release}"
+
+    def observer(self) -> Observer:
+        return self.release.observer()
+
+    def processes(self) -> tuple[ProcessInfo, ...]:
+        """Its pods; while the API server is away, as they were."""
+        try:
+            self._seen = self.release.processes()
+        except Unreachable:
+            if not self._seen:
+                raise
+        return self._seen
+
+    def ended(self) -> bool:
+        return False  # it may be installed again
+
+
+def find(place: Place) -> Cluster:
+    """The cluster that is meant. Raises :class:`ConfigError` when it is not there."""
+    if place.release is not None:
+        return ReleaseTarget(find_release(place.release))
+    target = Target(place.recovery) if place.recovery else running(place.cluster)
     if target is None:
+        name = place.cluster
         raise ConfigError(
             f"no cluster {name!r} runs in {default_directory(name).absolute()}",
-            "Start one by `scar up`, change to its folder, or name another by --cluster NAME or --recovery HOST:PORT",
+            "Start one by `scar up`, change to its folder, or name one by --cluster, --recovery HOST:PORT or --on kubernetes",
         )
     return target
 
 
-def look(target: Target) -> ClusterStatus:
+def find_release(where: Where) -> Release:
+    from scar_kube.release import Release
+
+    return Release.find(where)
+
+
+def look(target: Cluster) -> ClusterStatus:
     """One look at all of its services. Raises :class:`ConfigError` when not even the recovery coordinator answers."""
     with target.observer() as observer:
         status = observer.read()
     if status.recovery is None:
         raise ConfigError(
             status.problems[0] if status.problems else "the recovery coordinator does not answer",
-            f"It should listen at {target.recovery}; wait for its restart, or see `scar doctor`",
+            f"It should listen at {target.where}; wait for its restart, or see `scar doctor`",
         )
     return status

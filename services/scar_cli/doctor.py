@@ -16,8 +16,9 @@ from rich.markup import escape
 
 from scar.errors import ScarError
 from scar_cli import output
-from scar_cli.clusters import Target, find, look, running
+from scar_cli.clusters import Cluster, Target, look, running
 from scar_cli.output import Output, seconds, size
+from scar_cli.places import Place
 
 PACKAGES = ("numpy", "grpcio", "protobuf", "redis", "boto3", "pydantic-settings", "typer", "rich")
 OPTIONAL = ("safetensors", "matplotlib")
@@ -37,14 +38,19 @@ class Check:
     fix: str = ""
 
 
-def run(cluster: str, recovery: str, store: str, redis: str, form: Output) -> None:
+def run(place: Place, store: str, redis: str, form: Output) -> None:
     """Exit code 1 when a check failed."""
-    target = find(cluster, recovery) if recovery else running(cluster)
-    state = target.state if target else None
-    store, redis = store or (state.store if state else ""), redis or (state.redis if state else "")
-    checks = [check_python(), *check_packages(), check_ports(), check_disk(Path()), check_clock(), check_redis(redis)]
-    checks += [check_store(store)] if store else []
-    checks += check_cluster(target) if target else [Check("cluster", "ok", "none runs here; start one by `scar up`")]
+    checks = [check_python(), *check_packages(), check_ports(), check_disk(Path()), check_clock()]
+    if place.release is not None:
+        from scar_cli.release import checks as release_checks
+
+        checks += release_checks(place.release)
+    else:
+        target = Target(place.recovery) if place.recovery else running(place.cluster)
+        state = target.state if target else None
+        store, redis = store or (state.store if state else ""), redis or (state.redis if state else "")
+        checks += [check_redis(redis), *([check_store(store)] if store else [])]
+        checks += check_cluster(target) if target else [Check("cluster", "ok", "none runs here; start one by `scar up`")]
 
     def text(screen: Console) -> None:
         for check in checks:
@@ -140,7 +146,7 @@ def check_store(url: str) -> Check:
     return Check("store", "ok", f"{url}: one of 8 racing creates won, {seconds(time.monotonic() - began)}")
 
 
-def check_cluster(target: Target) -> list[Check]:
+def check_cluster(target: Cluster) -> list[Check]:
     """Processes, then services, then what they say themselves."""
     checks = [
         Check("process", "fail", f"{process.name} is {process.state}", "Wait for its restart; its log says why")

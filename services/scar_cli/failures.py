@@ -10,17 +10,18 @@ from scar.v1.recovery_pb2 import FailureRecord
 from scar_cli import output
 from scar_cli.clusters import find, look
 from scar_cli.output import Output, seconds
+from scar_cli.places import Place
 
 PHASES = (">DETECT", ">WAIT", ">COMMIT", ">LOAD", ">DOWN")
 COLUMNS = (">#", "WHEN", "WHO", ">BLOCKS", "FROM", *PHASES, ">||DELTA||", ">LOST", ">RESENT", "STATE")
 
 
-def run(cluster: str, recovery: str, form: Output) -> None:
-    failures = look(find(cluster, recovery)).failures
+def run(place: Place, form: Output) -> None:
+    failures = look(find(place)).failures
 
     def text(screen: Console) -> None:
         if not failures:
-            screen.print("no failure so far; make one by `scar kill ps-0`")
+            screen.print(f"no failure so far; make one by `scar kill ps-0{place.options()}`")
             return
         screen.print(output.table(COLUMNS, map(row, failures)))
         screen.print("DETECT: last sign of life to report; WAIT: lease of a suspect; LOAD: until all blocks are served again;")

@@ -10,7 +10,9 @@ from typing import Annotated
 import typer
 
 from scar.errors import ConfigError, ScarError
+from scar_cli.options import placed
 from scar_cli.output import Output, fail
+from scar_cli.places import Place
 
 EXAMPLES = """
 Training that heals itself: a parameter server that puts back only what died.
@@ -32,6 +34,12 @@ Training that heals itself: a parameter server that puts back only what died.
   scar failures                      what each failure cost, by phase
   scar checkpoints verify            check all that a restart needs
   scar train examples/mlr.py --resume
+
+[bold]On Kubernetes[/]
+
+  helm install scar deploy/helm/scar --wait
+  scar train examples/mlr.py --on kubernetes
+  scar watch --on kubernetes         every command takes --context, --namespace, --release
 """
 
 app = typer.Typer(
@@ -46,10 +54,6 @@ checkpoints = typer.Typer(no_args_is_help=True, help="Read the running checkpoin
 app.add_typer(checkpoints, name="checkpoints")
 
 Cluster = Annotated[str, typer.Option("--cluster", "-c", metavar="NAME", help="The cluster in ./.scar/NAME.")]
-Recovery = Annotated[
-    str,
-    typer.Option(metavar="HOST:PORT", envvar="SCAR_RECOVERY", help="A cluster elsewhere, by its recovery coordinator."),
-]
 Json = Annotated[Output, typer.Option("--output", "-o", help="text for people, json for programs.")]
 Store = Annotated[str, typer.Option(metavar="URL", help="file:///folder or s3://bucket/prefix; default: the cluster's.")]
 Redis = Annotated[str, typer.Option(metavar="URL", help="A Redis that runs, redis://host:port/0; default: one of its own.")]
@@ -100,96 +104,107 @@ def down(cluster: Cluster = "local") -> None:
 
 
 @app.command()
+@placed()
 def train(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="Python file with `job = scar.Job(...)` and `def train(worker)`.")
     ],
-    cluster: Cluster = "local",
+    place: Place,
     workers: Annotated[int | None, typer.Option(min=1, help="Workers; default: what the job asks for.")] = None,
     shards: Shards = None,
     name: Annotated[str, typer.Option(metavar="JOB", help="Another name for the job, to start it anew.")] = "",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with this job from its newest checkpoint.")] = False,
     store: Store = "",
     redis: Redis = "",
+    image: Annotated[
+        str, typer.Option(metavar="IMAGE", help="On Kubernetes: image of the workers; default: the release's own.")
+    ] = "",
 ) -> None:
     """Train FILE: on the cluster of `scar up` when there is one, else on a cluster that lives as long as the training.
 
+    With --on kubernetes the file is sent to a release of the chart, whose workers run it: no image has to be built. Ctrl-C
+    only stops watching; the same command comes back to the training.
+
     Examples: [bold]scar train examples/mlr.py[/] · [bold]scar train examples/mlr.py --workers 4 --shards 8[/] ·
-    [bold]scar train examples/mlr.py --resume[/]
+    [bold]scar train examples/mlr.py --resume[/] · [bold]scar train examples/mlr.py --on kubernetes --namespace ml[/]
     """
     from scar_cli.train import Plan, run
 
-    run(Plan(file, cluster, workers, shards, name, resume, store, redis))
+    run(Plan(file, place, workers, shards, name, resume, store, redis, image))
 
 
 @app.command()
-def status(cluster: Cluster = "local", recovery: Recovery = "", output: Json = Output.text) -> None:
+@placed(recovery=True)
+def status(place: Place, output: Json = Output.text) -> None:
     """One look at a cluster: job, clock, loss, every service, and what it waits for."""
     from scar_cli.status import run
 
-    run(cluster, recovery, output)
+    run(place, output)
 
 
 @app.command()
+@placed(recovery=True)
 def watch(
-    cluster: Cluster = "local",
-    recovery: Recovery = "",
+    place: Place,
     interval: Annotated[float, typer.Option(min=0.05, metavar="SECONDS", help="Time between two looks.")] = 0.5,
 ) -> None:
     """Loss curve, shards, workers and failures as they happen, until Ctrl-C. Without a terminal: a line at every change."""
     from scar_cli.watch import run
 
-    run(cluster, recovery, interval)
+    run(place, interval)
 
 
 @app.command()
+@placed()
 def kill(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A process, as `scar status` lists it: ps-0, worker-1, recovery-0.")
     ],
+    place: Place,
     signal: Annotated[
         Signal, typer.Option(help="KILL: it dies at once. STOP/CONT: freeze/wake. TERM: it may tidy up.")
     ] = Signal.KILL,
-    cluster: Cluster = "local",
 ) -> None:
-    """Break something on purpose and watch it heal.
+    """Break something on purpose and watch it heal. On Kubernetes: a signal to the process in that pod.
 
     Examples: [bold]scar kill ps-0[/] · [bold]scar kill ps-1 --signal STOP[/], later [bold]scar kill ps-1 --signal CONT[/]
     """
     from scar_cli.kill import run
 
-    run(cluster, name, signal.value)
+    run(place, name, signal.value)
 
 
 @app.command()
-def failures(cluster: Cluster = "local", recovery: Recovery = "", output: Json = Output.text) -> None:
+@placed(recovery=True)
+def failures(place: Place, output: Json = Output.text) -> None:
     """The ledger: for each failure what was lost, where it came back from, and the seconds of every phase."""
     from scar_cli.failures import run
 
-    run(cluster, recovery, output)
+    run(place, output)
 
 
 @checkpoints.command("ls")
-def checkpoints_ls(cluster: Cluster = "local", job: JobName = "", store: Store = "", output: Json = Output.text) -> None:
+@placed()
+def checkpoints_ls(place: Place, job: JobName = "", store: Store = "", output: Json = Output.text) -> None:
     """All manifests in the store, oldest first."""
     from scar_cli.checkpoints import listing, open_job
 
-    listing(open_job(cluster, job, store), output)
+    listing(open_job(place, job, store), output)
 
 
 @checkpoints.command("show")
-def checkpoints_show(
-    number: Number, cluster: Cluster = "local", job: JobName = "", store: Store = "", output: Json = Output.text
-) -> None:
+@placed()
+def checkpoints_show(place: Place, number: Number, job: JobName = "", store: Store = "", output: Json = Output.text) -> None:
     """One manifest: its objects, and how many blocks a restore would take from each."""
     from scar_cli.checkpoints import open_job, show
 
-    show(open_job(cluster, job, store), number, output)
+    show(open_job(place, job, store), number, output)
 
 
 @checkpoints.command("verify")
+@placed()
 def checkpoints_verify(
-    number: Number = 0, cluster: Cluster = "local", job: JobName = "", store: Store = "", output: Json = Output.text
+    place: Place, number: Number = 0, job: JobName = "", store: Store = "", output: Json = Output.text
 ) -> None:
     """Read everything that a restore would read: the chain of manifests, every header, the checksum of every block.
 
@@ -198,14 +213,15 @@ def checkpoints_verify(
     from scar_cli.checkpoints import open_job
     from scar_cli.verify import run
 
-    run(open_job(cluster, job, store), number, output)
+    run(open_job(place, job, store), number, output)
 
 
 @checkpoints.command("export")
+@placed()
 def checkpoints_export(
     file: Annotated[Path, typer.Argument(metavar="FILE.safetensors", help="Where to write the tables.")],
+    place: Place,
     number: Number = 0,
-    cluster: Cluster = "local",
     job: JobName = "",
     store: Store = "",
 ) -> None:
@@ -213,7 +229,7 @@ def checkpoints_export(
     from scar_cli.checkpoints import open_job
     from scar_cli.export import run
 
-    run(open_job(cluster, job, store), number, file)
+    run(open_job(place, job, store), number, file)
 
 
 @app.command()
@@ -250,13 +266,12 @@ def experiment(
 
 
 @app.command()
-def doctor(
-    cluster: Cluster = "local", recovery: Recovery = "", store: Store = "", redis: Redis = "", output: Json = Output.text
-) -> None:
+@placed(recovery=True)
+def doctor(place: Place, store: Store = "", redis: Redis = "", output: Json = Output.text) -> None:
     """Check this machine and a cluster, if one runs: each line says what is wrong and how to mend it."""
     from scar_cli.doctor import run
 
-    run(cluster, recovery, store, redis, output)
+    run(place, store, redis, output)
 
 
 def main() -> None:

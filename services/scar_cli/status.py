@@ -13,14 +13,15 @@ from scar.v1 import detector_pb2
 from scar_cli import output
 from scar_cli.clusters import find, look
 from scar_cli.output import Output, number, seconds
+from scar_cli.places import Place
 from scar_runtime.status import DONE, ClusterStatus, ProcessInfo
 
 Processes = Mapping[str, ProcessInfo]
 HEALTH_COLOURS = {"alive": "green", "learning": "cyan", "suspect": "yellow", "dead": "red"}
 
 
-def run(cluster: str, recovery: str, form: Output) -> None:
-    target = find(cluster, recovery)
+def run(place: Place, form: Output) -> None:
+    target = find(place)
     status = look(target)
     processes = {process.name: process for process in target.processes()}
 
@@ -99,7 +100,8 @@ def worker_table(status: ClusterStatus, processes: Processes) -> Table:
 
 
 def coordinator_table(status: ClusterStatus, processes: Processes) -> Table:
-    names = [name for name in ("recovery-0", "checkpoint-0", "detector-0", "redis") if name in processes]
+    wanted = ("recovery", "checkpoint", "detector", "redis", "minio")
+    names = [name for part in wanted for name, process in sorted(processes.items()) if process.component == part]
     rows = [(name, health(name, status, processes), *_process(name, processes)) for name in names]
     return output.table(("SERVICE", "HEALTH", ">PID", ">RESTARTS"), rows)
 
@@ -136,7 +138,7 @@ def as_data(status: ClusterStatus, processes: Processes) -> dict[str, Any]:
 
 def _shards(status: ClusterStatus, processes: Processes) -> set[str]:
     members = {member.name for member in status.epoch.shards} if status.epoch else set()
-    return members | {name for name in processes if name.startswith("ps-")}
+    return members | {name for name, process in processes.items() if process.component == "ps"}
 
 
 def _process(name: str, processes: Processes) -> tuple[object, object]:

@@ -1,12 +1,13 @@
-"""`scar train FILE`: on the cluster that runs, or on one that lives as long as the training."""
+"""`scar train FILE`: on the cluster that runs, on one that lives as long as the training, or on a release on Kubernetes."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from threading import Event
 
@@ -19,13 +20,16 @@ from scar.training import load_job
 from scar.transport import RECOVERY, connect
 from scar.v1.recovery_pb2_grpc import RecoveryStub
 from scar_cli.chart import draw
-from scar_cli.clusters import Target, look, running
+from scar_cli.clusters import Target, find_release, look, running
 from scar_cli.output import console, number, seconds
+from scar_cli.places import Place
 from scar_cli.up import stop_signal
-from scar_local import ClusterStatus, LocalCluster, Observer, ProcessInfo
+from scar_kube.where import Where
+from scar_local import LocalCluster
 from scar_local.directory import default_directory
 from scar_local.jobs import WorkerGroup
 from scar_runtime.jobs import start_job
+from scar_runtime.status import ClusterStatus, Observer, ProcessInfo
 
 LOOK_SECONDS = 0.3
 PLAIN_SECONDS = 2.0  # between two lines when the output is no terminal
@@ -38,13 +42,14 @@ class Plan:
     """What `scar train` was asked for."""
 
     file: Path
-    cluster: str
+    place: Place
     workers: int | None = None
     shards: int | None = None
     name: str = ""
     resume: bool = False
     store: str = ""
     redis: str = ""
+    image: str = ""
 
     def job(self) -> Job:
         """The file's job with what the command line changes."""
@@ -59,44 +64,78 @@ class Training:
 
     observer: Observer
     processes: Callable[[], list[ProcessInfo]]
-    logs: Path
+    log: Callable[[str], list[str]]  # of a worker
+    file: str  # as the workers see it
     lost: Callable[[], bool] = lambda: False  # the cluster has stopped meanwhile
+    end: Callable[[], None] = lambda: None  # once all workers have ended
+    detached: str = ""  # what to say after Ctrl-C when the training goes on without us
 
 
 def run(plan: Plan) -> None:
     """Returns when every worker has finished. Raises :class:`ConfigError` with the log's end when one has failed."""
     job, screen, started = plan.job(), console(), time.monotonic()
-    target = running(plan.cluster)
-    with stop_signal() as stop, _begun(plan, job, target, screen) as training:
+    with stop_signal() as stop, _begun(plan, job, screen) as training:
         status, codes = _follow(screen, training, stop)
-    if stop.is_set():
-        screen.print("stopped; go on by the same command with --resume")
-        raise SystemExit(1)
-    for name, code in codes.items():
-        if code:
-            raise ConfigError(
-                f"{name} ended with exit code {code}\n{_reason(training.logs / f'{name}.log', plan.file.absolute())}",
-                "Mend the file, and go on by --resume",
-            )
+        failed = next((name for name, code in codes.items() if code), "")
+        reason = _reason(training.log(failed), training.file) if failed else ""
+        if codes:
+            training.end()
+    if not codes:
+        screen.print(training.detached or "stopped; go on by the same command with --resume", soft_wrap=True)
+        raise SystemExit(0 if training.detached else 1)
+    if failed:
+        raise ConfigError(f"{failed} ended with exit code {codes[failed]}\n{reason}", "Mend the file, and go on by --resume")
     screen.print(
         f"[bold green]finished[/] job {job.name}: {status.clock} clocks, loss {number(status.loss)}, "
         f"{len(status.failures)} failures healed, {seconds(time.monotonic() - started)}"
     )
 
 
+def _begun(plan: Plan, job: Job, screen: Console) -> AbstractContextManager[Training]:
+    target = running(plan.place.cluster) if plan.place.release is None else None
+    if (plan.store or plan.redis) and (target or plan.place.release):
+        raise ConfigError("the cluster runs with its own store and Redis", "Leave out --store and --redis")
+    if plan.place.release is not None:
+        return _on_release(plan, plan.place.release, job, screen)
+    if plan.image:
+        raise ConfigError("--image is for Kubernetes only", "Add --on kubernetes, or leave it out")
+    return _on_running(plan, target, job, screen) if target is not None else _on_its_own(plan, job, screen)
+
+
 @contextmanager
-def _begun(plan: Plan, job: Job, target: Target | None, screen: Console) -> Iterator[Training]:
-    if target is not None and target.directory is not None and target.state is not None:
-        if plan.store or plan.redis:
-            raise ConfigError(f"cluster {plan.cluster!r} runs with its own store and Redis", "Leave out --store and --redis")
-        _check_free(target)
-        with WorkerGroup(target.directory, replace(target.state, job=job.name)) as group, target.observer() as observer:
-            _start_job(target.recovery, job, plan.resume)
-            screen.print(f"job {job.name} on cluster {plan.cluster!r}: {job.workers} workers")
-            group.start(plan.file.absolute(), job.name, job.workers)
-            yield Training(observer, group.processes, target.directory / "logs", target.ended)
-        return
-    home = default_directory(plan.cluster)
+def _on_release(plan: Plan, where: Where, job: Job, screen: Console) -> Iterator[Training]:
+    from scar_kube.training import Training as Remote
+    from scar_kube.training import Work
+
+    with find_release(where) as release:
+        work = Work(replace(job, shards=plan.shards or release.shards()), plan.file, plan.image)
+        remote = Remote(release, work)
+        what = "begins" if remote.begin(plan.resume) else "runs already, and is followed"
+        screen.print(f"job {job.name} {what} on {release}: {work.job.workers} workers", soft_wrap=True)
+        detached = (
+            f"detached: the training goes on. Come back by the same command, look by `scar watch{plan.place.options()}`, "
+            f"stop it by `kubectl delete statefulset {remote.name} --namespace {release.namespace}`"
+        )
+        with release.observer() as observer:
+            yield Training(observer, remote.processes, remote.log, work.path, end=remote.end, detached=detached)
+
+
+@contextmanager
+def _on_running(plan: Plan, target: Target, job: Job, screen: Console) -> Iterator[Training]:
+    assert target.directory is not None
+    assert target.state is not None
+    _check_free(target)
+    with WorkerGroup(target.directory, replace(target.state, job=job.name)) as group, target.observer() as observer:
+        _start_job(target.recovery, job, plan.resume)
+        screen.print(f"job {job.name} on cluster {plan.place.cluster!r}: {job.workers} workers")
+        group.start(plan.file.absolute(), job.name, job.workers)
+        log = partial(_log, target.directory / "logs")
+        yield Training(observer, group.processes, log, str(plan.file.absolute()), target.ended)
+
+
+@contextmanager
+def _on_its_own(plan: Plan, job: Job, screen: Console) -> Iterator[Training]:
+    home = default_directory(plan.place.cluster)
     with LocalCluster(home, shards=job.shards, store=plan.store or None, redis=plan.redis or None) as cluster:
         cluster.start_job(job, resume=plan.resume)
         screen.print(
@@ -104,7 +143,7 @@ def _begun(plan: Plan, job: Job, target: Target | None, screen: Console) -> Iter
         )
         cluster.start_workers(plan.file, job.workers)
         with Observer(cluster.recovery_address) as observer:
-            yield Training(observer, cluster.processes, home / "logs")
+            yield Training(observer, cluster.processes, partial(_log, home / "logs"), str(plan.file.absolute()))
 
 
 def _start_job(recovery: str, job: Job, resume: bool) -> None:
@@ -131,7 +170,7 @@ def _follow(screen: Console, training: Training, stop: Event) -> tuple[ClusterSt
             if status.shards:
                 shown = replace(status, losses=dict(losses))
             display(shown, status.problems)
-            workers = [process for process in training.processes() if process.name.startswith("worker-")]
+            workers = [process for process in training.processes() if process.component == "worker"]
             if workers and all(process.final for process in workers):
                 return shown, {process.name: process.code or 0 for process in workers}
             if training.lost():
@@ -179,15 +218,18 @@ def line(status: ClusterStatus, problems: tuple[str, ...] = (), curve: bool = Tr
     return " · ".join(parts) + (f" · waiting: {problems[0]}" if problems else "")
 
 
-def _reason(log: Path, file: Path) -> str:
-    """Why a worker failed: the user's part of its traceback, else the end of its log."""
+def _log(folder: Path, worker: str) -> list[str]:
     try:
-        lines = log.read_text(errors="replace").splitlines()
+        return (folder / f"{worker}.log").read_text(errors="replace").splitlines()
     except OSError as error:
-        return str(error)
+        return [str(error)]
+
+
+def _reason(lines: list[str], file: str) -> str:
+    """Why a worker failed: the user's part of its traceback, else the end of its log."""
     for line in reversed(lines):
         with suppress(ValueError, TypeError, KeyError):
             trace = json.loads(line)["traceback"].splitlines()
-            first = next((number for number, entry in enumerate(trace) if str(file) in entry), 0)
+            first = next((number for number, entry in enumerate(trace) if file in entry), 0)
             return "\n".join(trace[first:])
     return "\n".join(lines[-LAST_LINES:])

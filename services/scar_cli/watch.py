@@ -16,9 +16,10 @@ from scar_cli.chart import draw
 from scar_cli.clusters import find, look
 from scar_cli.failures import delta, sources, state
 from scar_cli.output import console, number, seconds
+from scar_cli.places import Place
 from scar_cli.status import headline, problems, shard_table, worker_table
 from scar_cli.up import stop_signal
-from scar_local import ClusterStatus, ProcessInfo
+from scar_runtime.status import ClusterStatus, ProcessInfo
 
 CURVE_ROWS = 8
 CURVE_MARGIN = 14  # columns beside the curve: the scale
@@ -28,8 +29,8 @@ REDO = 64  # clocks asked for again at each look, since a full recovery repeats 
 Show = Callable[[ClusterStatus, Sequence[ProcessInfo]], None]
 
 
-def run(cluster: str, recovery: str, interval: float) -> None:
-    target, screen = find(cluster, recovery), console()
+def run(place: Place, interval: float) -> None:
+    target, screen = find(place), console()
     look(target)
     with stop_signal() as stop, target.observer() as observer, _display(screen) as show:
         losses, clock = dict[int, float](), -1

@@ -92,8 +92,8 @@ class ClusterStatus:
 class ProcessInfo:
     """One process of a cluster, or one pod of a release (``pid`` 0).
 
-    ``state``: "starting" | "running" | "paused" | "exited" | "killed" (by a signal). ``code``: exit code of the last end.
-    ``final``: it has ended and will not be started again.
+    ``state``: "starting" | "running" | "paused" | "exited" | "killed" (by a signal), or why a pod does not run. ``code``: exit
+    code of the last end. ``final``: it has ended and will not be started again. ``part``: see :attr:`component`.
     """
 
     name: str
@@ -102,10 +102,16 @@ class ProcessInfo:
     restarts: int
     code: int | None = None
     final: bool = False
+    part: str = ""
 
     @property
     def alive(self) -> bool:
         return self.state in ("running", "paused")
+
+    @property
+    def component(self) -> str:
+        """What it is: ps, worker, recovery, ... Where nobody has said so, its name does: ps-0."""
+        return self.part or self.name.rstrip("0123456789").removesuffix("-")
 
 
 class _Sweep:

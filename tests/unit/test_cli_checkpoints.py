@@ -19,6 +19,7 @@ from scar.v1.ps_pb2 import ObjectRef
 from scar.v1.types_pb2 import Epoch
 from scar_cli import export, verify
 from scar_cli.output import Output
+from scar_cli.places import Place
 from scar_runtime.objects import Group, Payload, encode_object, object_key, object_ref
 from scar_runtime.records import create_record, numbered
 from scar_runtime.store import open_store
@@ -64,7 +65,7 @@ def output_of(capsys: pytest.CaptureFixture[str], call: Callable[[], None]) -> s
 
 
 def test_the_listing(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    job = checkpoints.open_job("local", "", url)
+    job = checkpoints.open_job(Place(), "", url)
     lines = output_of(capsys, lambda: checkpoints.listing(job, Output.text)).splitlines()
     assert [line.split()[:6] for line in lines[1:]] == [
         ["1", "1", "1", "1", "priority", "1"],
@@ -77,13 +78,13 @@ def test_the_listing(url: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_damaged_manifest_is_listed_as_such(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     store = open_store(url).under("mnist")
     store.put(numbered("manifests", 2), store.get(numbered("manifests", 2)).replace(b"priority", b"prioritY"))
-    job = checkpoints.open_job("local", "mnist", url)
+    job = checkpoints.open_job(Place(), "mnist", url)
     assert "damaged" in output_of(capsys, lambda: checkpoints.listing(job, Output.text)).splitlines()[2]
     assert "manifest 1" in output_of(capsys, lambda: checkpoints.show(job, 0, Output.text))  # the newest that is whole
 
 
 def test_the_objects_of_a_manifest(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    job = checkpoints.open_job("local", "", url)
+    job = checkpoints.open_job(Place(), "", url)
     shown = output_of(capsys, lambda: checkpoints.show(job, 2, Output.text))
     assert "5 of 16 blocks saved, 11 still at x(0)" in shown
     data = json.loads(output_of(capsys, lambda: checkpoints.show(job, 0, Output.json)))
@@ -91,7 +92,7 @@ def test_the_objects_of_a_manifest(url: str, capsys: pytest.CaptureFixture[str])
 
 
 def test_a_whole_store_is_all_good(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    job = checkpoints.open_job("local", "", url)
+    job = checkpoints.open_job(Place(), "", url)
     assert "all good: manifests 1 to 2, 2 objects, 6 blocks" in output_of(capsys, lambda: verify.run(job, 0, Output.text))
 
 
@@ -114,7 +115,7 @@ def flip_last_byte(url: str, key: str) -> None:
 def test_every_damage_is_found(url: str, damage: Callable[[str], None], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     damage(url)
     with pytest.raises(SystemExit) as end:
-        verify.run(checkpoints.open_job("local", "", url), 0, Output.text)
+        verify.run(checkpoints.open_job(Place(), "", url), 0, Output.text)
     assert end.value.code == 1
     assert words in capsys.readouterr().out
 
@@ -122,13 +123,13 @@ def test_every_damage_is_found(url: str, damage: Callable[[str], None], words: s
 def test_a_broken_chain_is_found(url: str) -> None:
     store = open_store(url).under("mnist")
     create_record(store, numbered("manifests", 3), Manifest(number=3, parent=1, job="other"))
-    found = verify.verify(checkpoints.open_job("local", "", url), [3])
+    found = verify.verify(checkpoints.open_job(Place(), "", url), [3])
     assert found.problems == ["manifest 3 continues 1, not 2", "manifest 3 belongs to job 'other'"]
 
 
 def test_an_export_has_every_block(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "model.safetensors"
-    export.run(checkpoints.open_job("local", "", url), 0, file)
+    export.run(checkpoints.open_job(Place(), "", url), 0, file)
     tables = load_file(file)
     expected = JOB.table("w").initial(5, np.arange(10, dtype=np.uint32)).reshape(10, 3)
     expected[[0, 1, 2]], expected[[3, 4]] = 1.0, 2.0
@@ -140,7 +141,7 @@ def test_an_export_has_every_block(url: str, tmp_path: Path, capsys: pytest.Capt
 
 def test_an_export_of_an_older_manifest(url: str, tmp_path: Path) -> None:
     file = tmp_path / "model.safetensors"
-    export.run(checkpoints.open_job("local", "", url), 1, file)
+    export.run(checkpoints.open_job(Place(), "", url), 1, file)
     assert (load_file(file)["w"][3] == 1.0).all()
 
 
@@ -152,14 +153,14 @@ def attempt(call: Callable[[], object]) -> ScarError:
 
 def test_what_is_not_there_is_said_with_what_is(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    job = checkpoints.open_job("local", "", url)
+    job = checkpoints.open_job(Place(), "", url)
     assert "has no manifest 9. The store has 1 to 2" in str(attempt(lambda: job.running(9)))
     assert isinstance(attempt(lambda: verify.run(job, 9, Output.text)), ConfigError)
-    assert "no cluster 'local' has ever run" in str(attempt(lambda: checkpoints.open_job("local")))
-    unknown = attempt(lambda: checkpoints.open_job("local", "cifar", url))
+    assert "no cluster 'local' has ever run" in str(attempt(lambda: checkpoints.open_job(Place())))
+    unknown = attempt(lambda: checkpoints.open_job(Place(), "cifar", url))
     assert isinstance(unknown, JobNotFound)
     assert "It has mnist" in str(unknown)
     create_record(open_store(url).under("other"), "job", job_to_proto(JOB))
-    assert "Choose one by --job: mnist, other" in str(attempt(lambda: checkpoints.open_job("local", "", url)))
+    assert "Choose one by --job: mnist, other" in str(attempt(lambda: checkpoints.open_job(Place(), "", url)))
     empty = f"file://{tmp_path / 'empty'}"
-    assert isinstance(attempt(lambda: checkpoints.open_job("local", "", empty)), JobNotFound)
+    assert isinstance(attempt(lambda: checkpoints.open_job(Place(), "", empty)), JobNotFound)

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from scar_cli import doctor, kill
-from scar_cli.clusters import find, running
+from scar_cli.clusters import Place, find, running
 from scar_cli.main import app, main
 from scar_local import ClusterDirectory, ClusterState
 from scar_local.directory import default_directory
@@ -96,16 +96,16 @@ def record(home: ClusterDirectory, supervisor: Supervisor) -> None:
 def await_record(name: str, state: str) -> None:
     """The supervising thread writes the state file a moment after the fact."""
     deadline = time.monotonic() + 10
-    while {process.name: process.state for process in find("local").processes()}[name] != state:
+    while {process.name: process.state for process in find(Place()).processes()}[name] != state:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
 def test_kill_sends_the_signal(cluster: Supervisor, capsys: pytest.CaptureFixture[str]) -> None:
     pid = cluster.info()[0].pid
-    kill.run("local", "ps-0", "STOP")
+    kill.run(Place(), "ps-0", "STOP")
     assert capsys.readouterr().out == f"frozen ps-0 (pid {pid}); see `scar watch` and `scar failures`\n"
-    kill.run("local", "ps-0", "KILL")
+    kill.run(Place(), "ps-0", "KILL")
     assert cluster.wait(["ps-0"], 10) == {"ps-0": -signal.SIGKILL}
 
 
@@ -121,12 +121,12 @@ def test_kill_knows_who_is_there(
 
 
 def test_a_cluster_is_found_while_it_is_held(cluster: Supervisor) -> None:
-    target = find("local")
+    target = find(Place())
     assert (target.recovery, [process.name for process in target.processes()]) == ("127.0.0.1:1", ["ps-0"])
     assert not target.ended()
     assert running("other") is None
-    assert find("other", "10.0.0.1:7000").recovery == "10.0.0.1:7000"
-    assert not find("other", "10.0.0.1:7000").ended()
+    assert find(Place("other", "10.0.0.1:7000")).recovery == "10.0.0.1:7000"
+    assert not find(Place("other", "10.0.0.1:7000")).ended()
 
 
 def test_doctor_finds_this_machine_fit(monkeypatch: pytest.MonkeyPatch, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,6 +148,6 @@ def test_doctor_says_how_to_mend(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 def test_doctor_sees_a_cluster_that_is_not_well(cluster: Supervisor) -> None:
     cluster.signal("ps-0", signal.SIGKILL)
     await_record("ps-0", "killed")
-    checks = doctor.check_cluster(find("local"))
+    checks = doctor.check_cluster(find(Place()))
     assert [(check.name, check.level) for check in checks] == [("process", "fail"), ("cluster", "fail")]
     assert "ps-0 is killed" in checks[0].detail

@@ -1,0 +1,153 @@
+"""Ports of this machine that lead to pods, opened when they are first needed.
+
+A connection is tied to a pod when it is made. So when a pod dies its connections break, as they would without forwarding, and
+the next ones go to its successor. Everything here ends with this process, or with :meth:`Forwards.close`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+from collections.abc import Callable, Collection
+from functools import partial
+
+from scar_kube.tunnel import ENDED, Tunnel
+
+CHUNK = 1 << 16  # bytes
+
+Dial = Callable[[], Tunnel]  # connects to the pod that counts at the moment; raises when there is none
+
+
+class Forward:
+    """One port. Connections that lead nowhere are closed at once, so that whoever dials tries again."""
+
+    def __init__(self, tunnel: Dial) -> None:
+        self._tunnel = tunnel
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._spawn(self._accept)
+
+    def close(self) -> None:
+        """Its connections break; the threads that carry them close them."""
+        with self._lock:
+            self._closed = True
+            for near in self._open:
+                with contextlib.suppress(OSError):
+                    near.shutdown(socket.SHUT_RDWR)
+        _shut(self._listener)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            self._spawn(partial(self._carry, near))
+
+    def _carry(self, near: socket.socket) -> None:
+        """One connection from its beginning to its end."""
+        try:
+            far = self._tunnel()
+        except Exception:  # the pod is gone, or the API server is: either way the dialer finds out by the closed connection
+            return _shut(near)
+        with self._lock:
+            closed = self._closed
+            self._open.add(near)
+        with contextlib.suppress(*ENDED):
+            if not closed:
+                _splice(near, far)
+        with self._lock:
+            self._open.discard(near)
+        far.close()
+        return _shut(near)
+
+    @staticmethod
+    def _spawn(target: Callable[[], object]) -> threading.Thread:
+        thread = threading.Thread(target=target, name="forward", daemon=True)
+        thread.start()
+        return thread
+
+
+def _splice(near: socket.socket, far: Tunnel) -> None:
+    """Carry what each sends to the other until one of them ends."""
+    while True:
+        inputs: list[socket.socket | Tunnel] = [near, far]
+        ready = [far] if far.pending else select.select(inputs, (), ())[0]
+        if near in ready:
+            data = near.recv(CHUNK)
+            if not data:
+                return
+            far.send(data)
+        if far in ready:
+            answer = far.receive()
+            if answer is None:
+                return
+            near.sendall(answer)
+
+
+def _shut(end: socket.socket) -> None:
+    """Close it so that a thread that waits for it wakes up."""
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+    end.close()
+
+
+class Seats:
+    """Which pod each of several forwards leads to: always the same one while it exists, and never two to one pod.
+
+    ``names``: says which pods there are now.
+    """
+
+    def __init__(self, names: Callable[[], Collection[str]]) -> None:
+        self._names = names
+        self._taken: dict[int, str] = {}
+        self._lock = threading.Lock()
+
+    def pod(self, seat: int) -> str:
+        """Raises :class:`LookupError` when there is no pod for this seat."""
+        names = sorted(self._names())
+        with self._lock:
+            if self._taken.get(seat) not in names:
+                others = {name for other, name in self._taken.items() if other != seat}
+                free = [name for name in names if name not in others]
+                if not free:
+                    raise LookupError(f"no pod is left for replica {seat}")
+                self._taken[seat] = free[0]
+            return self._taken[seat]
+
+
+class Forwards:
+    """A :class:`scar_runtime.status.Dialer`. ``routes``: the forwards for an address, made when it is first dialled."""
+
+    def __init__(self, routes: Callable[[str], list[Forward]]) -> None:
+        self._routes = routes
+        self._open: dict[str, list[Forward]] = {}
+        self._lock = threading.Lock()
+
+    def to(self, address: str) -> str:
+        """A gRPC target: one port, or one for each replica."""
+        with self._lock:
+            if address not in self._open:
+                self._open[address] = self._routes(address)
+            ports = [forward.address for forward in self._open[address]]
+        return ports[0] if len(ports) == 1 else f"ipv4:{','.join(ports)}"
+
+    def keep(self, addresses: Collection[str]) -> None:
+        """Close the forwards to pods that nobody asks for any more; those of a service stay."""
+        with self._lock:
+            gone = [address for address in self._open if ":" in address and address not in addresses]
+            closing = [forward for address in gone for forward in self._open.pop(address)]
+        for forward in closing:
+            forward.close()
+
+    def close(self) -> None:
+        with self._lock:
+            closing = [forward for forwards in self._open.values() for forward in forwards]
+            self._open.clear()
+        for forward in closing:
+            forward.close()

@@ -1,0 +1,74 @@
+"""Pods of a release as this package sees them, read from what the API says. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from scar_runtime.status import ProcessInfo
+
+COMPONENT = "app.kubernetes.io/component"
+INSTANCE = "app.kubernetes.io/instance"
+NAME = "app.kubernetes.io/name=scar"
+
+RETRIED = frozenset({0, 3})  # exit codes after which it is right that a worker starts again: asked to end, fenced
+SIGNALLED = 128  # exit codes from here on: ended by a signal
+
+
+@dataclass(frozen=True)
+class Pod:
+    """``state``: "running", or why it is not, in Kubernetes' words. ``code``: exit code of its container's last end.
+
+    ``leaving``: it was asked to end.
+    """
+
+    name: str
+    component: str
+    address: str
+    state: str
+    restarts: int = 0
+    code: int | None = None
+    leaving: bool = False
+
+    @property
+    def running(self) -> bool:
+        return self.state == "running" and not self.leaving
+
+    @property
+    def failed(self) -> bool:
+        """Its program has ended with an error of its own, which starting it again does not mend."""
+        return self.code is not None and self.code not in RETRIED and self.code < SIGNALLED
+
+    def process(self) -> ProcessInfo:
+        state = "exited" if self.leaving else self.state
+        return ProcessInfo(self.name, 0, state, self.restarts, self.code, part=self.component)
+
+
+def read(found: Any) -> Pod:
+    """From a ``V1Pod``. A pod of a release has one container, named after its component."""
+    labels, status = found.metadata.labels or {}, found.status
+    component = labels.get(COMPONENT, "")
+    container = next((one for one in status.container_statuses or () if one.name == component), None)
+    state, code = str(status.phase or "Pending"), None
+    if container is not None:
+        state = _state(container.state)
+        ended = container.state.terminated or (container.last_state.terminated if container.last_state else None)
+        code = int(ended.exit_code) if ended is not None else None
+    return Pod(
+        found.metadata.name,
+        component,
+        str(status.pod_ip or ""),
+        state,
+        int(container.restart_count) if container is not None else 0,
+        code,
+        found.metadata.deletion_timestamp is not None,
+    )
+
+
+def _state(state: Any) -> str:
+    if state.running is not None:
+        return "running"
+    for other in (state.waiting, state.terminated):
+        if other is not None and other.reason:
+            return str(other.reason)
+    return "starting"
