@@ -15,7 +15,8 @@ class WorkerServicer(worker_pb2_grpc.WorkerServicer):
 
     def Status(self, _request: worker_pb2.WorkerStatusRequest, _context: grpc.ServicerContext) -> worker_pb2.WorkerStatus:
         task = self._task
-        status = worker_pb2.WorkerStatus(member=codec.member_to_proto(task.member), state=task.state, error=task.error)
+        member = codec.member_to_proto(task.member)
+        status = worker_pb2.WorkerStatus(member=member, state=task.state, error=task.error, job=task.job)
         worker = task.worker
         if worker is not None:
             status.epoch, status.clock, status.world = worker.epoch, worker.clock_number, worker.world

@@ -64,6 +64,11 @@ class Task:
             worker.stop()
 
     @property
+    def job(self) -> str:
+        """Name of the job that it trains, or waits for."""
+        return self._plan.job.name
+
+    @property
     def epoch(self) -> int:
         return self.worker.epoch if self.worker is not None else 0
 

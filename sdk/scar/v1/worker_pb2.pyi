@@ -45,6 +45,7 @@ class WorkerStatus(_message.Message):
     SECONDS_PER_CLOCK_FIELD_NUMBER: _builtins.int
     REROUTES_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """newest that it follows"""
     clock: _builtins.int
@@ -61,6 +62,8 @@ class WorkerStatus(_message.Message):
     """epochs followed without a restart"""
     error: _builtins.str
     """last error text when failed"""
+    job: _builtins.str
+    """name of the job that it trains, or waits for"""
     @_builtins.property
     def member(self) -> _types_pb2.Member:
         """who answers"""
@@ -77,10 +80,11 @@ class WorkerStatus(_message.Message):
         seconds_per_clock: _builtins.float = ...,
         reroutes: _builtins.int = ...,
         error: _builtins.str = ...,
+        job: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["member", b"member"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "epoch", b"epoch", "error", b"error", "member", b"member", "rank", b"rank", "reroutes", b"reroutes", "seconds_per_clock", b"seconds_per_clock", "state", b"state", "world", b"world"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "epoch", b"epoch", "error", b"error", "job", b"job", "member", b"member", "rank", b"rank", "reroutes", b"reroutes", "seconds_per_clock", b"seconds_per_clock", "state", b"state", "world", b"world"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
