@@ -23,7 +23,7 @@ FAILURE_BATCH = 0.03  # failures that arrive within this time are repaired by on
 MEMBER_BATCH = 0.05  # members that come or go within this time share an epoch
 ORPHAN_BATCH = 0.3  # when no shard is left: how long to wait for more of them to return
 RETRY = 0.2  # between attempts while the store is down
-MOVE_RETRY = 1.0  # after a move that failed
+MOVE_RETRY, MOVE_RETRY_MOST = 1.0, 60.0  # after a move that failed: at first, and when it fails again and again
 NEVER = float("inf")
 
 
@@ -79,7 +79,7 @@ class Planner:
         self._moving = False
         self._moved: tuple[Moved, ...] | None = None  # of a move that has ended; its freezes wait for an epoch
         self._not_before = 0.0
-        self._move_after = 0.0
+        self._move_after, self._failed_moves = 0.0, 0  # each attempt costs an epoch, whether anything moves or not
         self._ending = False
 
     # --- events -------------------------------------------------------------------------------------------------------
@@ -124,8 +124,9 @@ class Planner:
         if self.epoch is None or self.epoch.number != number or not self._moving:
             return  # a newer epoch has ended the freeze
         self._moved = tuple(done)
+        self._failed_moves = 0 if done or complete else self._failed_moves + 1
         if not complete:
-            self._move_after = now + MOVE_RETRY
+            self._move_after = now + min(MOVE_RETRY * 2 ** max(0, self._failed_moves - 1), MOVE_RETRY_MOST)
 
     def end(self) -> None:
         """The job is over: one last epoch sends every shard away, so that they come back empty, and nothing follows it."""

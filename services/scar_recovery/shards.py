@@ -121,7 +121,7 @@ class RemoteShards:
         return bool(reply.member.incarnation == member.incarnation)
 
     def wants_in(self, member: Member) -> bool:
-        """Is it alive and without a place? A worker that has finished may stay up and wants none."""
+        """Is it alive and without a place? A worker that has finished, or waits for another job, may stay up and wants none."""
         if member.role != Role.WORKER:
             return self.answers(member)
         link = self._link(member)
@@ -130,7 +130,8 @@ class RemoteShards:
             status = link.call(ask, worker_pb2.WorkerStatusRequest(), CONFIRM_SECONDS)
         except ScarError:
             return False
-        return status.member.incarnation == member.incarnation and status.state in ("waiting", "training")
+        mine = status.member.incarnation == member.incarnation and status.job == self.job.name
+        return mine and status.state in ("waiting", "training")
 
     def refuses(self, member: Member) -> bool:
         host, _, port = member.address.rpartition(":")

@@ -244,6 +244,21 @@ def test_failed_move_ends_its_freeze_by_an_epoch_and_is_tried_later() -> None:
     assert isinstance(planner.tick(2.6), Move)
 
 
+def test_moves_that_never_work_are_tried_less_and_less_often() -> None:
+    planner, now, waits = started(), 1.0, []
+    planner.members.joined(shard("ps-3"), now)
+    commit(planner, now + 0.1)
+    for number in range(2, 10):
+        planner.loaded(number)
+        wait = planner.wake(now)
+        waits.append(round(wait, 1))
+        now += wait
+        assert isinstance(planner.tick(now), Move)
+        planner.moved(number, [], False, now)
+        commit(planner, now, "join")
+    assert waits[1:] == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0]
+
+
 def test_all_shards_dead_then_assigned_from_the_store() -> None:
     planner = started()
     for number in range(3):
