@@ -114,6 +114,8 @@ def test_survivors_keep_their_blocks() -> None:
     for table in before.owners:
         for member in after.shards:
             assert set(before.owned_by(member.key)[table]) <= set(after.owned_by(member.key)[table])
+        restored = np.concatenate([group.ids for group in after.moved if group.table == table])
+        assert sorted(restored) == sorted(before.owned_by(shard("ps-0").key)[table])  # nothing else is put back
 
 
 def test_suspect_is_declared_dead_only_after_its_lease_and_one_more_question() -> None:
