@@ -1,6 +1,8 @@
 # Everything that a person or CI runs. `make` alone lists the targets; each one installs what it needs into .venv first.
 PYTHON ?= python3
 SEED ?= 1
+RUNS ?= 1
+ON ?= local
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
@@ -13,7 +15,7 @@ PROTOC = $(BIN)/python -m grpc_tools.protoc -Iproto --plugin=protoc-gen-mypy=$(B
 	--plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test chaos lint format proto docs verify bench lock tools image kind clean
+.PHONY: help venv demo test chaos e2e lint format proto docs verify bench lock tools image kind clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -32,8 +34,11 @@ demo: $(STAMP) ## train on this machine, kill servers, watch the cluster heal it
 test: $(STAMP) tools ## the whole test suite: unit, contract, component, system, chaos, repository
 	$(BIN)/python -m pytest
 
-chaos: $(STAMP) ## one seeded schedule of random faults: make chaos SEED=7
-	SCAR_CHAOS_SEEDS=$(SEED) $(BIN)/python -m pytest tests/chaos
+chaos: $(STAMP) ## break a cluster by seeded schedules and judge it: make chaos SEED=7 RUNS=3; on a release: ON=kubernetes
+	$(BIN)/scar chaos --seed $(SEED) --runs $(RUNS) --on $(ON)
+
+e2e: $(STAMP) tools ## install, break, judge and upgrade a release on Kubernetes: any KUBECONFIG, or a kind cluster
+	$(BIN)/python -m pytest tests/e2e
 
 lint: $(STAMP) ## style and types
 	$(BIN)/ruff check .

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from scar.errors import ConfigError, ScarError
+from scar_chaos.command import chaos
 from scar_cli.options import placed
 from scar_cli.output import Output, fail
 from scar_cli.places import Place
@@ -263,6 +264,9 @@ def experiment(
     from scar_cli.experiment import options, run
 
     run(name, options(trials, seed, out, jobs, quick, panel or [], lost or [], period))
+
+
+app.command()(chaos)
 
 
 @app.command()

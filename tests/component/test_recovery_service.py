@@ -15,11 +15,11 @@ from scar.placement import Member, Role, Source
 from scar.tables import Job
 from scar.v1 import recovery_pb2 as pb
 from scar.v1 import types_pb2
+from scar_chaos.checkers import epochs_linear
 from scar_runtime.records import create_record, get_record
 from scar_runtime.store import open_store
 from scar_runtime.store.directory import DirectoryStore
 from tests.component.recovery_scene import Cluster, ShardServer, wait_for
-from tests.framework.checkers import epochs_linear
 
 SECONDS = 10.0
 

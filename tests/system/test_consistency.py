@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from scar_chaos.history import History
 from tests.framework.cluster import running
-from tests.framework.history import History
 
 
 def spread(past: History) -> int:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from scar_chaos.faults import Fault
+from scar_chaos.play import play
 from tests.framework.cluster import Cluster, running
-from tests.framework.faults import Fault, play
 
 DEATHS = [
     *(Fault(0, "kill", name) for name in ("ps-0", "ps-1", "ps-2", "worker-0", "worker-1")),

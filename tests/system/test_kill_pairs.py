@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from scar_chaos.faults import Fault
+from scar_chaos.play import play
 from tests.framework.cluster import Cluster, running
-from tests.framework.faults import Fault, play
 
 PAIRS = [
     ("ps-0", "ps-1"),

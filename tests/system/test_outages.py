@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.framework.cluster import Cluster, running
-from tests.framework.faults import bring_back, store_folder, take_away
 
 AWAY = 3.0  # seconds; three leases of the cluster under test
 
@@ -57,7 +56,7 @@ def test_death_while_redis_is_down_is_recovered(cluster: Cluster) -> None:
 
 def test_store_down_training_goes_on(cluster: Cluster) -> None:
     cluster.wait(lambda status: bool(status.checkpoint and status.checkpoint.manifest), "a first checkpoint")
-    take_away(store_folder(cluster))
+    cluster.disk.take_away()
     try:
         time.sleep(0.5)
         start = cluster.status()
@@ -70,7 +69,7 @@ def test_store_down_training_goes_on(cluster: Cluster) -> None:
         assert status.checkpoint.age > start.checkpoint.age + AWAY / 2
         assert "store" in " ".join(status.problems).lower()
     finally:
-        bring_back(store_folder(cluster))
+        cluster.disk.bring_back()
     cluster.wait(lambda status: bool(status.checkpoint and 0 <= status.checkpoint.age < 1), "a new checkpoint")
     cluster.verify()
 
@@ -78,7 +77,7 @@ def test_store_down_training_goes_on(cluster: Cluster) -> None:
 def test_death_while_the_store_is_down_waits_for_it(cluster: Cluster) -> None:
     """Recovery waits and says so; it never puts x(0) in place of what it cannot read."""
     before, number = cluster.incarnations(), cluster.status().number
-    take_away(store_folder(cluster))
+    cluster.disk.take_away()
     try:
         cluster.local.kill("ps-1")
         status = cluster.wait(
@@ -86,6 +85,6 @@ def test_death_while_the_store_is_down_waits_for_it(cluster: Cluster) -> None:
         )
         assert status.number == number
     finally:
-        bring_back(store_folder(cluster))
+        cluster.disk.bring_back()
     cluster.wait_healed(before, ["ps-1"])
     cluster.verify()

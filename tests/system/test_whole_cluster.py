@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from scar_chaos.restore import restored
 from tests.framework.cluster import Cluster, running
-from tests.framework.restore import restored
 
 
 def test_all_shards_die_at_once(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from scar.placement import BlockGroup, Epoch, Member, Role, Source, spread
 from scar.v1 import recovery_pb2
-from tests.framework import checkers
-from tests.framework.counting import amount, make_job, torn
-from tests.framework.history import History, Pull, Push
+from scar_chaos import checkers
+from scar_chaos.counting import amount, make_job, torn
+from scar_chaos.history import History, Pull, Push
 
 JOB = make_job(shards=2)
 INITIAL = {table.name: np.full(table.blocks, 7 if table.name == "pairs" else 0) for table in JOB.tables}

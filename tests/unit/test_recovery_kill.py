@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from scar.placement import owned_counts
+from scar_chaos.checkers import epochs_linear
 from scar_recovery.executor import Executor
 from scar_recovery.members import Report
-from tests.framework.checkers import epochs_linear
 from tests.framework.recovery import Killed, World, make_job
 
 Fault = Callable[[World, Executor], None]

@@ -8,8 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from scar.errors import Fenced
 from scar.placement import Role
+from scar_chaos.checkers import epochs_linear
 from scar_recovery.executor import Executor
-from tests.framework.checkers import epochs_linear
 from tests.framework.recovery import Fuse, Killed, World, make_job
 
 NAMES = st.integers(0, 4)

@@ -1,4 +1,4 @@
-"""The oracles: each takes what was recorded and raises ``AssertionError`` with the first thing that cannot be.
+"""The oracles: each takes what was recorded and raises :class:`Violation` with the first thing that cannot be.
 
 They know nothing of how the services work, only what they promise (docs/guarantees.md).
 """
@@ -6,6 +6,7 @@ They know nothing of how the services work, only what they promise (docs/guarant
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, combinations, pairwise
 
 import numpy as np
@@ -15,9 +16,18 @@ from scar.codec import ids_from_bytes
 from scar.placement import NOBODY, Epoch, Source, concatenated
 from scar.tables import Job
 from scar.v1 import recovery_pb2
-from tests.framework.history import History, Push
+from scar_chaos.history import History, Pull, Push
 
 Values = Mapping[str, np.ndarray]  # table -> one value per block
+
+
+class Violation(AssertionError):
+    """A guarantee does not hold; the text names what cannot be."""
+
+
+def demand(condition: bool, text: str) -> None:
+    if not condition:
+        raise Violation(text)
 
 
 class Losses:
@@ -68,8 +78,18 @@ def _union(parts: Sequence[Ids]) -> Ids:
     return np.unique(np.concatenate(parts)) if parts else np.empty(0, np.uint32)
 
 
-def exactly_once(job: Job, initial: Values, history: History, losses: Losses, values: Values) -> None:
-    """Every block is x(0) plus each acknowledged push that the books do not call lost, once; nothing else.
+@dataclass(frozen=True)
+class Surplus:
+    """A block whose value is ``extra`` more (or less) than what was written down can explain."""
+
+    table: str
+    block: int
+    extra: int
+    text: str
+
+
+def surplus(job: Job, initial: Values, history: History, losses: Losses, values: Values) -> list[Surplus]:
+    """Blocks that are not x(0) plus each acknowledged push that the books do not call lost, once, and nothing else.
 
     Of the pushes that a killed worker never saw acknowledged, that its successor repeats, that a rollback voids, or that
     nobody is sure about, a run may be in it: a lane applies in order, and a recovery loses what is newer than the watermark
@@ -85,11 +105,20 @@ def exactly_once(job: Job, initial: Values, history: History, losses: Losses, va
         expected[push.table][np.setdiff1d(kept, unsure)] += push.amount
         for block in unsure.tolist():
             perhaps.setdefault((push.table, block), {}).setdefault(push.worker, []).append(push.amount)
+    found = []
     for table in job.tables:
-        extra = values[table.name].astype(np.int64) - expected[table.name]
-        for block in np.flatnonzero(extra).tolist():
-            sums = _sums(perhaps.get((table.name, block), {}))
-            assert int(extra[block]) in sums, _explain(job, history, losses, table.name, block, int(extra[block]))
+        extras = values[table.name].astype(np.int64) - expected[table.name]
+        for block in np.flatnonzero(extras).tolist():
+            extra = int(extras[block])
+            if extra not in _sums(perhaps.get((table.name, block), {})):
+                found.append(Surplus(table.name, block, extra, _explain(job, history, losses, table.name, block, extra)))
+    return found
+
+
+def exactly_once(job: Job, initial: Values, history: History, losses: Losses, values: Values) -> None:
+    """No block has a :func:`surplus`."""
+    wrong = surplus(job, initial, history, losses, values)
+    demand(not wrong, wrong[0].text if wrong else "")
 
 
 def _sums(perhaps: Mapping[str, Sequence[int]]) -> set[int]:
@@ -114,7 +143,7 @@ def _explain(job: Job, history: History, losses: Losses, table: str, block: int,
 
 
 def never_torn(history: History) -> None:
-    assert not history.torn, history.torn[:3]
+    demand(not history.torn, "; ".join(history.torn[:3]))
 
 
 def never_backwards(history: History, epochs: Sequence[Epoch]) -> None:
@@ -125,7 +154,7 @@ def never_backwards(history: History, epochs: Sequence[Epoch]) -> None:
             if group.source != Source.DONOR:
                 key = (epoch.number, group.table)
                 restored[key] = np.union1d(restored.get(key, np.empty(0, np.uint32)), group.ids)
-    series: dict[tuple[str, str], list] = {}
+    series: dict[tuple[str, str], list[Pull]] = {}
     for pull in history.pulls:
         series.setdefault((pull.worker, pull.table), []).append(pull)
     for (worker, table), pulls in series.items():
@@ -133,31 +162,30 @@ def never_backwards(history: History, epochs: Sequence[Epoch]) -> None:
             back = np.flatnonzero(new.values < old.values)
             excused = [restored.get((number, table), np.empty(0, np.uint32)) for number in range(old.before + 1, new.after + 1)]
             wrong = np.setdiff1d(back, np.concatenate([*excused, np.empty(0, np.uint32)]))
-            assert not len(wrong), f"{worker} saw table {table} blocks {wrong.tolist()} go backwards at clock {new.clock}"
+            demand(not len(wrong), f"{worker} saw table {table} blocks {wrong.tolist()} go backwards at clock {new.clock}")
 
 
 def epochs_linear(job: Job, epochs: Sequence[Epoch]) -> None:
     """Numbers without gaps; every block has one owner of its epoch; owners change only where ``moved`` says; fences stay."""
     numbers = [epoch.number for epoch in epochs]
-    assert numbers == list(range(1, len(epochs) + 1)), f"epochs are {numbers}"
+    demand(numbers == list(range(1, len(epochs) + 1)), f"epochs are {numbers}")
     for epoch in epochs:
         owners = concatenated(job, epoch.owners)
-        assert len(owners) == job.blocks
-        assert bool(((owners < len(epoch.shards)) | (owners == NOBODY)).all()), (
-            f"epoch {epoch.number} has an owner that is no shard"
-        )
+        demand(len(owners) == job.blocks, f"epoch {epoch.number} has {len(owners)} owners for {job.blocks} blocks")
+        owned = bool(((owners < len(epoch.shards)) | (owners == NOBODY)).all())
+        demand(owned, f"epoch {epoch.number} has an owner that is no shard")
         members = {member.incarnation for member in (*epoch.shards, *epoch.workers)}
-        assert not members & set(epoch.fenced), f"epoch {epoch.number} has a fenced member"
+        demand(not members & set(epoch.fenced), f"epoch {epoch.number} has a fenced member")
     for old, new in pairwise(epochs):
-        assert set(old.fenced) <= set(new.fenced), f"epoch {new.number} forgot a fence"
+        demand(set(old.fenced) <= set(new.fenced), f"epoch {new.number} forgot a fence")
         for table in job.tables:
             moved = [group.ids for group in new.moved if group.table == table.name]
             listed = np.concatenate([*moved, np.empty(0, np.uint32)])
-            assert len(np.unique(listed)) == len(listed), f"epoch {new.number} moves a block twice"
+            demand(len(np.unique(listed)) == len(listed), f"epoch {new.number} moves a block twice")
             changed = np.flatnonzero(_keys(old, table.name) != _keys(new, table.name))
             orphaned = np.flatnonzero(new.owners[table.name] == NOBODY)
             wrong = np.setdiff1d(changed, np.concatenate([listed, orphaned]))
-            assert not len(wrong), f"epoch {new.number} moved {table.name} blocks {wrong.tolist()} silently"
+            demand(not len(wrong), f"epoch {new.number} moved {table.name} blocks {wrong.tolist()} silently")
 
 
 def _keys(epoch: Epoch, table: str) -> np.ndarray:
@@ -165,3 +193,10 @@ def _keys(epoch: Epoch, table: str) -> np.ndarray:
     names = np.array([*(member.key for member in epoch.shards), ""])
     owners = epoch.owners[table].astype(np.int64)
     return names[np.where(owners == NOBODY, len(names) - 1, owners)]
+
+
+def never_ahead(saved: Values, values: Values) -> None:
+    """What a restore would give holds nothing that the model does not."""
+    for table in saved:
+        wrong = np.flatnonzero(saved[table] > values[table]).tolist()
+        demand(not wrong, f"the checkpoint is ahead of the model: table {table} blocks {wrong}")

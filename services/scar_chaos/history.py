@@ -1,4 +1,4 @@
-"""What the workers wrote down (see ``counting.py``), read back for the checkers."""
+"""What the workers wrote down (see ``workload.py``), read back for the checkers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from scar.blocks import Ids
 from scar.placement import Epoch
 from scar.tables import Job
-from tests.framework.counting import amount
+from scar_chaos.counting import amount
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class History:
     opened: list[tuple[float, str, int]] = field(default_factory=list)
     torn: list[str] = field(default_factory=list)
 
-    def add(self, job: Job, worker: str, event: dict) -> None:
+    def add(self, job: Job, worker: str, event: dict[str, Any]) -> None:
         if "open" in event:
             self.acknowledged[worker] = event["open"]
             self.opened.append((event["at"], worker, event["open"]))

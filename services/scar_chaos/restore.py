@@ -5,18 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from scar.tables import Job, Table
+from scar_chaos.checkers import demand
+from scar_chaos.counting import per_block, torn
 from scar_runtime.objects import read_blocks
 from scar_runtime.running import RunningCheckpoint, load_newest
 from scar_runtime.store import Store
-from tests.framework.counting import per_block, torn
 
 
 def restored(store: Store, job: Job) -> dict[str, np.ndarray]:
-    """One value per block of every table. Raises what a service would raise; no block may be torn."""
+    """One value per block of every table. Raises what a service would raise, and :class:`Violation` for a torn block."""
     running = load_newest(store, job)
     arrays = {table.name: _table(store, running, table) for table in job.tables}
     for table in job.tables:
-        assert not torn(table, arrays[table.name])
+        broken = torn(table, arrays[table.name])
+        demand(not broken, f"the checkpoint has torn blocks of table {table.name}: {broken}")
     return {table.name: per_block(table, arrays[table.name]) for table in job.tables}
 
 

@@ -1,0 +1,58 @@
+"""The job of every chaos run, and numbers that no wrong sum can imitate.
+
+Every push adds one large random amount to whole blocks. So a block whose elements differ was torn, and a block whose sum is not
+what was written down lost an update or has one twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+import scar
+
+OFFSETS = (0, 1, 3, 4, 9, 10, 12, 20, 21, 22, 30)  # ragged blocks
+
+
+def make_job(name: str = "counting", **options: Any) -> scar.Job:
+    """Three kinds of tables: one block a row, two rows a block, ragged. ``options`` are those of :class:`scar.Job`.
+
+    ``slow`` is for the workload: rank -> extra seconds that this worker takes for a clock.
+    """
+    options.pop("slow", None)
+    policy = options.pop("checkpoint", {"selection": "priority", "fraction": 0.5, "period": 8})
+    tables = (
+        scar.Table("rows", (24, 3), dtype="int64", rule=scar.add()),
+        scar.Table("pairs", (32, 2), dtype="int64", rule=scar.add(), blocks=scar.rows(2), init=scar.constant(7)),
+        scar.Table("ragged", (30, 2), dtype="float64", rule=scar.add(), blocks=scar.ragged(OFFSETS)),
+    )
+    return scar.Job(name, tables=tables, checkpoint=scar.Checkpoint(**policy), **options)
+
+
+def amount(worker: str, push: int) -> int:
+    """What this push of this worker incarnation adds to every element: 1 to 2^32, known to whoever reads the history."""
+    digest = hashlib.blake2b(f"{worker}/{push}".encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "little") + 1
+
+
+def per_block(table: scar.Table, array: np.ndarray) -> np.ndarray:
+    """First element of every block; NaN-free proof of tearing is :func:`torn`."""
+    first: np.ndarray = array.reshape(table.shape[0], -1)[table.row_offsets[:-1], 0]
+    return first
+
+
+def torn(table: scar.Table, array: np.ndarray) -> list[int]:
+    """Blocks whose elements are not all equal."""
+    flat, starts = np.ascontiguousarray(array).reshape(-1), table.layout.starts[:-1]
+    return np.flatnonzero(np.minimum.reduceat(flat, starts) != np.maximum.reduceat(flat, starts)).tolist()
+
+
+def initial(job: scar.Job) -> dict[str, np.ndarray]:
+    """x(0), one value per block of every table."""
+    found = {}
+    for table in job.tables:
+        ids = np.arange(table.blocks, dtype=np.uint32)
+        found[table.name] = per_block(table, table.initial(job.seed, ids).reshape(table.shape))
+    return found

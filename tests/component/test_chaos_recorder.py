@@ -1,0 +1,74 @@
+"""The recorder of chaos runs: what a worker says is on disk before it is answered, once, whatever happens on the way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from scar.errors import ConfigError
+from scar.transport import connect
+from scar_chaos.counting import make_job
+from scar_chaos.history import read
+from scar_chaos.recorder import METHOD, Journal, Recorder
+
+WORKER = "scar-worker-0@0123456789ab"
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Iterator[Recorder]:
+    with Recorder(tmp_path / "history") as recorder:
+        yield recorder
+
+
+def raw(recorder: Recorder, worker: str, number: int, **event: int) -> bytes:
+    with connect(recorder.address) as channel:
+        request = json.dumps({"worker": worker, "number": number, "events": [event]}).encode()
+        answer: bytes = channel.unary_unary(METHOD)(request, timeout=5)
+        return answer
+
+
+def test_what_was_written_is_the_history(recorder: Recorder) -> None:
+    with Journal(recorder.address, WORKER) as journal:
+        journal.write({"open": 0})
+        journal.write(
+            {"push": 1, "clock": 0, "table": "rows", "ids": None}, {"push": 2, "clock": 0, "table": "pairs", "ids": [1, 3]}
+        )
+        journal.write({"open": 1})
+        past = read(recorder.folder, make_job(shards=1))
+    assert [(push.number, len(push.ids)) for push in past.pushes] == [(1, 24), (2, 2)]
+    assert past.acknowledged == {WORKER: 1}
+    times = [at for at, _, _ in past.opened]
+    assert times == sorted(times)
+
+
+def test_the_answer_carries_the_orders(recorder: Recorder) -> None:
+    with Journal(recorder.address, WORKER) as journal:
+        assert journal.write({"open": 0}) == {}
+        recorder.order(hold=7)
+        assert journal.write() == {"hold": 7}
+        recorder.order(end=9)
+        assert journal.write({"open": 1}) == {"end": 9}
+
+
+def test_a_write_whose_answer_was_lost_is_written_once(recorder: Recorder) -> None:
+    for number in (1, 1, 2, 1):
+        raw(recorder, WORKER, number, open=number)
+    lines = (recorder.folder / f"{WORKER}.jsonl").read_text().splitlines()
+    assert [json.loads(line)["open"] for line in lines] == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["../worker-0@0123456789ab", "worker-0", "a/b@00", ""])
+def test_only_members_write(recorder: Recorder, name: str) -> None:
+    with pytest.raises(grpc.RpcError):
+        raw(recorder, name, 1, open=0)
+    assert list(recorder.folder.rglob("*.jsonl")) == []
+    assert list(recorder.folder.parent.glob("*.jsonl")) == []
+
+
+def test_a_taken_port_says_what_to_do(recorder: Recorder, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot listen"):
+        Recorder(tmp_path / "second", listen=recorder.address)

@@ -1,0 +1,74 @@
+"""Schedules of faults: the same for the same seed, only of what the target can do, and all of it sooner or later."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from scar_chaos import kube, local
+from scar_chaos.faults import MOMENTS, SECONDS, Fault, groups
+from scar_chaos.schedule import Kinds, Room, drawn
+
+TARGETS = {"local": local.KINDS, "kubernetes": kube.KINDS | {"store": ("delete", "cut", "kill", "freeze")}}
+
+
+@pytest.mark.parametrize("kinds", TARGETS.values(), ids=TARGETS)
+def test_the_same_seed_is_the_same_schedule(kinds: Kinds) -> None:
+    schedules = [drawn(seed, Room(kinds)) for seed in range(50)]
+    assert schedules == [drawn(seed, Room(kinds)) for seed in range(50)]
+    assert len({str(schedule) for schedule in schedules}) == 50
+
+
+@pytest.mark.parametrize("kinds", TARGETS.values(), ids=TARGETS)
+def test_only_what_the_target_can_do_is_drawn_and_all_of_it(kinds: Kinds) -> None:
+    faults = [fault for seed in range(300) for fault in drawn(seed, Room(kinds)).faults]
+    seen = {(fault.target.split("-")[0], fault.kind) for fault in faults}
+    assert seen == {(target, kind) for target, known in kinds.items() for kind in known}
+    assert {fault.moment for fault in faults} == set(MOMENTS)
+    assert {fault.kind for fault in faults} <= set(SECONDS)
+
+
+def test_targets_exist_in_the_job() -> None:
+    for seed in range(100):
+        schedule = drawn(seed, Room(local.KINDS, groups=5))
+        count = {"ps": schedule.options["shards"], "worker": schedule.options["workers"]}
+        for fault in schedule.faults:
+            name, _, number = fault.target.partition("-")
+            assert not number or int(number) < count[name]
+        assert len(groups(schedule.faults)) == 5
+
+
+def test_every_way_of_breaking_is_drawn_about_as_often_as_meant() -> None:
+    rooms = [drawn(seed, Room(kube.KINDS, shards=(4,), groups=4)) for seed in range(200)]
+    sizes = Counter(len(group) for schedule in rooms for group in groups(schedule.faults))
+    at_once = [
+        group
+        for schedule in rooms
+        for group in groups(schedule.faults)
+        if len(group) > 1 and {(fault.kind, fault.target[:3], fault.lag) for fault in group} == {("kill", "ps-", 0.0)}
+    ]
+    assert {len(group) for group in at_once} >= {2, 4}
+    assert sizes[1] > sizes[3] > 0
+
+
+def test_options_of_the_job_can_be_fixed() -> None:
+    schedule = drawn(3, Room(local.KINDS, shards=(5,), workers=(4,)), consistency="bsp", staleness=0)
+    assert (schedule.options["shards"], schedule.options["workers"], schedule.options["consistency"]) == (5, 4, "bsp")
+
+
+def test_groups_begin_where_clocks_pass() -> None:
+    first, second, third = Fault(0, "kill", "ps-0"), Fault(0, "kill", "ps-1"), Fault(3, "freeze", "redis")
+    assert groups([first, second, third]) == [[first, second], [third]]
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        (Fault(5, "kill", "ps-0"), "kill ps-0 after 5 clocks"),
+        (Fault(0, "cut", "store", 0.3), "cut store together and 0.3 s"),
+        (Fault(2, "kill", "recovery", moment="round"), "kill recovery after 2 clocks while a checkpoint round is under way"),
+    ],
+)
+def test_faults_read_as_what_they_are(fault: Fault, text: str) -> None:
+    assert str(fault) == text
