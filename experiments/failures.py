@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -53,17 +53,23 @@ class Trials:
     gain: float | None = None
 
 
+@dataclass(frozen=True)
+class Criterion:
+    """``epsilon``: the loss that counts as converged; ``undisturbed``: iterations of the undisturbed run to it."""
+
+    epsilon: float
+    undisturbed: int
+
+
 def carry_out(trials: Trials) -> Iterator[Record]:
     """One record a trial: costs and perturbations of every case."""
     model = workload(trials.panel, trials.thin)
-    stream = _seed(trials, "trajectory", trials.trajectory)
-    job = replace(model.job, seed=stream)
-    epsilon, undisturbed = criterion(model, job, stream, trials)
-    failures = _draw(trials, undisturbed)
+    job, criterion = prepared(model, trials)
+    failures = {number: failure_iteration(trials, number, criterion.undisturbed) for number in trials.numbers}
     savers_of = sorted({(case.checkpoint, case.recovery) for case in trials.cases}, key=repr)
-    trunk = Run(initial(job), stream=stream)
+    trunk = Run(initial(job), stream=job.seed)
     savers = {key: Saver(replace(job, checkpoint=key[0], recovery=key[1]), trunk.state) for key in savers_of}
-    ahead = _Ahead(model, epsilon, PATIENCE * trials.horizon, undisturbed)
+    ahead = _Ahead(model, criterion, PATIENCE * trials.horizon)
     for clock in range(1, max(failures.values()) + 1):
         model.advance([trunk])
         for number in (number for number, at in failures.items() if at == clock):
@@ -74,25 +80,23 @@ def carry_out(trials: Trials) -> Iterator[Record]:
     yield from ahead.finished(1)
 
 
-def criterion(model: Workload, job: Job, stream: int, trials: Trials) -> tuple[float, int]:
-    """The loss that counts as converged, and the iteration at which the undisturbed run gets there."""
-    run = Run(initial(job), stream=stream)
+def prepared(model: Workload, trials: Trials) -> tuple[Job, Criterion]:
+    """The job of this trajectory, whose seed makes x(0) and is the stream of its random numbers; and when it has converged."""
+    job = replace(model.job, seed=_seed(trials, "trajectory", trials.trajectory))
+    run = Run(initial(job), stream=job.seed)
     losses = np.array([model.advance([run])[0] for _ in range(trials.horizon)])
     gain = trials.gain or (GAIN_OF_RANDOM if model.random else 1.0)
-    epsilon = losses[-1] + (1 - gain) * (losses[0] - losses[-1])
-    return float(epsilon), int(np.flatnonzero(losses <= epsilon)[0]) + 1
+    epsilon = float(losses[-1] + (1 - gain) * (losses[0] - losses[-1]))
+    return job, Criterion(epsilon, int(np.flatnonzero(losses <= epsilon)[0]) + 1)
 
 
-def _draw(trials: Trials, undisturbed: int) -> dict[int, int]:
-    """Trial -> failure iteration: geometric, as in the paper, and before the training is over."""
-    found = {}
-    for number in trials.numbers:
-        random = np.random.default_rng(_seed(trials, "failure", number))
-        at = undisturbed
-        while at >= undisturbed:
-            at = int(random.geometric(min(1.0, 1 / (trials.mean * undisturbed))))
-        found[number] = at
-    return found
+def failure_iteration(trials: Trials, number: int, undisturbed: int) -> int:
+    """Geometric, as in the paper, and before the training is over."""
+    random = np.random.default_rng(_seed(trials, "failure", number))
+    at = undisturbed
+    while at >= undisturbed:
+        at = int(random.geometric(min(1.0, 1 / (trials.mean * undisturbed))))
+    return at
 
 
 def _struck(
@@ -114,14 +118,34 @@ def _struck(
     return runs, norms
 
 
+@dataclass(eq=False)
+class _Way:
+    """A run on its way, and its losses since the failure."""
+
+    digest: bytes
+    run: Run
+    losses: list[float] = field(default_factory=list)
+
+
+def passage(losses: list[float], epsilon: float) -> float:
+    """Iterations until the loss is ``epsilon``, in between two iterations by interpolation.
+
+    In whole iterations the smallest perturbation would cost as much as one of a whole iteration. A run that was given up
+    has used all its iterations.
+    """
+    if losses[-1] > epsilon or len(losses) == 1:
+        return float(len(losses))
+    return len(losses) - (epsilon - losses[-1]) / (losses[-2] - losses[-1])
+
+
 class _Ahead:
     """Runs on their way to the criterion. Equal states are run once; many are advanced together where that is faster."""
 
-    def __init__(self, model: Workload, epsilon: float, patience: int, undisturbed: int) -> None:
-        self._model, self._epsilon, self._patience, self._undisturbed = model, epsilon, patience, undisturbed
+    def __init__(self, model: Workload, criterion: Criterion, patience: int) -> None:
+        self._model, self._criterion, self._patience = model, criterion, patience
         self._trials: dict[int, tuple[int, dict[str, bytes], dict[str, float]]] = {}
         self._waiting: dict[bytes, Run] = {}
-        self._remaining: dict[bytes, int] = {}
+        self._remaining: dict[bytes, float] = {}
 
     def add(self, number: int, runs: Mapping[str, Run], norms: dict[str, float]) -> None:
         digests = {name: self._digest(run) for name, run in runs.items()}
@@ -151,25 +175,22 @@ class _Ahead:
         self._trials = {}
 
     def _run(self, queue: list[tuple[bytes, Run]]) -> None:
-        active: list[tuple[bytes, Run, int]] = []
+        active: list[_Way] = []
         while queue or active:
             while queue and len(active) < self._model.together:
-                digest, run = queue.pop()
-                active.append((digest, run, run.clock))
-            losses = self._model.advance([run for _, run, _ in active])
-            going = []
-            for (digest, run, start), loss in zip(active, losses, strict=True):
-                if loss <= self._epsilon or run.clock - start >= self._patience:
-                    self._remaining[digest] = run.clock - start
-                else:
-                    going.append((digest, run, start))
-            active = going
+                active.append(_Way(*queue.pop()))
+            for way, loss in zip(active, self._model.advance([way.run for way in active]), strict=True):
+                way.losses.append(loss)
+            for way in active:
+                if way.losses[-1] <= self._criterion.epsilon or len(way.losses) >= self._patience:
+                    self._remaining[way.digest] = passage(way.losses, self._criterion.epsilon)
+            active = [way for way in active if way.digest not in self._remaining]
 
-    def _record(self, number: int, clock: int, remaining: Mapping[str, int], norms: Mapping[str, float]) -> Record:
+    def _record(self, number: int, clock: int, remaining: Mapping[str, float], norms: Mapping[str, float]) -> Record:
         return {
             "trial": number,
             "failed": clock,
-            "undisturbed": self._undisturbed,
+            "undisturbed": self._criterion.undisturbed,
             "costs": {name: remaining[name] - remaining[CONTROL] for name in norms},
             "norms": dict(norms),
             "given_up": sorted(name for name in norms if remaining[name] >= self._patience),

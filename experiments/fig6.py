@@ -8,13 +8,12 @@ shown, not claimed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from experiments import bounds
-from experiments.failures import Trials, criterion, iterations_until
+from experiments.failures import Trials, iterations_until, prepared
 from experiments.figures import Figure
 from experiments.panels import title, workload
 from experiments.perturbed import Path, Setting, carry_out
@@ -48,9 +47,9 @@ def _reset(path: Path, random: np.random.Generator) -> State:
 def _topics(setting: Setting, trials: tuple[int, ...]) -> Iterator[Record]:
     """LDA's trials: one trunk, each trial with random numbers of its own and a control that sees the same."""
     model = workload(setting.panel, setting.thin)
-    job = replace(model.job, seed=setting.seed)
-    trunk, states = Run(initial(job), stream=setting.seed), []
-    epsilon, needed = criterion(model, job, setting.seed, Trials(setting.panel, setting.thin, (), setting.seed, 0, ()))
+    job, wanted = prepared(model, Trials(setting.panel, setting.thin, (), setting.seed, 0, ()))
+    epsilon, needed = wanted.epsilon, wanted.undisturbed
+    trunk, states = Run(initial(job), stream=job.seed), []
     for _ in range(needed):
         states.append(duplicate(trunk.state))
         model.advance([trunk])

@@ -36,7 +36,7 @@ def _name(lost: float) -> str:
 
 def report(options: Options, records: Sequence[Record]) -> Report:
     """For each panel and fraction: both costs, and by how much partial recovery is cheaper."""
-    rows = [["panel", "trials", "full", *(f"partial {lost:g}" for lost in options.lost or LOST)]]
+    rows = [["panel", "trials", "lost", "partial", "full", "partial saves"]]
     summary, panels = {}, []
     for panel in options.panels or PANELS:
         found = of_panel(records, panel)
@@ -45,9 +45,9 @@ def report(options: Options, records: Sequence[Record]) -> Report:
         full = [record["costs"][FULL] for record in found]
         costs = {lost: [record["costs"][_name(lost)] for record in found] for lost in options.lost or LOST}
         summary[panel] = _summary(found, full, costs)
-        cheaper = {lost: statistics.reduction(values, full) for lost, values in costs.items()}
-        shown = [f"{statistics.mean(values)}  -{cheaper[lost].percent}" for lost, values in costs.items()]
-        rows.append([panel, str(len(found)), str(statistics.mean(full)), *shown])
+        for lost, values in costs.items():
+            measured = str(statistics.mean(values)), str(statistics.mean(full)), statistics.reduction(values, full).percent
+            rows.append([panel, str(len(found)), f"{lost:g}", *measured])
         panels.append(_panel(panel, full, costs))
     figure = Figure(panels, f"Partial against full recovery; a full checkpoint every {options.period} iterations")
     return Report({"panels": summary}, rows, figure)

@@ -46,7 +46,7 @@ def _name(selection: str, fraction: float) -> str:
 
 def report(options: Options, records: Sequence[Record]) -> Report:
     """For each panel, selection and r: the cost, and by how much it is below full recovery's."""
-    rows = [["panel", "trials", "full", *(_name(one, f) for one in SELECTIONS for f in FRACTIONS), "priority 1/8 saves"]]
+    rows = [["panel", "trials", "case", "cost", "saves against full recovery"]]
     summary, panels = {}, []
     for panel in options.panels or PANELS:
         found = of_panel(records, panel)
@@ -60,8 +60,8 @@ def report(options: Options, records: Sequence[Record]) -> Report:
             "given_up": sum(bool(record["given_up"]) for record in found),
             "cases": {name: {"cost": means[name].document, "reduction": cheaper[name].document} for name in costs},
         }
-        shown = [f"{means[_name(one, f)].value:.2f}" for one in SELECTIONS for f in FRACTIONS]
-        rows.append([panel, str(len(found)), str(means[FULL]), *shown, cheaper[_name("priority", FRACTIONS[-1])].percent])
+        for name in costs:
+            rows.append([panel, str(len(found)), name, str(means[name]), "" if name == FULL else cheaper[name].percent])
         panels.append(_panel(panel, means))
     figure = Figure(panels, f"Which blocks to save; {lost(options):g} of them lost, C = {options.period}")
     return Report({"lost": lost(options), "panels": summary}, rows, figure)

@@ -43,11 +43,15 @@ class Options:
 
 @dataclass(frozen=True)
 class Batch:
-    """Trials that are run in one go. ``work(missing)`` yields a record each; both must survive pickling."""
+    """Trials that are run in one go. ``work(missing)`` yields a record each, and must survive pickling.
+
+    ``alone``: it starts processes of its own or measures time, so nothing may run beside it.
+    """
 
     panel: str
     trials: tuple[int, ...]
     work: Callable[[tuple[int, ...]], Iterator[Record]]
+    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,8 @@ def run(experiment: Experiment, options: Options, console: Console) -> Report:
     """All of it. Files: ``NAME.jsonl`` (records), ``NAME.json``, ``NAME.png``, ``NAME.svg`` below ``options.out``."""
     batches = experiment.batches(options)
     journal = Journal(options.out / f"{experiment.NAME}.jsonl", _plan(options, batches))
-    _carry_out(experiment.NAME, batches, journal, options.jobs, console)
+    jobs = 1 if any(batch.alone for batch in batches) else options.jobs
+    _carry_out(experiment.NAME, batches, journal, jobs, console)
     report = experiment.report(options, journal.read())
     figures = save(report.figure, options.out / experiment.NAME)
     summary = {"experiment": experiment.NAME, "command": command(experiment.NAME, options), **report.summary}

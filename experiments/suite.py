@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from experiments import fig3, fig5, fig6, fig7, fig8
+from experiments import fig3, fig5, fig6, fig7, fig8, fig9, real
 from experiments.runner import Experiment
 from scar.errors import ConfigError
 
-EXPERIMENTS: tuple[Experiment, ...] = (fig3, fig5, fig6, fig7, fig8)
+EXPERIMENTS: tuple[Experiment, ...] = (fig3, fig5, fig6, fig7, fig8, fig9, real)
 
 
 def named(name: str) -> list[Experiment]:

@@ -57,14 +57,14 @@ class Regression:
     def __init__(self, data: Labelled, batch: int, rate: float) -> None:
         shape = data.x.shape[1], data.classes
         self.job = scar.Job("mlr", [scar.Table("w", shape, rule=scar.sgd(lr=rate))])
-        self._data, self._batch = data, batch
+        self.data, self.batch = data, batch
 
     def advance(self, runs: Sequence[Run]) -> list[float]:
         table, losses = self.job.table("w"), np.zeros(len(runs))
         w = np.stack([_array(run, "w") for run in runs], axis=-1)
-        for start in range(0, len(self._data.y), self._batch):
-            part = slice(start, start + self._batch)
-            found, gradients = mlr.losses_and_gradients(w, self._data.x[part], self._data.y[part])
+        for start in range(0, len(self.data.y), self.batch):
+            part = slice(start, start + self.batch)
+            found, gradients = mlr.losses_and_gradients(w, self.data.x[part], self.data.y[part])
             losses += found
             rules.step(table.rule, w, gradients, {})
         for index, run in enumerate(runs):
@@ -82,7 +82,7 @@ class Factorisation:
         sides = zip(("left", "right"), ratings.shape, strict=True)
         entries = scar.uniform(0.0, 1.0)
         self.job = scar.Job("mf", [scar.Table(name, (n, factors), rule=scar.assign(), init=entries) for name, n in sides])
-        self._ratings = ratings
+        self.ratings = ratings
 
     def advance(self, runs: Sequence[Run]) -> list[float]:
         return [self._sweep(run) for run in runs]
@@ -90,12 +90,12 @@ class Factorisation:
     def _sweep(self, run: Run) -> float:
         left, right = (_array(run, name) for name in ("left", "right"))
         users, items = np.empty_like(left), np.empty_like(right)
-        mf.solve(self._ratings.by_row, right, RIDGE, users)
+        mf.solve(self.ratings.by_row, right, RIDGE, users)
         run.state["left"].apply(None, users.reshape(-1), nothing)
-        explained = mf.solve(self._ratings.by_column, left, RIDGE, items)
+        explained = mf.solve(self.ratings.by_column, left, RIDGE, items)
         run.state["right"].apply(None, items.reshape(-1), nothing)
         run.clock += 1
-        return mf.objective(self._ratings, explained, left, RIDGE)
+        return mf.objective(self.ratings, explained, left, RIDGE)
 
 
 class TopicModel:
@@ -114,17 +114,17 @@ class TopicModel:
             norm="histogram",
         )
         self.job = scar.Job("lda", [table])
-        self._corpus, self._topics = corpus, topics
+        self.corpus, self.topics = corpus, topics
 
     def advance(self, runs: Sequence[Run]) -> list[float]:
         return [self._sweep(run) for run in runs]
 
     def _sweep(self, run: Run) -> float:
-        corpus, topics = self._corpus, _array(run, "topics")
-        counts = lda.word_topics(corpus.words, topics, corpus.vocabulary, self._topics)
+        corpus, topics = self.corpus, _array(run, "topics")
+        counts = lda.word_topics(corpus.words, topics, corpus.vocabulary, self.topics)
         run.state["topics"].apply(None, lda.sweep(corpus, slice(None), topics, counts, run.random()), nothing)
         run.clock += 1
-        return lda.negative_log_likelihood(corpus, topics, self._topics)
+        return lda.negative_log_likelihood(corpus, topics, self.topics)
 
 
 class Network:
@@ -139,20 +139,20 @@ class Network:
             for name, shape in cnn.SHAPES.items()
         ]
         self.job = scar.Job("cnn", tables)
-        self._data = data
+        self.data = data
 
     def advance(self, runs: Sequence[Run]) -> list[float]:
         return [self._train(run) for run in runs]
 
     def _train(self, run: Run) -> float:
-        picked = run.random().integers(0, len(self._data.y), (MINIBATCHES, MINIBATCH))
+        picked = run.random().integers(0, len(self.data.y), (MINIBATCHES, MINIBATCH))
         parameters = {name: _array(run, name) for name in cnn.SHAPES}
         for batch in picked:
-            _, gradients = cnn.loss_and_gradients(parameters, self._data.x[batch], self._data.y[batch])
+            _, gradients = cnn.loss_and_gradients(parameters, self.data.x[batch], self.data.y[batch])
             for name, gradient in gradients.items():
                 run.state[name].apply(None, gradient.reshape(-1), nothing)
         run.clock += 1
-        return cnn.loss(parameters, self._data.x[:SEEN], self._data.y[:SEEN])
+        return cnn.loss(parameters, self.data.x[:SEEN], self.data.y[:SEEN])
 
 
 def _array(run: Run, table: str) -> Any:

@@ -53,7 +53,7 @@ def test_full_recovery_costs_what_was_done_since_the_checkpoint() -> None:
     assert sorted(record["trial"] for record in records) == list(range(12))
     for record in records:
         lost = (record["failed"] - 1) % 8 + 1
-        assert record["costs"] == {"full": lost, "all": lost}
+        assert record["costs"] == {"full": pytest.approx(lost), "all": pytest.approx(lost)}
         assert 1 <= record["failed"] < record["undisturbed"] == 60
         assert record["given_up"] == []
 
@@ -63,7 +63,7 @@ def test_partial_recovery_costs_what_the_theory_says() -> None:
     for record in carry_out(trials(Case("half", FULL, "partial", 0.5))):
         since = (record["failed"] - 1) % 8 + 1
         worse = np.sqrt(0.5 + 0.5 * RATE ** (-2 * since))
-        assert record["costs"]["half"] == int(np.ceil(np.log(worse) / np.log(1 / RATE) - 1e-9))
+        assert record["costs"]["half"] == pytest.approx(np.log(worse) / np.log(1 / RATE), abs=0.03)
         assert record["norms"]["half"] == pytest.approx(
             np.sqrt(20) * (RATE ** (record["failed"] - since) - RATE ** record["failed"]), rel=1e-5
         )
@@ -75,7 +75,7 @@ def test_trials_do_not_depend_on_what_is_run_beside_them() -> None:
     together = {record["trial"]: record for record in carry_out(trials(Case("full", FULL, "full", 1.0), half))}
     for record in alone:
         other = together[record["trial"]]
-        assert (record["failed"], record["costs"]["half"]) == (other["failed"], other["costs"]["half"])
+        assert (record["failed"], record["costs"]["half"]) == (other["failed"], pytest.approx(other["costs"]["half"]))
 
 
 def test_a_run_that_never_comes_back_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def test_figures_report_what_was_measured(experiment) -> None:
     (batch,) = experiment.batches(options)
     records = [{"panel": batch.panel, **record} for record in batch.work(batch.trials)]
     report = experiment.report(options, records)
-    assert len(report.rows) == 2
+    assert len({row[0] for row in report.rows[1:]}) == 1
     assert len(report.figure.panels) == 1
     found = report.summary["panels"]["mlr-mnist"]
     assert found["trials"] == 6

@@ -48,6 +48,14 @@ def test_likelihood_is_that_of_urns_drawn_one_token_after_the_other() -> None:
     assert lda.negative_log_likelihood(texts, z, topics, alpha, beta) == pytest.approx(total)
 
 
+def test_parts_of_the_loss_add_up() -> None:
+    texts = corpus()
+    z = np.random.default_rng(2).integers(0, 5, texts.tokens).astype(np.int32)
+    counts, shares = counted(texts, z, 5), [(slice(0, 7), slice(0, 2)), (slice(7, 12), slice(2, 5))]
+    parts = [lda.part_of_loss(texts, z, counts, documents, topics) for documents, topics in shares]
+    assert sum(parts) == pytest.approx(lda.negative_log_likelihood(texts, z, 5))
+
+
 def test_a_sweep_keeps_the_counts_right_and_only_changes_its_documents() -> None:
     texts, draw = corpus(), np.random.default_rng(3)
     z = draw.integers(0, 4, texts.tokens).astype(np.int32)

@@ -6,7 +6,7 @@ the counts of topics in documents and of words in topics are made again from the
     z = worker.pull("topics")
     counts = lda.word_topics(corpus.words, z, corpus.vocabulary, topics)
     mine = lda.sweep(corpus, documents, z, counts, random)      # new topics of these documents; counts change with them
-    loss = lda.negative_log_likelihood(corpus, z, topics)
+    loss = lda.part_of_loss(corpus, z, counts, documents, worker.share(topics))      # before the sweep
 
 Needs numba for :func:`sweep`.
 """
@@ -81,9 +81,18 @@ def sweep(
 
 def negative_log_likelihood(corpus: Corpus, z: Topics, topics: int, alpha: float = 1.0, beta: float = 1.0) -> float:
     """-log p(words, topics), parameters integrated out, in nats."""
-    words = word_topics(corpus.words, z, corpus.vocabulary, topics)
-    documents = document_topics(corpus, z, topics)
-    return _group(words.T, beta) + _group(documents, alpha)
+    counts = word_topics(corpus.words, z, corpus.vocabulary, topics)
+    return part_of_loss(corpus, z, counts, slice(None), slice(None), alpha, beta)
+
+
+def part_of_loss(
+    corpus: Corpus, z: Topics, counts: Counts, documents: slice, topics: slice, alpha: float = 1.0, beta: float = 1.0
+) -> float:
+    """What these documents and these topics' words add to :func:`negative_log_likelihood`; parts add up to the whole."""
+    first, last, _ = documents.indices(corpus.documents)
+    low, high = int(corpus.offsets[first]), int(corpus.offsets[last])
+    mine = Corpus(corpus.words[low:high], corpus.offsets[first : last + 1] - low, corpus.vocabulary)
+    return _group(counts[:, topics].T, beta) + _group(document_topics(mine, z[low:high], counts.shape[1]), alpha)
 
 
 def _group(counts: Counts, prior: float) -> float:

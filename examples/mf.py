@@ -1,0 +1,36 @@
+"""Matrix factorisation of MovieLens by alternating least squares: users from the items, then items from the users.
+
+scar train examples/mf.py --workers 2        (SCAR_DATA names the folder with movielens/)
+"""
+
+import numpy as np
+
+import scar
+from scar import published
+from scar.models import mf
+
+FACTORS, RIDGE = 20, 0.1
+known = published.ratings("movielens")
+
+job = scar.Job(
+    "mf",
+    tables=[
+        scar.Table("left", (known.shape[0], FACTORS), rule=scar.assign(), init=scar.uniform(0, 1)),  # a block per user
+        scar.Table("right", (known.shape[1], FACTORS), rule=scar.assign(), init=scar.uniform(0, 1)),
+    ],
+    shards=4,
+    workers=2,
+)
+
+
+def train(worker: scar.Worker) -> None:
+    for clock in worker.clocks(limit=400):  # two clocks are a sweep
+        side, other = ("left", "right") if clock % 2 == 0 else ("right", "left")
+        rows = known.by_row if side == "left" else known.by_column
+        factors = worker.pull(other)
+        share = worker.share(len(rows.starts) - 1)
+        solved = np.empty((share.stop - share.start, FACTORS), np.float32)
+        explained = mf.solve(rows, factors, RIDGE, solved, share)
+        worker.push(side, solved, ids=np.arange(share.start, share.stop))
+        whole = mf.objective(known, 0.0, factors, RIDGE) if worker.rank == 0 else 0.0
+        worker.report(whole - explained)

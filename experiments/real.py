@@ -1,0 +1,128 @@
+"""From simulation to fact: the iteration cost of real SIGKILLs on real clusters, next to the experiment's interval.
+
+Two settings, MLR on MNIST and MF on MovieLens. Half of four servers die at the failure iteration of a trial of the experiment;
+1/8-rounds by priority, partial recovery. A trial and its simulation share seed, data, criterion and failure iteration, not the
+blocks: in a cluster it is the placement that says which are lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from experiments import failures, statistics
+from experiments.failures import Case, Criterion, Trials, passage
+from experiments.figures import Figure, Panel, Series
+from experiments.panels import title, workload
+from experiments.processes import SHARDS, WORKERS, Plan, train
+from experiments.records import Record, of_panel
+from experiments.runner import Batch, Options, Report
+from scar.tables import Checkpoint, Job
+
+NAME = "real"
+TRIALS, SIMULATED = 10, 4  # simulated trials for each real one: their interval has to be the narrower
+CASE = "priority 1/8"
+MOST = 3  # times the undisturbed iterations
+
+
+@dataclass(frozen=True)
+class Setting:
+    """``clocks``: of an iteration on the cluster."""
+
+    file: str
+    clocks: int
+
+
+SETTINGS = {"mlr-mnist": Setting("experiments/training.py", 6), "mf-movielens": Setting("examples/mf.py", 2)}
+
+
+def batches(options: Options) -> list[Batch]:
+    count = options.trials or (1 if options.quick else TRIALS)
+    found = []
+    for panel in options.panels or SETTINGS:
+        trials = _trials(options, panel)
+        numbers = tuple(range(count * SIMULATED))
+        found.append(Batch(f"{panel} simulated", numbers, partial(_simulated, trials)))
+        found += [Batch(f"{panel} real", (number,), partial(_real, trials), alone=True) for number in range(count)]
+    return found
+
+
+def _trials(options: Options, panel: str) -> Trials:
+    case = Case(CASE, Checkpoint("priority", 1 / 8, options.period), "partial", 0.5)
+    return Trials(panel, 1, (case,), options.seed, 0, ())
+
+
+def _simulated(trials: Trials, numbers: tuple[int, ...]) -> Iterator[Record]:
+    for record in failures.carry_out(replace(trials, numbers=numbers)):
+        yield {"trial": record["trial"], "failed": record["failed"], "cost": record["costs"][CASE]}
+
+
+def _real(trials: Trials, numbers: tuple[int, ...]) -> Iterator[Record]:
+    """One cluster for each trial."""
+    job, criterion = failures.prepared(workload(trials.panel), trials)
+    for number in numbers:
+        yield _killed(trials, number, job, criterion)
+
+
+def _killed(trials: Trials, number: int, job: Job, criterion: Criterion) -> Record:
+    setting, checkpoint = SETTINGS[trials.panel], trials.cases[0].checkpoint
+    failed = failures.failure_iteration(trials, number, criterion.undisturbed)
+    victims = np.random.default_rng([trials.seed, number]).choice(SHARDS, SHARDS // 2, replace=False)
+    plan = Plan(
+        setting.file,
+        replace(job, checkpoint=replace(checkpoint, period=checkpoint.period * setting.clocks), shards=SHARDS, workers=WORKERS),
+        failed * setting.clocks,
+        [f"ps-{victim}" for victim in victims],
+        {"SCAR_EXPERIMENT_PANEL": trials.panel},
+    )
+
+    def enough(losses: list[float]) -> bool:
+        found = _by_iteration(losses, setting.clocks)
+        return len(found) > failed and (found[-1] <= criterion.epsilon or len(found) >= MOST * criterion.undisturbed)
+
+    trained = train(plan, enough)
+    after = _by_iteration(trained.losses, setting.clocks)[failed:]
+    return {
+        "trial": number,
+        "failed": failed,
+        "killed": trained.killed_at / setting.clocks,
+        "lost": trained.lost_blocks / job.blocks,
+        "cost": failed + passage(after, criterion.epsilon) - criterion.undisturbed,
+    }
+
+
+def _by_iteration(losses: Sequence[float], clocks: int) -> list[float]:
+    """Losses of whole iterations: the sums over their clocks."""
+    whole = len(losses) // clocks * clocks
+    return [float(np.sum(losses[first : first + clocks])) for first in range(0, whole, clocks)]
+
+
+def report(options: Options, records: Sequence[Record]) -> Report:
+    """Both intervals, and whether they overlap."""
+    rows = [["panel", "real trials", "real cost", "simulated cost", "overlap"]]
+    summary, panels = {}, []
+    for panel in options.panels or SETTINGS:
+        real, simulated = (of_panel(records, f"{panel} {kind}") for kind in ("real", "simulated"))
+        measured, expected = (statistics.mean([float(one["cost"]) for one in some]) for some in (real, simulated))
+        overlap = measured.low <= expected.high and expected.low <= measured.high
+        rows.append([panel, str(len(real)), str(measured), str(expected), "yes" if overlap else "no"])
+        summary[panel] = {
+            "trials": len(real),
+            "real": measured.document,
+            "simulated": expected.document,
+            "overlap": overlap,
+            "lost": statistics.mean([float(one["lost"]) for one in real]).document,
+        }
+        panels.append(_panel(panel, real, simulated))
+    return Report({"panels": summary}, rows, Figure(panels, "Iteration cost: real processes and simulation"))
+
+
+def _panel(panel: str, real: Sequence[Record], simulated: Sequence[Record]) -> Panel:
+    series = [
+        Series(name, [one["failed"] for one in some], [one["cost"] for one in some], style="points")
+        for name, some in (("simulated", simulated), ("real", real))
+    ]
+    return Panel(title(panel), "failure iteration", "iteration cost", series)
