@@ -76,9 +76,9 @@ class Conductor:
         self._calls.keep({member.key for member in epoch.shards})
         self.post(lambda core, now: core.adopted(epoch, now))
 
-    def trigger(self, selection: str, fraction: float, timeout: float) -> Summary:
-        """Run a round now and wait for its end. Raises :class:`DeadlineExceeded`."""
-        ticket = Ticket(next(self._numbers), selection, fraction)
+    def trigger(self, selection: str, fraction: float, timeout: float, shard: str = "") -> Summary:
+        """Run a round now and wait for its end. ``shard``: its blocks alone. Raises :class:`DeadlineExceeded`."""
+        ticket = Ticket(next(self._numbers), selection, fraction, shard)
         waiting = self._tickets[ticket.number] = Future[Summary]()
         self.post(lambda core, now: core.trigger(ticket, now))
         try:

@@ -246,8 +246,11 @@ class Coordinator:
         policy = self.job.checkpoint
         selection = ticket.selection if ticket and ticket.selection else policy.selection
         fraction = ticket.fraction if ticket and ticket.fraction else policy.effective_fraction
+        shards = {m.key: m for m in self.epoch.shards if ticket is None or ticket.shard in ("", m.key)}
+        if ticket is not None and not shards:
+            gone = Summary(0, error=f"{ticket.shard} is in no epoch any more")
+            return [Done("failed", gone, (ticket.number,)), *self._next(now)]
         self._last_round += 1
-        shards = {member.key: member for member in self.epoch.shards}
         self._round = Round(self._last_round, selection, fraction, 0 if ticket else self._due, ticket, shards)
         if ticket:  # nobody has to wait for a clock
             self._round.answered, self._round.deadline = now, now + self._timeout

@@ -95,11 +95,12 @@ class Summary:
 
 @dataclass(frozen=True)
 class Ticket:
-    """Somebody waits for a round that begins now. Selection "" and fraction 0 mean the job's."""
+    """Somebody waits for a round that begins now. Selection "" and fraction 0 mean the job's; ``shard``: of this one alone."""
 
     number: int
     selection: str
     fraction: float
+    shard: str = ""
 
 
 @dataclass(frozen=True, eq=False)

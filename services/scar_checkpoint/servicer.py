@@ -30,7 +30,8 @@ class CheckpointServicer(checkpoint_pb2_grpc.CheckpointServicer):
         if term is None:
             raise NotServing(f"this checkpoint coordinator does not lead: {self._problem()}")
         remaining = context.time_remaining()
-        return report(term.trigger(request.selection, request.fraction, TRIGGER_SECONDS if remaining is None else remaining))
+        timeout = TRIGGER_SECONDS if remaining is None else remaining
+        return report(term.trigger(request.selection, request.fraction, timeout, request.shard))
 
     def Status(self, _request: pb.CheckpointStatusRequest, _context: grpc.ServicerContext) -> pb.CheckpointStatus:
         term = self._current()

@@ -56,9 +56,9 @@ class Term:
         finally:
             self._ended.set()
 
-    def trigger(self, selection: str, fraction: float, timeout: float) -> Summary:
-        """Run a round now and wait for its end."""
-        return self._conductor.trigger(selection, fraction, timeout)
+    def trigger(self, selection: str, fraction: float, timeout: float, shard: str) -> Summary:
+        """Run a round now and wait for its end. ``shard``: of its blocks alone; empty: of all."""
+        return self._conductor.trigger(selection, fraction, timeout, shard)
 
     def age(self) -> float:
         with self._conductor.lock:

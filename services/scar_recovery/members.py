@@ -58,7 +58,8 @@ class Members:
         self._heard: dict[str, float] = {}
         self._gone: set[str] = set()  # keys that must not come back
         self._fenced: frozenset[str] = frozenset()
-        self.departures: dict[str, float] = {}  # key -> since; workers that left, shards that want to
+        self._shunned: frozenset[str] = frozenset()  # shards that must get no blocks
+        self.departures: dict[str, float] = {}  # key -> since; workers that left, shards that want to or have to
         self.coordinators: dict[str, Member] = {}
 
     def lead(self, now: float) -> None:
@@ -118,6 +119,14 @@ class Members:
             self._arrivals.pop(member.key, None)
             self._gone.add(member.key)
 
+    def shun(self, keys: frozenset[str], now: float) -> None:
+        """These shards, and no others, are to have no blocks: those in the epoch give theirs away, the others wait."""
+        for key in self._shunned - keys:
+            self.departures.pop(key, None)  # one that asks by itself asks again
+        self._shunned = keys
+        for key in keys & self._inside.keys():
+            self.departures.setdefault(key, now)
+
     def failed(self, report: Report, now: float) -> None:
         """A member is dead (proved) or silent (suspected). Reports about strangers are ignored."""
         key = report.member.key
@@ -154,7 +163,7 @@ class Members:
 
     def waiting(self, role: Role) -> list[Arrival]:
         """Members that wait to be in an epoch, in order of arrival."""
-        return [arrival for arrival in self._arrivals.values() if arrival.member.role == role]
+        return [one for one in self._arrivals.values() if one.member.role == role and one.member.key not in self._shunned]
 
     @property
     def failures(self) -> list[Failure]:

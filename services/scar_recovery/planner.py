@@ -32,6 +32,7 @@ class Settings:
     lease: float = 2.0  # seconds
     rebalance: bool = True
     move_bytes: int = 64 << 20
+    flush: float = 3.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class Planner:
         self._leads = False  # an epoch of our own exists, or none at all
         self._loaded = 0  # newest epoch in which every shard has all its blocks
         self._balanced: tuple[int, frozenset[str]] = (0, frozenset())  # epoch and leavers for which there is nothing to move
+        self.saving: set[str] = set()  # shards that go and are saved first, by key; no block moves meanwhile
         self._moving = False
         self._moved: tuple[Moved, ...] | None = None  # of a move that has ended; its freezes wait for an epoch
         self._not_before = 0.0
@@ -294,7 +296,7 @@ class Planner:
     def _movable(self) -> float:
         """When live moves may be looked for: all is quiet, and it is not known yet that there is nothing to move."""
         epoch = self.epoch
-        if epoch is None or self._moving or self._loaded != epoch.number or self.members.failures:
+        if epoch is None or self._moving or self.saving or self._loaded != epoch.number or self.members.failures:
             return NEVER
         return NEVER if self._balanced == (epoch.number, self._leaving(epoch)) else self._move_after
 

@@ -11,6 +11,7 @@ import time
 from scar.errors import LivenessUnavailable, ScarError, StoreUnavailable
 from scar.v1 import recovery_pb2, recovery_pb2_grpc
 from scar_recovery.config import RecoverySettings
+from scar_recovery.lookout import Lookout
 from scar_recovery.planner import RETRY, Settings
 from scar_recovery.servicer import RecoveryServicer
 from scar_recovery.term import Term
@@ -64,8 +65,8 @@ class Leadership:
             return time.monotonic() >= self._not_before
 
     def _lead(self) -> None:
-        settings = Settings(self._settings.lease_seconds, self._settings.rebalance, self._settings.move_bytes)
-        app = self._app
+        app, told = self._app, self._settings
+        settings = Settings(told.lease_seconds, told.rebalance, told.move_bytes, told.flush_seconds)
         self._replaced.clear()
         self.term = Term(app, settings, self._store)
         app.log.info("leadership.taken")
@@ -91,8 +92,10 @@ def build(app: App) -> Service:
     settings = app.settings
     assert isinstance(settings, RecoverySettings)
     leadership = Leadership(app, settings)
+    lookout = Lookout(settings, lambda: leadership.term)
 
     def start() -> None:
+        lookout.start(app)
         app.spawn("leadership", leadership.run)
         app.spawn("lease", leadership.keep_lease)
 

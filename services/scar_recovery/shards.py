@@ -5,17 +5,15 @@ from __future__ import annotations
 import errno
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from scar import codec
-from scar.errors import NotServing, ScarError
+from scar.errors import ScarError
 from scar.placement import Member, Role
-from scar.transport import Link, ShardLink
+from scar.transport import ShardLink
 from scar.v1 import (
-    checkpoint_pb2,
-    checkpoint_pb2_grpc,
     member_pb2,
     member_pb2_grpc,
     ps_pb2,
@@ -31,7 +29,6 @@ CONFIRM_SECONDS = 0.3  # a suspect has had its whole lease to answer others
 FREEZE_SECONDS = 5.0
 RECEIVE_SECONDS = 30.0
 CONNECT_SECONDS = 0.3
-SAVE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -84,12 +81,16 @@ class RemoteShards:
         return reply.epoch, reply.loading
 
     def state(self, member: Member, timeout: float = STATUS_SECONDS) -> ShardState:
-        link = self._link(member)
-        status = link.call(link.control.Status, ps_pb2.ShardStatusRequest(since_clock=1 << 62), timeout)
+        status = self._status(member, timeout)
         if status.member.incarnation != member.incarnation:
             raise ScarError(f"{member.key} is gone: {status.member.incarnation} answers at its address")
         loading = sum(table.loading for table in status.tables)
         return ShardState(status.epoch, loading, status.clock, status.serving)
+
+    def _status(self, member: Member, timeout: float) -> ps_pb2.ShardStatus:
+        link = self._link(member)
+        reply: ps_pb2.ShardStatus = link.call(link.control.Status, ps_pb2.ShardStatusRequest(since_clock=1 << 62), timeout)
+        return reply
 
     def freeze(self, member: Member, epoch: int, blocks: Blocks) -> tuple[int, Mapping[str, int]]:
         link = self._link(member)
@@ -124,14 +125,27 @@ class RemoteShards:
         """Is it alive and without a place? A worker that has finished, or waits for another job, may stay up and wants none."""
         if member.role != Role.WORKER:
             return self.answers(member)
-        link = self._link(member)
-        ask = worker_pb2_grpc.WorkerStub(link.channel).Status
         try:
-            status = link.call(ask, worker_pb2.WorkerStatusRequest(), CONFIRM_SECONDS)
+            status = self._worker(member)
         except ScarError:
             return False
         mine = status.member.incarnation == member.incarnation and status.job == self.job.name
         return mine and status.state in ("waiting", "training")
+
+    def incarnation(self, member: Member) -> str:
+        """Who answers at the address of a shard or worker; empty: nobody does. Lengthens no lease."""
+        try:
+            if member.role == Role.WORKER:
+                return str(self._worker(member).member.incarnation)
+            return str(self._status(member, CONFIRM_SECONDS).member.incarnation)
+        except ScarError:
+            return ""
+
+    def _worker(self, member: Member) -> worker_pb2.WorkerStatus:
+        link = self._link(member)
+        ask = worker_pb2_grpc.WorkerStub(link.channel).Status
+        reply: worker_pb2.WorkerStatus = link.call(ask, worker_pb2.WorkerStatusRequest(), CONFIRM_SECONDS)
+        return reply
 
     def refuses(self, member: Member) -> bool:
         host, _, port = member.address.rpartition(":")
@@ -160,24 +174,6 @@ class RemoteShards:
             if member.key not in self._links:
                 self._links[member.key] = ShardLink(member.address, member.key)
             return self._links[member.key]
-
-
-def save_all(coordinators: Sequence[Member], job: str) -> None:
-    """Have one of these checkpoint coordinators save all that has changed. Raises :class:`NotServing` that says why not."""
-    problem = "no checkpoint coordinator is there"
-    for member in coordinators:
-        link = Link(member.address, member.name)
-        try:
-            request = checkpoint_pb2.TriggerRequest(selection="full", fraction=1.0)
-            report = link.call(checkpoint_pb2_grpc.CheckpointStub(link.channel).Trigger, request, SAVE_SECONDS)
-            problem = report.error or (f"{', '.join(report.missed)} took no part" if report.missed else "")
-        except ScarError as error:
-            problem = error.message
-        finally:
-            link.close()
-        if not problem:
-            return
-    raise NotServing(f"the last state of job {job!r} could not be saved: {problem}", "Try again when the cluster is well")
 
 
 def _tables(blocks: Blocks) -> list[ps_pb2.TableBlocks]:

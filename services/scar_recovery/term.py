@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from scar.codec import job_to_proto
 from scar.errors import JobExists, LivenessUnavailable, NotServing, ScarError, StoreUnavailable
@@ -20,7 +21,9 @@ from scar_recovery.couriers import Couriers
 from scar_recovery.executor import Executor
 from scar_recovery.members import COORDINATORS, Report
 from scar_recovery.planner import RETRY, Planner, Settings
-from scar_recovery.shards import RemoteShards, save_all
+from scar_recovery.saving import Saving
+from scar_recovery.shards import RemoteShards
+from scar_recovery.witness import Finding
 from scar_runtime.app import App
 from scar_runtime.store import Store
 
@@ -44,6 +47,8 @@ class Term:
         self._planner = Planner(app.incarnation, settings)
         self._planner.members.joined(app.member, time.monotonic())
         self._shards = RemoteShards()
+        self._saving = Saving(app.settings.checkpoint, self._checkpointers)
+        self._flushed: set[str] = set()  # shards that go, by key
         self._couriers: Couriers | None = None
         self._executor: Executor | None = None
         self._problem = ""
@@ -170,8 +175,42 @@ class Term:
         """(newest epoch, blocks that the member still owns)."""
         with self._lock:
             self._planner.members.left(member, time.monotonic())
+            self._flush()
             self._lock.notify_all()
             return self._number(), self._planner.owned(member.key)
+
+    def doubted(self, finding: Finding) -> bool:
+        """Kubernetes says that this member may be dead. Whether it is; then it is repaired as if the detector had proved it."""
+        member = finding.member
+        if member.role in COORDINATORS or self._shards.incarnation(member) == member.incarnation:
+            return False
+        if not finding.proof and not self._shards.refuses(member):
+            return False
+        self.failed(Report(member, proved=True, detect_seconds=finding.age, evidence=f"Kubernetes: {finding.evidence}"))
+        return True
+
+    def shun(self, keys: frozenset[str]) -> None:
+        """These shards run where they soon cannot: they give their blocks away, and get none until it is taken back."""
+        with self._lock:
+            self._planner.members.shun(keys, time.monotonic())
+            self._flush()
+            self._lock.notify_all()
+
+    def _flush(self) -> None:
+        """Have shards that go saved, before their blocks move: the time that is left to them may be too short for that."""
+        epoch = self._planner.epoch
+        for shard in epoch.shards if epoch is not None else ():
+            if shard.key in self._planner.members.departures and shard.key not in self._flushed:
+                self._flushed.add(shard.key)
+                self._planner.saving.add(shard.key)
+                begun = partial(self._flushing, shard.key)
+                self._app.spawn("flush", partial(self._saving.flush, shard, self._planner.settings.flush, begun))
+
+    def _flushing(self, key: str) -> None:
+        """What would be missed most is saved: now its blocks may move."""
+        with self._lock:
+            self._planner.saving.discard(key)
+            self._lock.notify_all()
 
     def failed(self, report: Report) -> int:
         with self._lock:
@@ -189,6 +228,10 @@ class Term:
         if not executor.leads():
             raise NotServing(f"{self._app.member.name} does not lead any more")
         return number
+
+    def _checkpointers(self) -> list[Member]:
+        with self._lock:
+            return [m for m in self._planner.members.coordinators.values() if m.role == Role.CHECKPOINT]
 
     def _number(self) -> int:
         return self._planner.epoch.number if self._planner.epoch is not None else 0
@@ -233,9 +276,8 @@ class Term:
         """End the job that runs. What is not saved then is lost, so everything is saved first."""
         with self._lock:
             epoch, name = self._planner.epoch, self._name
-            coordinators = [m for m in self._planner.members.coordinators.values() if m.role == Role.CHECKPOINT]
         if epoch is not None and epoch.shards:
-            save_all(coordinators, name)
+            self._saving.save_all(name)
         with self._lock:
             self._planner.end()
             self._lock.notify_all()

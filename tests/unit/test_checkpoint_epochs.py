@@ -226,3 +226,24 @@ def test_resigning_while_nothing_happens_is_no_failure() -> None:
     assert play.take(Abandon) == [Abandon(1)]
     assert play.take(Done) == []
     assert list(play.core.recent) == []
+
+
+def test_a_shard_that_is_about_to_go_is_saved_alone() -> None:
+    play = Play()
+    play.take(Measure)
+    play.do(play.core.trigger(Ticket(1, "priority", 1.0, B.key), play.now))
+    (asked,) = play.take(Measure)
+    assert (asked.shard, asked.min_clock) == (B, 0), "it waits for no clock and for nobody else"
+    play.measure(asked)
+    (copy,) = play.take(Copy)
+    assert copy.shard == B
+
+
+def test_a_shard_that_has_gone_already_cannot_be_saved() -> None:
+    play = Play()
+    play.take(Measure)
+    play.do(play.core.trigger(Ticket(1, "priority", 0.0, C.key), play.now))
+    (done,) = play.take(Done)
+    assert (done.result, done.tickets) == ("failed", (1,))
+    assert C.key in done.summary.error
+    assert len(play.take(Measure)) == 2, "the periodic round goes on"

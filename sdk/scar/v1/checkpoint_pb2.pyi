@@ -89,19 +89,23 @@ class TriggerRequest(_message.Message):
 
     SELECTION_FIELD_NUMBER: _builtins.int
     FRACTION_FIELD_NUMBER: _builtins.int
+    SHARD_FIELD_NUMBER: _builtins.int
     selection: _builtins.str
     """empty: the job's"""
     fraction: _builtins.float
     """0: the job's"""
+    shard: _builtins.str
+    """"name@incarnation": only blocks of this shard, which is about to go; empty: of all"""
     def __init__(
         self,
         *,
         selection: _builtins.str = ...,
         fraction: _builtins.float = ...,
+        shard: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fraction", b"fraction", "selection", b"selection"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fraction", b"fraction", "selection", b"selection", "shard", b"shard"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

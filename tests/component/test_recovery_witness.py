@@ -1,0 +1,82 @@
+"""What the recovery coordinator does on Kubernetes' word: deaths that are checked first, and shards that have to go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scar import codec
+from scar.placement import Source
+from scar_recovery.witness import Finding
+from scar_runtime.store.directory import DirectoryStore
+from tests.component.recovery_scene import Cluster, ShardServer, wait_for
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(DirectoryStore(f"file://{tmp_path}", tmp_path))
+    yield made
+    made.close()
+
+
+def finding(server: ShardServer, proof: bool) -> Finding:
+    return Finding(codec.member_from_proto(server.member), proof, "its container ended", 0.2)
+
+
+def test_whoever_answers_is_not_dead_whatever_kubernetes_says(cluster: Cluster) -> None:
+    servers = cluster.start()
+    assert cluster.term is not None
+    assert not cluster.term.doubted(finding(servers[0], proof=True))
+    assert not cluster.failures()
+
+
+def test_a_death_that_is_true_is_repaired_at_once(cluster: Cluster) -> None:
+    servers = cluster.start()
+    assert cluster.term is not None
+    servers[0].server.stop(0)
+    assert cluster.term.doubted(finding(servers[0], proof=False)), "nobody listens there any more: that is a proof"
+    epoch = cluster.epoch_with(lambda epoch: len(epoch.shards) == 2)
+    (record,) = cluster.failures()
+    assert epoch.cause == "failure"
+    assert list(record.evidence) == ["Kubernetes: its container ended"]
+    assert record.detect_seconds == pytest.approx(0.2)
+
+
+def test_a_shard_on_a_doomed_node_drains_and_comes_back_when_it_is_taken_back(cluster: Cluster) -> None:
+    servers = cluster.start()
+    assert cluster.term is not None
+    key = codec.member_from_proto(servers[0].member).key
+    cluster.term.shun(frozenset({key}))
+    epoch = cluster.epoch_with(lambda epoch: len(epoch.shards) == 2)
+    assert {group.source for group in epoch.moved} == {Source.DONOR}, "no value changed"
+    assert not cluster.failures()
+    reborn = cluster.shard("ps-0")
+    reborn_key = codec.member_from_proto(reborn.member).key
+    cluster.term.shun(frozenset({key, reborn_key}))
+    cluster.join(reborn.member)
+    cluster.worker("worker-0")
+    epoch = cluster.epoch_with(lambda epoch: len(epoch.workers) == 1)
+    assert len(epoch.shards) == 2, "it waits: its node is about to go, too"
+    cluster.term.shun(frozenset())
+    epoch = cluster.balanced(3)
+    assert reborn_key in {member.key for member in epoch.shards}
+
+
+def test_moves_wait_for_the_first_part_to_be_saved(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = cluster.start()
+    term = cluster.term
+    assert term is not None
+    begun = []
+    monkeypatch.setattr(term._saving, "flush", lambda shard, seconds, done: begun.append((shard.key, seconds, done)))
+    key = codec.member_from_proto(servers[0].member).key
+    term.shun(frozenset({key}))
+    wait_for(lambda: bool(begun))
+    ((flushed, seconds, done),) = begun
+    assert (flushed, seconds) == (key, term._planner.settings.flush)
+    assert term._planner.saving == {key}
+    before = term.number
+    assert term.epochs(before, 0.5) == [], "no block moves before"
+    done()
+    cluster.epoch_with(lambda epoch: len(epoch.shards) == 2)
