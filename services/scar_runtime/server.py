@@ -15,6 +15,7 @@ from scar_runtime.config import variable
 from scar_runtime.interceptors import Guard
 
 WORKERS = 64
+WATCHERS = 1024  # threads for those who watch health: every client of a coordinator does
 LIVENESS = "liveness"  # health name: SERVING while the working thread moves, whatever Redis and the store do
 READINESS = "readiness"  # health name: SERVING while this process does its part, which for a coordinator may be to stand by
 
@@ -41,16 +42,20 @@ class HealthBoard:
 
     def __init__(self, server: grpc.Server, names: Sequence[str]) -> None:
         self._names = ("", *names)
-        self._servicer = health.HealthServicer()
-        self._shown: dict[str, bool] = {}
+        # Not its non-blocking way: there it waits, under its lock, for the server's one polling thread to send a change, while
+        # that thread waits for the lock to forget a watcher that has gone; then nothing answers any more.
+        self._servicer = health.HealthServicer(
+            experimental_non_blocking=False, experimental_thread_pool=ThreadPoolExecutor(WATCHERS, "health")
+        )
+        self.shown: dict[str, bool] = {}
         self.show(ready=False, settled=False, alive=True)
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
         reflection.enable_server_reflection((*names, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
 
     def show(self, *, ready: bool, settled: bool, alive: bool) -> None:
         for name, value in [*((name, ready) for name in self._names), (READINESS, settled), (LIVENESS, alive)]:
-            if self._shown.get(name) != value:  # watchers hear of changes only
-                self._shown[name] = value
+            if self.shown.get(name) != value:  # watchers hear of changes only
+                self.shown[name] = value
                 status = health_pb2.HealthCheckResponse
                 self._servicer.set(name, status.SERVING if value else status.NOT_SERVING)
 
