@@ -20,8 +20,8 @@ WHOLE = 1.0  # a measured cost is a whole number of iterations, the bound is not
 
 
 def crossed(records: Sequence[Record]) -> int:
-    """Trials whose cost is above the bound although the assumption held."""
-    return sum(bool(one["holds"]) and one["cost"] > one["bound"] + WHOLE for one in records)
+    """Trials whose cost is above the bound."""
+    return sum(one["cost"] > one["bound"] + WHOLE for one in records)
 
 
 def summary(records: Sequence[Record]) -> dict[str, Any]:
@@ -34,19 +34,20 @@ def summary(records: Sequence[Record]) -> dict[str, Any]:
         "negative": sum(cost < 0 for cost in costs),
         "assumption_held": sum(bool(one["holds"]) for one in records),
         "bound_crossed": crossed(records),
+        "bound_crossed_where_it_held": crossed([one for one in records if one["holds"]]),
         "largest_share_of_bound": max(share, default=0.0),
     }
 
 
 def rows(records: Sequence[Record], panels: Sequence[str]) -> list[list[str]]:
     """A table of all panels."""
-    found = [["panel", "trials", "mean cost", "below 0", "assumption held", "bound crossed", "cost/bound at most"]]
+    found = [["panel", "trials", "mean cost", "below 0", "assumption held", "bound crossed", "crossed where it held"]]
     for panel in panels:
         here = of_panel(records, panel)
         numbers = summary(here)
         cells = [len(here), mean([float(one["cost"]) for one in here])]
-        cells += [numbers["negative"], numbers["assumption_held"], numbers["bound_crossed"]]
-        found.append([panel, *(str(cell) for cell in cells), f"{numbers['largest_share_of_bound']:.2f}"])
+        cells += [numbers[key] for key in ("negative", "assumption_held", "bound_crossed", "bound_crossed_where_it_held")]
+        found.append([panel, *(str(cell) for cell in cells)])
     return found
 
 

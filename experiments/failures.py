@@ -72,11 +72,11 @@ def carry_out(trials: Trials) -> Iterator[Record]:
     ahead = _Ahead(model, criterion, PATIENCE * trials.horizon)
     for clock in range(1, max(failures.values()) + 1):
         model.advance([trunk])
+        for saver in savers.values():
+            saver.after(clock)
         for number in (number for number, at in failures.items() if at == clock):
             ahead.add(number, *_struck(trials, number, trunk, savers))
         yield from ahead.finished(model.together)
-        for saver in savers.values():
-            saver.after(clock)
     yield from ahead.finished(1)
 
 

@@ -1,8 +1,8 @@
 """Figure 6: a random fraction of the blocks goes back to x(0), as if it had died before the first checkpoint; MLR and LDA.
 
 MLR as in figure 5. LDA has no point to converge to: its criterion is the likelihood, its failure iteration half of the
-iterations that this takes, x* the last state of the undisturbed run, and the norm the scaled total variation. So the bound is
-shown, not claimed.
+iterations that this takes, x* the last state of the undisturbed run, the norm the scaled total variation, and c a fit. So the
+bound is shown, not claimed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _topics(setting: Setting, trials: tuple[int, ...]) -> Iterator[Record]:
         states.append(duplicate(trunk.state))
         model.advance([trunk])
     trace = [perturbation(trunk.state, state) for state in states]
-    failed, rate = needed // 2, theory.enclosing_rate(trace)
+    failed, rate = needed // 2, theory.estimate_rate(trace)
     before = states[failed]
     for number in trials:
         random = np.random.default_rng([setting.seed, number])

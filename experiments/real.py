@@ -74,7 +74,7 @@ def _killed(trials: Trials, number: int, job: Job, criterion: Criterion) -> Reco
     plan = Plan(
         setting.file,
         replace(job, checkpoint=replace(checkpoint, period=checkpoint.period * setting.clocks), shards=SHARDS, workers=WORKERS),
-        failed * setting.clocks,
+        failed * setting.clocks + 1,  # the round of the iteration has been held by then
         [f"ps-{victim}" for victim in victims],
         {"SCAR_EXPERIMENT_PANEL": trials.panel},
     )
