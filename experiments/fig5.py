@@ -1,7 +1,7 @@
 """Figure 5: MLR on MNIST, one perturbation at iteration 50, random or adversarial, against the bound of Theorem 3.2.
 
-x* stands for the iterate after ten times the iterations of the figure, c is the smallest rate that encloses the undisturbed
-run. *Adversarial* is away from x*, along the line through both.
+x* stands for the iterate after ten times the iterations of the figure, c is the slowest step of the undisturbed run.
+*Adversarial* is away from x*, along the line through both.
 """
 
 from __future__ import annotations

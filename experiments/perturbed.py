@@ -26,7 +26,7 @@ from scar.tables import Job
 ITERATIONS, FAILURE = 100, 50
 SOLVED = 10  # times ITERATIONS
 PATIENCE = 10  # times ITERATIONS
-SIZES = (-2.0, 0.5)  # powers of ten
+SIZES = (-2.0, 0.0)  # powers of ten: from a hundredth to all of the distance that is left
 
 Vector = NDArray[np.float64]
 
@@ -42,7 +42,7 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """The undisturbed run: ``trace`` of distances from x* for k = 0 .. ITERATIONS, its last loss, the state to perturb, x*."""
+    """The undisturbed run: ``trace`` of distances from x*, loss after ITERATIONS, the state to perturb, x*."""
 
     job: Job
     trace: Vector
@@ -52,7 +52,7 @@ class Path:
 
     @property
     def rate(self) -> float:
-        return theory.enclosing_rate(self.trace.tolist())
+        return theory.step_rate(self.trace.tolist())
 
 
 Strike = Callable[[Path, np.random.Generator], State]
@@ -73,13 +73,12 @@ def path(setting: Setting) -> Path:
     epsilon = 0.0
     for k in range(1, SOLVED * ITERATIONS + 1):
         loss = model.advance([run])[0]
-        if k <= ITERATIONS:
-            iterates.append(flat(run.state))
-            epsilon = loss
+        iterates.append(flat(run.state))
+        epsilon = loss if k == ITERATIONS else epsilon
         if k == FAILURE:
             state = duplicate(run.state)
-    solution = flat(run.state)
-    trace = np.linalg.norm(np.array(iterates) - solution, axis=1)
+    solution = iterates[-1]
+    trace = np.array([np.linalg.norm(x - solution) for x in iterates])
     return Path(job, trace, epsilon, state, solution)
 
 

@@ -132,6 +132,20 @@ def enclosing_rate(distances: Sequence[float]) -> float:
     return rate
 
 
+def step_rate(distances: Sequence[float]) -> float:
+    """The smallest ``c`` with ||x(k + 1) - x*|| <= c ||x(k) - x*|| in every step of the trace: assumption (3) as it stands.
+
+    Never below :func:`enclosing_rate`; take it for runs that slow down on their way, as gradient descent without strong convexity.
+    """
+    trace = np.asarray(distances, dtype=np.float64)
+    if len(trace) < 2 or not np.isfinite(trace).all() or (trace[:-1] <= 0).any():
+        raise InvalidRequest("a rate needs a trace of at least two finite distances, positive except for the last")
+    rate = float((trace[1:] / trace[:-1]).max())
+    if not 0 < rate < 1:
+        raise InvalidRequest("the distances do not shrink in every step, so there is no rate below 1")
+    return rate
+
+
 class Observer:
     """Estimates c, ||x(k) - x*|| and ||x(0) - x*|| while a job runs, from ||x(k + 1) - x(k)|| alone. O(1) memory.
 

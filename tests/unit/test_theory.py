@@ -54,6 +54,10 @@ def test_rate_of_an_exact_and_of_a_noisy_trace() -> None:
     assert theory.estimate_rate(noisy.tolist()) == pytest.approx(0.93, abs=0.005)
     enclosing = theory.enclosing_rate(noisy.tolist())
     assert (noisy <= noisy[0] * enclosing ** np.arange(50) * (1 + 1e-12)).all()
+    assert theory.step_rate(exact.tolist()) == pytest.approx(0.93)
+    slowing = [1.0, 0.5, 0.4, 0.36]
+    assert theory.step_rate(slowing) == pytest.approx(0.9)
+    assert theory.enclosing_rate(slowing) < theory.step_rate(slowing)
 
 
 def test_rate_of_gradient_descent_on_a_quadratic() -> None:
@@ -75,6 +79,8 @@ def test_traces_without_a_rate_are_refused(trace: list[float]) -> None:
         theory.estimate_rate(trace)
     with pytest.raises(InvalidRequest):
         theory.enclosing_rate(trace)
+    with pytest.raises(InvalidRequest):
+        theory.step_rate(trace)
 
 
 def test_impossible_arguments_are_refused() -> None:
