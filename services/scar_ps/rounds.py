@@ -128,9 +128,9 @@ class Rounds:
     def _put_back(self) -> None:
         for part in self.pending:
             if part.positions is None:
-                part.store.saved = part.values
+                part.store.saved = np.asarray(part.values)
             else:
-                part.store.layout.scatter(part.store.saved, part.positions, part.values)
+                part.store.layout.scatter(part.store.saved, part.positions, np.asarray(part.values))
         self.pending = []
 
 
@@ -142,7 +142,7 @@ def committed_values(store: BlockStore, positions: Positions, pending: Sequence[
         if part.store is store:
             at = positions_of(ids, part.ids)
             held = np.flatnonzero(at >= 0)
-            layout.scatter(saved, at[held], store.packed(part.positions).gather(part.values, held))
+            layout.scatter(saved, at[held], store.packed(part.positions).gather(np.asarray(part.values), held))
     return saved
 
 
