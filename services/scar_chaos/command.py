@@ -31,6 +31,10 @@ def chaos(
     seed: Annotated[int, typer.Option(help="Of the first run. The same seed is the same job and the same faults.")] = 1,
     runs: Annotated[int, typer.Option(min=1, help="How many, with the seeds that follow.")] = 1,
     groups: Annotated[int, typer.Option(min=1, help="How many times in a run something breaks.")] = 3,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND:TARGET+...", help="Break this instead of what the seed says; again for what comes next."),
+    ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Workers of the job; default: drawn, 1 or 2.")] = None,
     shards: Annotated[int | None, typer.Option(min=1, help="On this machine: shards; default: drawn, 2 or 3.")] = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all reports there as JSON.")] = None,
@@ -67,13 +71,14 @@ def chaos(
 
     Exit code 1: a guarantee was violated, or the cluster did not heal. The report names the command that plays it again.
 
-    Examples: [bold]scar chaos --seed 7[/] · [bold]scar chaos --runs 100 --report chaos.json[/] ·
+    Examples: [bold]scar chaos --seed 7[/] · [bold]scar chaos --fault kill:ps-0+ps-1[/] ·
+    [bold]scar chaos --runs 100 --report chaos.json[/] ·
     [bold]scar chaos --on kubernetes --namespace ml --runs 5[/] · [bold]scar chaos --on kubernetes
     --node-stop-command 'docker stop {node}' --node-start-command 'docker start {node}'[/]
     """
     from scar_chaos.plans import Wish, inside_pod, on_release, on_this_machine
 
-    wish = Wish(seed, runs, groups, workers, shards, report, output.value)
+    wish = Wish(seed, runs, groups, workers, shards, report, output.value, tuple(fault or ()))
     if on is On.local and not (context or namespace or release):
         passed = on_this_machine(wish)
     elif inside_pod(os.environ):

@@ -7,13 +7,14 @@ import secrets
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from scar_chaos.faults import Fault
 from scar_chaos.report import plain, table
 from scar_chaos.run import Run, run
 from scar_chaos.schedule import Room, Schedule, drawn
@@ -22,6 +23,10 @@ from scar_chaos.targets import Target
 PLAIN_WIDTH = 160  # columns when the output is no terminal
 
 Save = Callable[[int, dict[str, Any]], None]
+
+
+def _forget(_seed: int, _report: dict[str, Any]) -> None:
+    """Nobody wants it."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +43,19 @@ class Plan:
     output: str = "text"
 
 
-def play_all(plan: Plan, make: Callable[[Path], Target], room: Room, save: Save = lambda _seed, _report: None) -> bool:
-    """``make``: a target for one run, with a folder for its files. ``save``: called with every report. True: all passed."""
+def play_all(
+    plan: Plan, make: Callable[[Path], Target], room: Room, faults: Sequence[Fault] = (), save: Save = _forget
+) -> bool:
+    """True: all passed.
+
+    ``make``: a target for one run, with a folder for its files. ``faults``: instead of drawn ones. ``save``: called with every
+    report.
+    """
     screen = Console(stderr=True, width=None if sys.stderr.isatty() else PLAIN_WIDTH, highlight=False)
     runs: list[Run] = []
     reports: list[dict[str, Any]] = []
     for seed in range(plan.seed, plan.seed + plan.runs):
-        schedule = drawn(seed, room)
+        schedule = drawn(seed, room, faults)
         screen.print(f"[bold]{schedule}[/]")
         runs.append(_one(make, schedule, screen))
         reports.append(plain(runs[-1], plan.again.format(seed=seed)))

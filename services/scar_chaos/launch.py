@@ -40,6 +40,8 @@ def _arguments(wish: Wish, nodes: bool) -> list[str]:
     found = ["python", "-m", "scar_chaos", "--on", "kubernetes"]
     for name, value in given.items():
         found += [f"--{name}", str(value)] if value is not None else []
+    for fault in wish.faults:
+        found += ["--fault", fault]
     return found + (["--nodes"] if nodes else [])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -50,6 +51,11 @@ def cost(
         lost_pushes=sum(record.lost_pushes for record in failures),
         resent_pushes=sum(record.resent_pushes for record in failures),
     )
+
+
+def lives(past: History) -> dict[str, int]:
+    """Worker -> how many incarnations it had: 1 when it was never restarted."""
+    return dict(Counter(worker.partition("@")[0] for worker in sorted(past.begun)))
 
 
 def rework(job: Job, epochs: Sequence[Epoch]) -> float:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scar_chaos.faults import Fault
 from scar_chaos.gate import Plan, play_all
-from scar_chaos.schedule import Kinds, Room
+from scar_chaos.schedule import Kinds, Room, spelled
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,17 @@ class Wish:
     shards: int | None = None
     report: Path | None = None
     output: str = "text"
+    faults: Sequence[str] = ()
 
     def plan(self, again: str) -> Plan:
         """``again``: the command without seed and options of the draw."""
         given = {"groups": self.groups if self.groups != 3 else None, "workers": self.workers, "shards": self.shards}
         options = "".join(f" --{name} {value}" for name, value in given.items() if value is not None)
+        options += "".join(f" --fault {fault}" for fault in self.faults)
         return Plan(self.seed, self.runs, f"{again}{options} --seed {{seed}}", self.report, self.output)
+
+    def chosen(self, kinds: Kinds) -> list[Fault]:
+        return [fault for text in self.faults for fault in spelled(text, kinds)]
 
     def room(self, kinds: Kinds, shards: tuple[int, ...] = (2, 3)) -> Room:
         workers = (1, 2) if self.workers is None else (self.workers,)
@@ -39,7 +45,7 @@ def on_this_machine(wish: Wish) -> bool:
     """True: every run passed."""
     from scar_chaos.local import KINDS, LocalTarget
 
-    return play_all(wish.plan("scar chaos"), LocalTarget, wish.room(KINDS))
+    return play_all(wish.plan("scar chaos"), LocalTarget, wish.room(KINDS), wish.chosen(KINDS))
 
 
 def inside_pod(environment: Mapping[str, str]) -> bool:
@@ -66,4 +72,6 @@ def on_release(wish: Wish, with_nodes: bool) -> bool:
         save(target.api, f"{place.fullname}-chaos-report-{seed}", owner, labels, {"report.json": text})
 
     again = f"scar chaos --on kubernetes --namespace {place.namespace} --release {place.release}"
-    return play_all(wish.plan(again), lambda _folder: target, wish.room(target.kinds, (target.shards,)), keep)
+    return play_all(
+        wish.plan(again), lambda _folder: target, wish.room(target.kinds, (target.shards,)), wish.chosen(target.kinds), keep
+    )

@@ -22,6 +22,7 @@ def plain(run: Run, replay: str) -> dict[str, Any]:
         "passed": run.passed,
         "replay": replay,
         "schedule": {"job": run.schedule.options, "faults": [asdict(fault) for fault in run.schedule.faults]},
+        "worker_lives": run.workers,
         "violations": run.violations,
         "error": run.error,
         "seconds": round(run.seconds, 3),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from scar.errors import ScarError
 from scar_chaos.checkers import Violation
 from scar_chaos.faults import Fault, groups
-from scar_chaos.measures import Cost, cost, pace
+from scar_chaos.measures import Cost, cost, lives, pace
 from scar_chaos.play import play
 from scar_chaos.scene import NotHealed, Scene, staged
 from scar_chaos.schedule import Schedule
@@ -35,10 +35,11 @@ class Group:
 
 @dataclass(frozen=True)
 class Run:
-    """``error``: why the run could not go on to its end: the cluster did not heal, or did not answer."""
+    """``workers``: how many lives each had. ``error``: why it could not go on: the cluster did not heal, or does not answer."""
 
     schedule: Schedule
     groups: tuple[Group, ...] = ()
+    workers: dict[str, int] = field(default_factory=dict)
     error: str = ""
     seconds: float = 0.0
 
@@ -61,6 +62,7 @@ def run(target: Target, schedule: Schedule, folder: Path, tell: Tell = lambda _:
                 made = replace(made, groups=(*made.groups, _group(scene, faults, calm, tell)))
                 if made.violations:
                     break
+            made = replace(made, workers=lives(scene.history()))
     except (ScarError, NotHealed, Violation) as error:
         made = replace(made, error=str(error))
     return replace(made, seconds=time.monotonic() - started)

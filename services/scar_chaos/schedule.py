@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from scar.errors import ConfigError
 from scar_chaos.faults import Fault
 
 COORDINATORS = ("checkpoint", "recovery", "detector")
@@ -121,9 +122,25 @@ GROUPS: tuple[Callable[[_Draw, int], list[Fault]], ...] = (
 )  # fmt: skip
 
 
-def drawn(seed: int, room: Room, **fixed: Any) -> Schedule:
-    """``fixed``: options of the job that are not drawn."""
+def drawn(seed: int, room: Room, faults: Sequence[Fault] = (), **fixed: Any) -> Schedule:
+    """``faults``: instead of drawn ones. ``fixed``: options of the job that are not drawn."""
     draw = _Draw(seed, room)
     options = {"shards": len(draw.shards), "workers": len(draw.workers), "seed": seed, **draw.consistency, **fixed}
-    faults = [fault for _ in range(room.groups) for fault in draw.one(GROUPS)(draw, draw.one(CLOCKS))]
-    return Schedule(seed, options, tuple(faults))
+    made = faults or [fault for _ in range(room.groups) for fault in draw.one(GROUPS)(draw, draw.one(CLOCKS))]
+    return Schedule(seed, options, tuple(made))
+
+
+def spelled(text: str, kinds: Kinds, clock: int = CLOCKS[1]) -> list[Fault]:
+    """A group as people write it: ``kill:ps-0+ps-1``. Raises :class:`ConfigError` that says what could be written."""
+    kind, _, targets = text.partition(":")
+    for target in targets.split("+"):
+        known = kinds.get(target.split("-")[0])
+        if known is None:
+            raise ConfigError(f"{text!r} names no target: {target!r}", f"Write KIND:TARGET[+TARGET...], of {_names(kinds)}")
+        if kind not in known:
+            raise ConfigError(f"{kind!r} cannot be done to {target} here", f"Choose one of {', '.join(sorted(set(known)))}")
+    return [Fault(0 if number else clock, kind, target) for number, target in enumerate(targets.split("+"))]
+
+
+def _names(kinds: Kinds) -> str:
+    return ", ".join(f"{name}-0" if name in ("ps", "worker") else name for name in kinds)
