@@ -262,9 +262,9 @@ def join(
 ) -> Worker:
     """Become a worker of the cluster whose recovery coordinator is at ``recovery`` ("host:port").
 
-    ``name`` stays the same over restarts. ``job``: wait until the cluster runs this one, not whichever it runs now. ``timeout``: seconds for one operation. ``patience``: seconds to wait for the job to
-    start and for the other workers; ``stopping``: when set, it is over. ``detector`` ("host:port"): send it heartbeats,
-    for a process that no chassis beats for.
+    ``name`` stays the same over restarts. ``job``: wait until the cluster runs this one, not whichever it runs now.
+    ``timeout``: seconds for one operation. ``patience``: seconds to wait for the job to start and for the other workers;
+    ``stopping``: when set, it is over. ``detector`` ("host:port"): send it heartbeats, for a process that no chassis beats for.
     """
     member = Member(Role.WORKER, name, incarnation or secrets.token_hex(6), address)
     office, deadline = Recovery(recovery), Deadline(patience, stopping)

@@ -20,7 +20,8 @@ def distances(store: BlockStore) -> Distances:
     """||value - saved|| of every block by the table's norm: "l2", "l1", "tv" (half of l1).
 
     "histogram" is for blocks of categories: how often each occurs in the block is compared, by "tv". So it is the total
-    variation of two distributions, scaled by the size of the block, and the order of the elements does not matter (LDA's documents).
+    variation of two distributions, scaled by the size of the block; the order of its elements does not matter (a document's
+    topics in LDA).
     """
     values, saved, norm = store.values, store.saved, store.table.norm
     starts = store.layout.starts

@@ -118,7 +118,8 @@ def test_stopped_in_the_middle(cluster: FakeCluster) -> None:
 def test_stopped_before_there_was_a_job() -> None:
     stopping = threading.Event()
     threading.Timer(0.2, stopping.set).start()
-    running = Task(Plan("127.0.0.1:1", scar.Job("service", [scar.Table("w", (6, 2))]), ones, timeout=20, patience=60, unacked_bytes=1 << 20), ME)
+    job = scar.Job("service", [scar.Table("w", (6, 2))])
+    running = Task(Plan("127.0.0.1:1", job, ones, timeout=20, patience=60, unacked_bytes=1 << 20), ME)
     started = time.monotonic()
     running.run(stopping)
     assert (running.state, running.worker) == (State.FINISHED, None)
