@@ -65,7 +65,7 @@ class Training:
     observer: Observer
     processes: Callable[[], list[ProcessInfo]]
     log: Callable[[str], list[str]]  # of a worker
-    file: str  # as the workers see it
+    file: str  # how a traceback of a worker names it
     lost: Callable[[], bool] = lambda: False  # the cluster has stopped meanwhile
     end: Callable[[], None] = lambda: None  # once all workers have ended
     detached: str = ""  # what to say after Ctrl-C when the training goes on without us
@@ -117,7 +117,7 @@ def _on_release(plan: Plan, where: Where, job: Job, screen: Console) -> Iterator
             f"stop it by `kubectl delete statefulset {remote.name} --namespace {release.namespace}`"
         )
         with release.observer() as observer:
-            yield Training(observer, remote.processes, remote.log, work.path, end=remote.end, detached=detached)
+            yield Training(observer, remote.processes, remote.log, f'/{work.key}"', end=remote.end, detached=detached)
 
 
 @contextmanager
