@@ -7,32 +7,35 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from scar.codec import epoch_from_proto
 from scar.errors import DeadlineExceeded, Internal
 from scar.tables import Job
-from scar_cli.demo.strike import Strike
 from scar_local import ClusterStatus, LocalCluster
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKERS, SHARDS = 2, 4
 LOOK_SECONDS = 0.02
+SETTLE_SECONDS = 1.0  # for the round of the last clock
+PAUSE_AT, PAUSE_SECONDS = "SCAR_EXPERIMENT_PAUSE_AT", "SCAR_EXPERIMENT_PAUSE_SECONDS"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """``file``: a training file, from the repository's root. ``kill_at``: clocks after which ``victims`` die; 0: none."""
+    """``file``: a training file, from the repository's root. ``kill_at``: clocks after which ``victims`` die; 0: none.
+
+    ``pause``: workers wait after those clocks, so that the failure finds them between two of them and the round is over.
+    """
 
     file: str
     job: Job
     kill_at: int = 0
     victims: Sequence[str] = ("ps-0", "ps-1")
+    pause: bool = False
     environment: dict[str, str] = field(default_factory=dict)
     seconds: float = 600.0  # a run that takes longer is broken
 
@@ -54,6 +57,8 @@ def train(plan: Plan, enough: Callable[[list[float]], bool]) -> Trained:
     """Train until ``enough(losses)``. Raises a :class:`scar.errors.ScarError` when something fails that was not meant to."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", **plan.environment}
+    if plan.pause:
+        environment |= {PAUSE_AT: str(plan.kill_at), PAUSE_SECONDS: str(4 * SETTLE_SECONDS)}
     with (
         tempfile.TemporaryDirectory(prefix="scar-experiment-") as home,
         LocalCluster(home, shards=SHARDS, environment=environment) as cluster,
@@ -67,43 +72,38 @@ def train(plan: Plan, enough: Callable[[list[float]], bool]) -> Trained:
 
 
 def _follow(cluster: LocalCluster, plan: Plan, enough: Callable[[list[float]], bool]) -> Trained:
-    survivor = next(f"ps-{number}" for number in range(SHARDS) if f"ps-{number}" not in plan.victims)
-    strike = Strike(cluster, cluster.shard(survivor), plan.victims, plan.kill_at)
-    stop = threading.Event()
-    with ThreadPoolExecutor(1, thread_name_prefix="strike") as pool:
-        try:
-            lost = _blocks(cluster.status(), plan.victims) if plan.kill_at else 0
-            killing = pool.submit(strike.carry_out, stop, lambda _: None) if plan.kill_at else None
-            losses, ends = _losses(cluster, plan, enough)
-            stop.set()
-            if killing is not None:
-                killing.result()
-        finally:
-            stop.set()
-    return Trained(losses, ends, lost, strike.blow.kills[0].iteration if strike.blow.kills else 0)
-
-
-def _losses(cluster: LocalCluster, plan: Plan, enough: Callable[[list[float]], bool]) -> tuple[list[float], list[float]]:
     losses: list[float] = []
     ends: list[float] = []
+    lost = killed = 0
     deadline = time.monotonic() + plan.seconds
     while not enough(losses):
         status = cluster.status(since_clock=len(losses))
         while (loss := status.losses.get(len(losses))) is not None:
             losses.append(loss)
             ends.append(time.monotonic())
-        broken = [process for process in cluster.processes() if process.name.startswith("worker-") and process.code]
-        if broken:
-            raise Internal(f"{broken[0].name} ended with exit code {broken[0].code}")
-        if time.monotonic() > deadline:
-            raise DeadlineExceeded(f"the training did not end within {plan.seconds:g} s", "; ".join(status.problems))
+        if plan.kill_at and not killed and status.clock >= plan.kill_at:
+            lost, killed = _kill(cluster, plan, status), status.clock
+        _check(cluster, status, plan, deadline)
         time.sleep(LOOK_SECONDS)
-    return losses, [end - ends[0] for end in ends]
+    return Trained(losses, [end - ends[0] for end in ends], lost, killed)
 
 
-def _blocks(status: ClusterStatus, victims: Sequence[str]) -> int:
+def _kill(cluster: LocalCluster, plan: Plan, status: ClusterStatus) -> int:
+    """SIGKILL to the victims; returns how many blocks they owned."""
     if status.epoch is None:
         raise Internal("the cluster has no placement")
+    if plan.pause:
+        time.sleep(SETTLE_SECONDS)
+    for victim in plan.victims:
+        cluster.kill(victim)
     epoch = epoch_from_proto(status.epoch)
-    keys = [member.key for member in epoch.shards if member.name in victims]
+    keys = [member.key for member in epoch.shards if member.name in plan.victims]
     return sum(len(ids) for key in keys for ids in epoch.owned_by(key).values())
+
+
+def _check(cluster: LocalCluster, status: ClusterStatus, plan: Plan, deadline: float) -> None:
+    broken = [process for process in cluster.processes() if process.name.startswith("worker-") and process.code]
+    if broken:
+        raise Internal(f"{broken[0].name} ended with exit code {broken[0].code}")
+    if time.monotonic() > deadline:
+        raise DeadlineExceeded(f"the training did not end within {plan.seconds:g} s", "; ".join(status.problems))

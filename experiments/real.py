@@ -2,7 +2,7 @@
 
 Two settings, MLR on MNIST and MF on MovieLens. Half of four servers die at the failure iteration of a trial of the experiment;
 1/8-rounds by priority, partial recovery. A trial and its simulation share seed, data, criterion and failure iteration, not the
-blocks: in a cluster it is the placement that says which are lost.
+blocks: in a cluster it is the placement that says which are lost. Workers pause at the failure (``experiments/training.py``).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from experiments.runner import Batch, Options, Report
 from scar.tables import Checkpoint, Job
 
 NAME = "real"
+FILE = "experiments/training.py"
 TRIALS, SIMULATED = 10, 4  # simulated trials for each real one: their interval has to be the narrower
 CASE = "priority 1/8"
 MOST = 3  # times the undisturbed iterations
@@ -30,13 +31,13 @@ MOST = 3  # times the undisturbed iterations
 
 @dataclass(frozen=True)
 class Setting:
-    """``clocks``: of an iteration on the cluster."""
+    """``clocks``: of an iteration on the cluster, whose losses are ``summed``, or the last of which is the iteration's."""
 
-    file: str
     clocks: int
+    summed: bool
 
 
-SETTINGS = {"mlr-mnist": Setting("experiments/training.py", 6), "mf-movielens": Setting("examples/mf.py", 2)}
+SETTINGS = {"mlr-mnist": Setting(6, True), "mf-movielens": Setting(2, False)}
 
 
 def batches(options: Options) -> list[Batch]:
@@ -72,19 +73,20 @@ def _killed(trials: Trials, number: int, job: Job, criterion: Criterion) -> Reco
     failed = failures.failure_iteration(trials, number, criterion.undisturbed)
     victims = np.random.default_rng([trials.seed, number]).choice(SHARDS, SHARDS // 2, replace=False)
     plan = Plan(
-        setting.file,
+        FILE,
         replace(job, checkpoint=replace(checkpoint, period=checkpoint.period * setting.clocks), shards=SHARDS, workers=WORKERS),
-        failed * setting.clocks + 1,  # the round of the iteration has been held by then
+        failed * setting.clocks,
         [f"ps-{victim}" for victim in victims],
-        {"SCAR_EXPERIMENT_PANEL": trials.panel},
+        pause=True,
+        environment={"SCAR_EXPERIMENT_PANEL": trials.panel},
     )
 
     def enough(losses: list[float]) -> bool:
-        found = _by_iteration(losses, setting.clocks)
+        found = _by_iteration(losses, setting)
         return len(found) > failed and (found[-1] <= criterion.epsilon or len(found) >= MOST * criterion.undisturbed)
 
     trained = train(plan, enough)
-    after = _by_iteration(trained.losses, setting.clocks)[failed:]
+    after = _by_iteration(trained.losses, setting)[failed:]
     return {
         "trial": number,
         "failed": failed,
@@ -94,10 +96,11 @@ def _killed(trials: Trials, number: int, job: Job, criterion: Criterion) -> Reco
     }
 
 
-def _by_iteration(losses: Sequence[float], clocks: int) -> list[float]:
-    """Losses of whole iterations: the sums over their clocks."""
-    whole = len(losses) // clocks * clocks
-    return [float(np.sum(losses[first : first + clocks])) for first in range(0, whole, clocks)]
+def _by_iteration(losses: Sequence[float], setting: Setting) -> list[float]:
+    """Losses of whole iterations."""
+    whole = np.array(losses[: len(losses) // setting.clocks * setting.clocks]).reshape(-1, setting.clocks)
+    found: list[float] = (whole.sum(axis=1) if setting.summed else whole[:, -1]).tolist()
+    return found
 
 
 def report(options: Options, records: Sequence[Record]) -> Report:
