@@ -1,0 +1,195 @@
+"""What a killed shard pod of a release costs: seeded kills while a large model trains, until the last block is served again.
+
+python -m benchmarks.kube_recovery --namespace scar [--kills 50] [--megabytes 100] [--kind kill|delete] [--seed 1]
+
+Needs a kubeconfig and a release of the chart with at least 2 shards and no training. ``kill`` is SIGKILL to the process, and
+its pod deleted; ``delete`` is ``kubectl delete pod --grace-period=0 --force``, after which Kubernetes still grants two seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from scar.errors import DeadlineExceeded
+from scar.training import load_job
+from scar.transport import CHECKPOINT, connect
+from scar.v1 import checkpoint_pb2, checkpoint_pb2_grpc
+from scar_kube.release import Release
+from scar_kube.training import Training, Work
+from scar_kube.where import Where
+from scar_runtime.status import ClusterStatus, Observer
+
+SECONDS = 120.0  # for anything that is waited for
+PAUSE = 0.02  # between two looks
+CALM = 5.0  # seconds without kills, to know what is normal
+BARS = 40  # width of the histogram
+SCREEN = Console(highlight=False)
+MODEL = '''
+import numpy as np
+import scar
+
+ROWS, COLUMNS, AT_ONCE = {rows}, 64, 256
+table = scar.Table("w", (ROWS, COLUMNS), rule=scar.add(), blocks=scar.rows(AT_ONCE))
+policy = scar.Checkpoint("priority", 0.125, 64)
+job = scar.Job("{name}", [table], shards={shards}, workers=2, consistency="asp", checkpoint=policy)
+
+def train(worker):
+    """Everything once, so that every block has to come from the store; then a few blocks in every clock."""
+    draw, blocks = np.random.default_rng(worker.rank), ROWS // AT_ONCE
+    for clock in worker.clocks(limit=1 << 30):
+        if clock == 0:
+            worker.push("w", np.ones((ROWS, COLUMNS), np.float32))
+            continue
+        ids = np.sort(draw.choice(blocks, 8, replace=False)).astype(np.uint32)
+        worker.pull("w", ids=ids)
+        worker.push("w", np.ones((8 * AT_ONCE, COLUMNS), np.float32), ids=ids)
+'''
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Seconds. ``detect``, ``recover``: by the ledger, from the last sign of life; ``served``: from the order to kill until all
+    blocks were seen served from here. ``pace``: clocks a second from the kill until then, as a part of the calm pace.
+    """
+
+    pod: str
+    megabytes: float
+    detect: float
+    recover: float
+    served: float
+    pace: float
+
+    @property
+    def total(self) -> float:
+        return self.detect + self.recover
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Seconds to detect and recover killed shard pods of a release.")
+    for name in ("context", "namespace", "release"):
+        parser.add_argument(f"--{name}", default="")
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--megabytes", type=float, default=100, help="that one shard holds and loses")
+    parser.add_argument("--kind", choices=("kill", "delete"), default="kill")
+    parser.add_argument("--seed", type=int, default=1, help="of the order in which pods are killed")
+    options = parser.parse_args(arguments)
+    with Release.find(Where(options.context, options.namespace, options.release)) as release:
+        seen = Bench(release, options.megabytes, options.kind, random.Random(options.seed)).run(options.kills)
+    _report(seen, options.kind)
+    return 0
+
+
+class Bench:
+    def __init__(self, release: Release, megabytes: float, kind: str, draw: random.Random) -> None:
+        self._release, self._kind, self._draw = release, kind, draw
+        self._shards = release.shards()
+        self._megabytes = megabytes
+        self._calm = 0.0
+
+    def run(self, kills: int) -> list[Kill]:
+        name = f"recovery-{time.time_ns()}"
+        rows = 256 * round(self._megabytes * 1e6 * self._shards / 4 / 64 / 256)
+        with tempfile.TemporaryDirectory() as folder, self._release.observer() as observer:
+            file = Path(folder) / "large.py"
+            file.write_text(MODEL.format(name=name, rows=rows, shards=self._shards))
+            training = Training(self._release, Work(load_job(str(file))[0], file))
+            training.begin(False)
+            try:
+                self._prepare(observer)
+                return [self._strike(observer, number) for number in range(1, kills + 1)]
+            finally:
+                training.end()
+
+    def _prepare(self, observer: Observer) -> None:
+        """Every block is in the store, and the pace of a quiet time is known."""
+        _until(observer, lambda status: status.clock > 1, "training to begin")
+        with connect(self._release.dialer().to("checkpoint"), CHECKPOINT) as channel:
+            stub = checkpoint_pb2_grpc.CheckpointStub(channel)
+            stub.Trigger(checkpoint_pb2.TriggerRequest(selection="full", fraction=1.0), timeout=SECONDS)
+        begin, first = time.monotonic(), _clocks(observer.read())
+        time.sleep(CALM)
+        self._calm = (_clocks(observer.read()) - first) / (time.monotonic() - begin)
+
+    def _strike(self, observer: Observer, number: int) -> Kill:
+        status = _until(observer, self._whole, "all shards to hold their part")
+        failures, first = len(status.failures), _clocks(status)
+        pod = f"{self._release.fullname}-ps-{self._draw.randrange(self._shards)}"
+        held = sum(table.bytes for table in status.shards[pod].tables)
+        begin = time.monotonic()
+        self._kill(pod)
+        status = _until(observer, lambda now: _repaired(now, failures), "the recovery")
+        served = time.monotonic() - begin
+        pace = (_clocks(status) - first) / served / self._calm if self._calm else 0.0
+        record = status.failures[failures]
+        recover = max(0.0, record.wait_seconds) + record.commit_seconds + max(0.0, record.load_seconds)
+        made = Kill(pod, held / 1e6, record.detect_seconds, recover, served, pace)
+        shown = {key: value if isinstance(value, str) else round(value, 3) for key, value in asdict(made).items()}
+        SCREEN.print(f"{number}: {json.dumps(shown)}", soft_wrap=True)
+        return made
+
+    def _kill(self, pod: str) -> None:
+        api, namespace = self._release.api, self._release.namespace
+        if self._kind == "kill":
+            api.execute(namespace, pod, "ps", ["sh", "-c", "kill -KILL -1"])
+        api.ask("delete a pod", api.core.delete_namespaced_pod, pod, namespace, grace_period_seconds=0)
+
+    def _whole(self, status: ClusterStatus) -> bool:
+        held = [sum(table.blocks for table in shard.tables) for shard in status.shards.values()]
+        settled = not status.loading and not any(table.unsettled for s in status.shards.values() for table in s.tables)
+        return settled and len(held) == self._shards and min(held) > 0.9 * max(held)
+
+
+def _repaired(status: ClusterStatus, before: int) -> bool:
+    return len(status.failures) > before and status.failures[before].load_seconds > 0 and not status.loading
+
+
+def _clocks(status: ClusterStatus) -> float:
+    """Clocks finished by a worker, as a mean."""
+    clocks = [worker.clock for worker in status.workers.values()]
+    return statistics.mean(clocks) if clocks else 0.0
+
+
+def _until(observer: Observer, condition: Callable[[ClusterStatus], bool], what: str) -> ClusterStatus:
+    deadline = time.monotonic() + SECONDS
+    while not condition(status := observer.read()):
+        if time.monotonic() > deadline:
+            raise DeadlineExceeded(f"waited {SECONDS:g} s in vain for {what}", "; ".join(status.problems))
+        time.sleep(PAUSE)
+    return status
+
+
+def _report(seen: Sequence[Kill], kind: str) -> None:
+    totals = sorted(kill.total for kill in seen)
+    quantiles = {f"p{percent}": round(_quantile(totals, percent / 100), 3) for percent in (50, 90, 99)}
+    pace = statistics.median(kill.pace for kill in seen)
+    SCREEN.print(f"{len(seen)} x {kind}: detect + recover {json.dumps(quantiles)} s; pace {pace:.0%} in the median")
+    for low, count in histogram(totals):
+        SCREEN.print(f"{low:6.2f} s  {'#' * round(BARS * count / len(seen))} {count}")
+    path = Path(f"build/bench/kube-recovery-{kind}.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"quantiles": quantiles, "kills": [asdict(kill) for kill in seen]}, indent=1) + "\n")
+
+
+def histogram(values: Sequence[float], step: float = 0.25) -> list[tuple[float, int]]:
+    """(lower end, how many) of every step up to the largest value."""
+    last = int(max(values) / step)
+    counts = [sum(int(value / step) == number for value in values) for number in range(last + 1)]
+    return [(number * step, count) for number, count in enumerate(counts)]
+
+
+def _quantile(ordered: Sequence[float], part: float) -> float:
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
