@@ -1,0 +1,52 @@
+"""What is concluded from runs on real clusters; the runs themselves are experiments."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("numba")
+
+from experiments import fig9, real
+from experiments.real import SETTINGS
+from experiments.runner import Options
+
+
+def test_losses_of_whole_iterations() -> None:
+    losses = [float(n) for n in range(13)]
+    assert real._by_iteration(losses, SETTINGS["mlr-mnist"]) == [15.0, 51.0]
+    assert real._by_iteration(losses, SETTINGS["mf-movielens"]) == [1.0, 3.0, 5.0, 7.0, 9.0, 11.0]
+
+
+def test_real_runs_never_share_the_machine() -> None:
+    batches = real.batches(Options(trials=2, panels=("mf-movielens",)))
+    assert [(batch.panel, len(batch.trials), batch.alone) for batch in batches] == [
+        ("mf-movielens simulated", 8, False),
+        ("mf-movielens real", 1, True),
+        ("mf-movielens real", 1, True),
+    ]
+
+
+@pytest.mark.parametrize(("costs", "overlap"), [((2.0, 2.4, 2.2), True), ((5.0, 5.1, 5.2), False)])
+def test_intervals_overlap_or_not(costs: tuple[float, ...], overlap: bool) -> None:
+    records = [
+        {"panel": "mf-movielens real", "trial": n, "failed": 9, "cost": cost, "lost": 0.5} for n, cost in enumerate(costs)
+    ]
+    simulated = [{"panel": "mf-movielens simulated", "trial": n, "failed": 9, "cost": 2.0 + n / 10} for n in range(5)]
+    report = real.report(Options(panels=("mf-movielens",)), [*records, *simulated])
+    assert report.summary["panels"]["mf-movielens"]["overlap"] is overlap
+
+
+def test_likelihood_reached_sooner() -> None:
+    def run(name: str, losses: list[float], pace: float) -> dict[str, object]:
+        return {"panel": name, "trial": 0, "losses": losses, "seconds": [pace * n for n in range(len(losses))]}
+
+    records = [
+        run("SCAR", [9.0, 7.0, 5.0, 4.0, 3.0], 1.0),
+        run("traditional", [9.0, 7.0, 8.0, 6.0, 5.0], 1.0),
+        run("rounds", [9.0, 7.0, 5.0, 4.0, 3.0], 1.01),
+        run("undisturbed", [9.0, 7.0, 5.0, 4.0, 3.0], 1.0),
+    ]
+    report = fig9.report(Options(), records)
+    assert report.summary["iterations_sooner"] == 2
+    assert report.summary["seconds_sooner"] == 2
+    assert report.summary["overhead"] == pytest.approx(0.01)
