@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from scar.placement import Member
 from scar_recovery.config import RecoverySettings
 from scar_recovery.podwatch import PodWatch, in_kubernetes
 from scar_recovery.witness import Finding, Witness
@@ -56,10 +57,14 @@ class Lookout:
         members = term.members()
         with self._lock:
             findings = self._witness.look(members, time.time())
-            leaving = self._witness.leaving(members)
-        term.shun(leaving)
+        term.review()
         for finding in findings:
             self._act(term, finding)
+
+    def goes(self, shard: Member) -> bool:
+        """Was its pod asked to end, or is its node about to go? The term asks, also about every shard that joins."""
+        with self._lock:
+            return self._witness.goes(shard)
 
     @staticmethod
     def _act(term: Term, finding: Finding) -> None:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 from scar.errors import LivenessUnavailable, ScarError, StoreUnavailable
+from scar.placement import Member
 from scar.v1 import recovery_pb2, recovery_pb2_grpc
 from scar_recovery.config import RecoverySettings
 from scar_recovery.lookout import Lookout
@@ -23,10 +25,10 @@ SERVICE = recovery_pb2.DESCRIPTOR.services_by_name["Recovery"].full_name
 
 
 class Leadership:
-    """Standby or leader. ``term`` is None on standby."""
+    """Standby or leader. ``term`` is None on standby; ``goes``: see :class:`Term`."""
 
-    def __init__(self, app: App, settings: RecoverySettings) -> None:
-        self._app, self._settings = app, settings
+    def __init__(self, app: App, settings: RecoverySettings, goes: Callable[[Member], bool] = lambda _member: False) -> None:
+        self._app, self._settings, self._goes = app, settings, goes
         self._store = open_store(settings.store)
         self._ttl = settings.lease_seconds
         self._replaced = threading.Event()  # somebody else holds the lease
@@ -68,7 +70,7 @@ class Leadership:
         app, told = self._app, self._settings
         settings = Settings(told.lease_seconds, told.rebalance, told.move_bytes, told.flush_seconds)
         self._replaced.clear()
-        self.term = Term(app, settings, self._store)
+        self.term = Term(app, settings, self._store, self._goes)
         app.log.info("leadership.taken")
         rival = self.term.run(lambda: app.stopping.is_set() or self._replaced.is_set())
         self.term = None
@@ -91,8 +93,8 @@ class Leadership:
 def build(app: App) -> Service:
     settings = app.settings
     assert isinstance(settings, RecoverySettings)
-    leadership = Leadership(app, settings)
     lookout = Lookout(settings, lambda: leadership.term)
+    leadership = Leadership(app, settings, lookout.goes)
 
     def start() -> None:
         lookout.start(app)

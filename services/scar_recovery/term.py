@@ -37,10 +37,12 @@ _log = logging.getLogger(__name__)
 
 
 class Term:
-    """``app``: the process; its heart shows that the loop turns and which epoch is the newest."""
+    """``app``: the process; its heart shows that the loop turns and which epoch is the newest. ``goes``: must this shard go?"""
 
-    def __init__(self, app: App, settings: Settings, store: Store) -> None:
-        self._app, self._store = app, store
+    def __init__(
+        self, app: App, settings: Settings, store: Store, goes: Callable[[Member], bool] = lambda _member: False
+    ) -> None:
+        self._app, self._store, self._goes = app, store, goes
         self._jobs = Jobs(store, app.settings.cluster)
         self._lock = threading.Condition()
         self._starting = threading.RLock()  # one job is started or taken over at a time
@@ -168,6 +170,7 @@ class Term:
         """Number of the newest epoch; 0: none. Raises :class:`scar.errors.Fenced`."""
         with self._lock:
             self._planner.members.joined(member, time.monotonic())
+            self._shun()
             self._lock.notify_all()
             return self._number()
 
@@ -189,12 +192,17 @@ class Term:
         self.failed(Report(member, proved=True, detect_seconds=finding.age, evidence=f"Kubernetes: {finding.evidence}"))
         return True
 
-    def shun(self, keys: frozenset[str]) -> None:
-        """These shards run where they soon cannot: they give their blocks away, and get none until it is taken back."""
+    def review(self) -> None:
+        """Ask again which shards have to go: they give their blocks away, and get none until it is taken back."""
         with self._lock:
-            self._planner.members.shun(keys, time.monotonic())
-            self._flush()
+            self._shun()
             self._lock.notify_all()
+
+    def _shun(self) -> None:
+        members = self._planner.members
+        going = frozenset(one.key for one in members.all() if one.role == Role.SHARD and self._goes(one))
+        members.shun(going, time.monotonic())
+        self._flush()
 
     def _flush(self) -> None:
         """Have shards that go saved, before their blocks move: the time that is left to them may be too short for that."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from scar.placement import Member, Role
+from scar.placement import Member
 
 SKEW = 2.0  # seconds by which the clocks of two nodes may differ, and by which the kubelet rounds
 
@@ -117,11 +117,13 @@ class Witness:
             self._said[member.key] = said
         return findings
 
-    def leaving(self, members: Iterable[Member]) -> frozenset[str]:
-        """Keys of shards whose pod was asked to end, or whose node is about to go."""
-        return frozenset(
-            member.key for member in members if member.role is Role.SHARD and (pod := self._home(member)) and self._goes(pod)
-        )
+    def goes(self, shard: Member) -> bool:
+        """Was its pod asked to end, or is its node about to go?"""
+        pod = self._home(shard)
+        if pod is None:
+            return False
+        node = self._nodes.get(pod.node)
+        return pod.leaving or (node is not None and bool(node.taints & self._notices))
 
     def _judge(self, member: Member, now: float) -> Finding | None:
         home = self._home(member)
@@ -140,7 +142,3 @@ class Witness:
         """The pod in which it runs, or ran: name and address fit."""
         pod = self._pods.get(member.name)
         return pod if pod is not None and pod.address == member.address.rpartition(":")[0].strip("[]") else None
-
-    def _goes(self, pod: PodSeen) -> bool:
-        node = self._nodes.get(pod.node)
-        return pod.leaving or (node is not None and bool(node.taints & self._notices))

@@ -44,22 +44,25 @@ def test_a_death_that_is_true_is_repaired_at_once(cluster: Cluster) -> None:
     assert record.detect_seconds == pytest.approx(0.2)
 
 
-def test_a_shard_on_a_doomed_node_drains_and_comes_back_when_it_is_taken_back(cluster: Cluster) -> None:
-    servers = cluster.start()
+def test_a_shard_on_a_doomed_node_drains_and_comes_back_when_it_is_taken_back(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.start()
     assert cluster.term is not None
-    key = codec.member_from_proto(servers[0].member).key
-    cluster.term.shun(frozenset({key}))
+    doomed = {"ps-0"}
+    monkeypatch.setattr(cluster.term, "_goes", lambda member: member.name in doomed)
+    cluster.term.review()
     epoch = cluster.epoch_with(lambda epoch: len(epoch.shards) == 2)
     assert {group.source for group in epoch.moved} == {Source.DONOR}, "no value changed"
     assert not cluster.failures()
     reborn = cluster.shard("ps-0")
     reborn_key = codec.member_from_proto(reborn.member).key
-    cluster.term.shun(frozenset({key, reborn_key}))
     cluster.join(reborn.member)
     cluster.worker("worker-0")
     epoch = cluster.epoch_with(lambda epoch: len(epoch.workers) == 1)
     assert len(epoch.shards) == 2, "it waits: its node is about to go, too"
-    cluster.term.shun(frozenset())
+    doomed.clear()
+    cluster.term.review()
     epoch = cluster.balanced(3)
     assert reborn_key in {member.key for member in epoch.shards}
 
@@ -71,7 +74,8 @@ def test_moves_wait_for_the_first_part_to_be_saved(cluster: Cluster, monkeypatch
     begun = []
     monkeypatch.setattr(term._saving, "flush", lambda shard, seconds, done: begun.append((shard.key, seconds, done)))
     key = codec.member_from_proto(servers[0].member).key
-    term.shun(frozenset({key}))
+    monkeypatch.setattr(term, "_goes", lambda member: member.key == key)
+    term.review()
     wait_for(lambda: bool(begun))
     ((flushed, seconds, done),) = begun
     assert (flushed, seconds) == (key, term._planner.settings.flush)

@@ -1,6 +1,6 @@
 """The command line against a release on a real cluster: train a file, look, break, come back, and read the bucket.
 
-Needs ``KUBECONFIG`` (or a current context), ``helm`` and the image ``SCAR_E2E_IMAGE`` (repository:tag, ``scar:dev``) on all nodes.
+Needs ``KUBECONFIG`` (or a current context), ``helm``, and the image ``SCAR_E2E_IMAGE`` (default ``scar:dev``) on all nodes.
 """
 
 from __future__ import annotations

@@ -106,15 +106,16 @@ def test_a_node_that_is_not_ready_is_a_reason_to_ask(witness: Witness) -> None:
 
 
 def test_who_has_to_go(witness: Witness) -> None:
-    assert witness.leaving([SHARD, WORKER]) == frozenset()
+    assert not witness.goes(SHARD)
     witness.node(replace(NODE, taints=frozenset({"node.kubernetes.io/unreachable"})))
-    assert witness.leaving([SHARD]) == frozenset(), "this taint is no notice"
+    assert not witness.goes(SHARD), "this taint is no notice"
     witness.node(replace(NODE, taints=frozenset({SPOT})))
-    assert witness.leaving([SHARD, WORKER]) == {SHARD.key}, "a worker has nothing to hand over"
+    assert witness.goes(SHARD)
+    assert not witness.goes(replace(SHARD, address="10.0.0.99:7070")), "that one runs elsewhere"
     witness.node(NODE)
-    assert witness.leaving([SHARD]) == frozenset(), "it was taken back"
+    assert not witness.goes(SHARD), "it was taken back"
     witness.pod(replace(POD, leaving=True))
-    assert witness.leaving([SHARD]) == {SHARD.key}
+    assert witness.goes(SHARD)
 
 
 def test_which_taints_are_notices_is_a_setting() -> None:
@@ -203,14 +204,14 @@ class FakeTerm:
     job = "a job"
 
     def __init__(self) -> None:
-        self.shunned: list[frozenset[str]] = []
+        self.reviews = 0
         self.asked: list[Finding] = []
 
     def members(self) -> list[Member]:
         return [SHARD]
 
-    def shun(self, keys: frozenset[str]) -> None:
-        self.shunned.append(keys)
+    def review(self) -> None:
+        self.reviews += 1
 
     def doubted(self, finding: Finding) -> bool:
         self.asked.append(finding)
@@ -222,11 +223,12 @@ def test_only_news_are_acted_upon() -> None:
     lookout._witness.pods([POD])
     lookout.look(term)  # type: ignore[arg-type]
     lookout._witness.pods([replace(POD, leaving=True)])
+    assert lookout.goes(SHARD)
     lookout.look(term)  # type: ignore[arg-type]
     lookout._witness.pod_gone(POD)
     lookout.look(term)  # type: ignore[arg-type]
     lookout.look(term)  # type: ignore[arg-type]
-    assert term.shunned == [frozenset(), {SHARD.key}, frozenset(), frozenset()]
+    assert term.reviews == 4
     assert [finding.evidence for finding in term.asked] == ["its pod u1 is gone"]
 
 
