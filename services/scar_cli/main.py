@@ -247,7 +247,7 @@ def demo(
 
 @app.command()
 def experiment(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="fig3, fig5, fig6, fig7, fig8, or all of them.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="fig3, fig5 to fig9, real, or all of them.")],
     trials: Annotated[int, typer.Option(min=0, help="Trials of each panel; 0: as many as the figure needs.")] = 0,
     seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 1,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Records, summaries and figures.")] = Path("build/experiments"),
