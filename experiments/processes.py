@@ -20,6 +20,7 @@ from scar_local import ClusterStatus, LocalCluster
 ROOT = Path(__file__).resolve().parents[1]
 WORKERS, SHARDS = 2, 4
 LOOK_SECONDS = 0.02
+LOG_CHARACTERS = 2000  # of a broken worker's log that are shown
 SETTLE_SECONDS = 1.0  # for the round of the last clock
 PAUSE_AT, PAUSE_SECONDS = "SCAR_EXPERIMENT_PAUSE_AT", "SCAR_EXPERIMENT_PAUSE_SECONDS"
 
@@ -104,6 +105,9 @@ def _kill(cluster: LocalCluster, plan: Plan, status: ClusterStatus) -> int:
 def _check(cluster: LocalCluster, status: ClusterStatus, plan: Plan, deadline: float) -> None:
     broken = [process for process in cluster.processes() if process.name.startswith("worker-") and process.code]
     if broken:
-        raise Internal(f"{broken[0].name} ended with exit code {broken[0].code}")
+        log = cluster.directory / "logs" / f"{broken[0].name}.log"  # gone with the cluster
+        raise Internal(
+            f"{broken[0].name} ended with exit code {broken[0].code}", log.read_text(errors="replace")[-LOG_CHARACTERS:]
+        )
     if time.monotonic() > deadline:
         raise DeadlineExceeded(f"the training did not end within {plan.seconds:g} s", "; ".join(status.problems))
