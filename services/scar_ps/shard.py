@@ -162,9 +162,9 @@ class Shard:
     # --- requests: may the sender speak? -----------------------------------------------------------------------------
 
     def check_epoch(self, epoch: int) -> Epoch:
-        """The shard's epoch, which is the request's. Raises :class:`StaleEpoch`, :class:`NotServing`, :class:`Fenced`."""
-        if self.dismissed:
-            raise Fenced(self.dismissed)
+        """The shard's epoch, which is the request's. Raises :class:`StaleEpoch`, :class:`NotServing`."""
+        if self.dismissed:  # that is this shard's end; the sender lives, and hears of the epoch soon
+            raise NotServing(self.dismissed)
         if self.epoch is None:
             self.heard = max(self.heard, epoch)
             raise NotServing(f"{self.member.name} has no epoch yet")
