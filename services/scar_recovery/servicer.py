@@ -36,7 +36,10 @@ class RecoveryServicer(recovery_pb2_grpc.RecoveryServicer):
         return pb.StartJobReply(epoch=self._term().start_job(job, request.given, request.resume))
 
     def GetJob(self, _request: pb.GetJobRequest, _context: grpc.ServicerContext) -> pb.GetJobReply:
-        job = self._term().job
+        term = self._term()
+        if not term.opened:
+            raise NotServing(term.problem() or "whether there is a job is not known yet")
+        job = term.job
         return pb.GetJobReply(started=job is not None, job=codec.job_to_proto(job) if job is not None else None)
 
     def Join(self, request: pb.JoinRequest, _context: grpc.ServicerContext) -> pb.JoinReply:
