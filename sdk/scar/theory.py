@@ -135,7 +135,8 @@ def enclosing_rate(distances: Sequence[float]) -> float:
 def step_rate(distances: Sequence[float]) -> float:
     """The smallest ``c`` with ||x(k + 1) - x*|| <= c ||x(k) - x*|| in every step of the trace: assumption (3) as it stands.
 
-    Never below :func:`enclosing_rate`; take it for runs that slow down on their way, as gradient descent without strong convexity.
+    Never below :func:`enclosing_rate`; take it for runs that slow down on their way, as gradient descent does without strong
+    convexity.
     """
     trace = np.asarray(distances, dtype=np.float64)
     if len(trace) < 2 or not np.isfinite(trace).all() or (trace[:-1] <= 0).any():
