@@ -15,6 +15,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from rich.console import Console
 
 from scar.errors import DeadlineExceeded
 from scar.training import load_job
-from scar.transport import CHECKPOINT, connect
+from scar.transport import CHECKPOINT, Deadline, Link, retry
 from scar.v1 import checkpoint_pb2, checkpoint_pb2_grpc
 from scar_kube.release import Release
 from scar_kube.training import Training, Work
@@ -113,9 +114,10 @@ class Bench:
     def _prepare(self, observer: Observer) -> None:
         """Every block is in the store, and the pace of a quiet time is known."""
         _until(observer, lambda status: status.clock > 1, "training to begin")
-        with connect(self._release.dialer().to("checkpoint"), CHECKPOINT) as channel:
-            stub = checkpoint_pb2_grpc.CheckpointStub(channel)
-            stub.Trigger(checkpoint_pb2.TriggerRequest(selection="full", fraction=1.0), timeout=SECONDS)
+        with closing(Link(self._release.dialer().to("checkpoint"), "checkpoint", CHECKPOINT)) as link:
+            trigger = checkpoint_pb2_grpc.CheckpointStub(link.channel).Trigger
+            everything = checkpoint_pb2.TriggerRequest(selection="full", fraction=1.0)
+            retry(lambda _: link.call(trigger, everything, SECONDS), Deadline(SECONDS), "everything to be saved")
         begin, first = time.monotonic(), _clocks(observer.read())
         time.sleep(CALM)
         self._calm = (_clocks(observer.read()) - first) / (time.monotonic() - begin)
