@@ -32,10 +32,15 @@ class Sender:
 
 @dataclass(slots=True)
 class Mark:
-    """Clocks that a worker has finished, and the newest epoch in which it said so."""
+    """Clocks that a worker has finished, and the newest epoch in which it said so. ``done``: it will not push any more."""
 
-    finished: int
+    real: int
     epoch: int
+    done: bool = False
+
+    @property
+    def finished(self) -> int:
+        return DONE if self.done else self.real
 
 
 class Barrier:
@@ -51,11 +56,17 @@ class Barrier:
     def mark(self, worker: str, finished: int, epoch: int, loss: float | None) -> None:
         """A worker has finished ``finished`` clocks; ``loss`` is its part for the last of them."""
         mark = self._marks.setdefault(worker, Mark(0, 0))
-        mark.finished, mark.epoch = max(mark.finished, finished), max(mark.epoch, epoch)
+        mark.epoch, mark.done = max(mark.epoch, epoch), mark.done or finished >= DONE
         if finished < DONE:
+            mark.real = max(mark.real, finished)
             self._reached = max(self._reached, finished)
         if loss is not None and self.clock < finished < DONE:
             self._parts.setdefault(finished - 1, {})[worker] = loss
+
+    def returned(self, worker: str) -> None:
+        """A new incarnation of a worker that had left: from now on it is waited for again."""
+        if worker in self._marks:
+            self._marks[worker].done = False
 
     def finished(self, worker: str) -> int:
         mark = self._marks.get(worker)

@@ -144,6 +144,9 @@ class Shard:
             self.contributions.clear()
             self.lanes.watermark.clear()
         self.lanes.keep(keys)
+        for worker in epoch.workers:
+            if worker.key not in self._since:
+                self.barrier.returned(worker.name)
         self._since = {key: self._since.get(key, epoch.number) for key in keys}
         self._settled = {key: number for key, number in self._settled.items() if key in self._since}
 

@@ -211,6 +211,25 @@ def test_workers_that_are_done_hold_nobody_up():
     assert shard.barrier.finished("worker-1") == DONE
 
 
+def test_a_worker_that_left_and_came_back_is_waited_for_again():
+    """Its predecessor said that nothing more would come; that holds for the predecessor alone."""
+    shard, epoch = started(BSP, workers=2)
+    for rank in (0, 1):
+        shard.mark(sender(rank), 1, 3, None)
+    shard.mark(sender(0), 1, DONE, None)
+    without = next_epoch(epoch, workers=(worker(1),))
+    shard.adopt(without, BSP)
+    shard.mark(sender(1), 2, 5, None)
+    assert shard.clock == 5
+    shard.adopt(next_epoch(without, workers=(worker(0, life=1), worker(1))), BSP)
+    shard.settle(sender(0, life=1), 3)
+    assert shard.barrier.finished("worker-0") == 3
+    shard.mark(sender(1), 3, 6, None)
+    assert shard.clock == 5, "it is waited for"
+    shard.mark(sender(0, life=1), 3, 6, None)
+    assert shard.clock == 6
+
+
 def test_marks_of_departed_workers_do_not_count():
     shard, epoch = started(BSP, workers=2)
     push(shard, 1, 1, None, np.ones(12))
