@@ -31,7 +31,7 @@ from scar_chaos.restore import restored
 from scar_chaos.targets import Target
 from scar_chaos.verdict import Records, Verdict, judged
 from scar_runtime.records import decode_record
-from scar_runtime.status import ClusterStatus
+from scar_runtime.status import DONE, ClusterStatus
 from scar_runtime.store import Store
 
 TIMEOUT = 90.0  # seconds for anything that is waited for; generous, for busy machines
@@ -181,8 +181,8 @@ class Scene:
 
 
 def marks(status: ClusterStatus) -> list[int]:
-    """Clocks finished, by every worker on every shard that has heard of it."""
-    return [mark for shard in status.shards.values() for mark in shard.finished.values()]
+    """Clocks finished, by every worker on every shard that has heard of it; not of those that have left for good."""
+    return [mark for shard in status.shards.values() for mark in shard.finished.values() if mark < DONE]
 
 
 def _incarnations(status: ClusterStatus) -> list[str]:
