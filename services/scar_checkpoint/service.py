@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 
 from scar.codec import job_from_proto, member_to_proto
-from scar.errors import LivenessUnavailable, ScarError, UnsafeStore
+from scar.errors import ScarError, UnsafeStore
 from scar.tables import Job
 from scar.transport import RECOVERY, Link
 from scar.v1 import checkpoint_pb2, checkpoint_pb2_grpc, recovery_pb2, recovery_pb2_grpc
@@ -17,6 +17,7 @@ from scar_checkpoint.config import CheckpointSettings
 from scar_checkpoint.servicer import CheckpointServicer
 from scar_checkpoint.term import RETRY, Term
 from scar_runtime.app import App, Service
+from scar_runtime.candidate import Candidate
 from scar_runtime.store import open_store
 
 ROLE = "checkpoint"
@@ -35,7 +36,8 @@ class Leadership:
         self._replaced = threading.Event()  # somebody else holds the lease
         self.term: Term | None = None
         self.problem = "it starts"
-        self.safe = self.leads = False  # the store was found safe; nobody else holds the lease
+        self._candidate = Candidate(app.beats, ROLE, app.incarnation, settings.lease_seconds)
+        self.safe = False  # the store was found safe
 
     def run(self) -> None:
         """Stand by, lead, stand by again, until the process stops. Raises :class:`scar.errors.UnsafeStore`."""
@@ -72,14 +74,14 @@ class Leadership:
             self.safe = True
             return
 
+    @property
+    def leads(self) -> bool:
+        return self._candidate.leads
+
     def _may_lead(self) -> bool:
-        try:
-            self.leads = self._app.beats.lead(ROLE, self._app.incarnation, self._ttl)
-        except LivenessUnavailable:
-            self.leads = True
-            return True
-        self.problem = "" if self.leads else "another checkpoint coordinator leads"
-        return self.leads
+        leads = self._candidate.ask()
+        self.problem = "" if leads else "another checkpoint coordinator leads"
+        return leads
 
     def _job(self) -> Job | None:
         """The cluster's job, once it was started. Says hello to the recovery coordinator on the way."""

@@ -6,10 +6,9 @@ A Redis lease keeps two coordinators from doing the same work; without Redis eve
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
-from scar.errors import LivenessUnavailable, ScarError, StoreUnavailable
+from scar.errors import StoreUnavailable
 from scar.placement import Member
 from scar.v1 import recovery_pb2, recovery_pb2_grpc
 from scar_recovery.config import RecoverySettings
@@ -18,6 +17,7 @@ from scar_recovery.planner import RETRY, Settings
 from scar_recovery.servicer import RecoveryServicer
 from scar_recovery.term import Term
 from scar_runtime.app import App, Service
+from scar_runtime.candidate import Candidate
 from scar_runtime.store import open_store
 
 ROLE = "recovery"
@@ -32,7 +32,7 @@ class Leadership:
         self._store = open_store(settings.store)
         self._ttl = settings.lease_seconds
         self._replaced = threading.Event()  # somebody else holds the lease
-        self._not_before = 0.0
+        self._candidate = Candidate(app.beats, ROLE, app.incarnation, settings.lease_seconds)
         self.term: Term | None = None
         self.safe = False  # the store was found safe
 
@@ -45,7 +45,7 @@ class Leadership:
         self._check_store()
         while not self._app.stopping.is_set():
             self._app.heart.beat()
-            if self._may_lead():
+            if self._candidate.ask():
                 self._lead()
             self._app.stopping.wait(RETRY / 2)
 
@@ -60,12 +60,6 @@ class Leadership:
                 self._app.log.warning("store.unavailable", extra={"reason": str(error)})
                 self._app.stopping.wait(RETRY)
 
-    def _may_lead(self) -> bool:
-        try:
-            return self._app.beats.lead(ROLE, self._app.incarnation, self._ttl)
-        except LivenessUnavailable:
-            return time.monotonic() >= self._not_before
-
     def _lead(self) -> None:
         app, told = self._app, self._settings
         settings = Settings(told.lease_seconds, told.rebalance, told.move_bytes, told.flush_seconds)
@@ -74,20 +68,15 @@ class Leadership:
         app.log.info("leadership.taken")
         rival = self.term.run(lambda: app.stopping.is_set() or self._replaced.is_set())
         self.term = None
-        if rival:  # without Redis: let the rival finish what it began
-            self._not_before = time.monotonic() + self._ttl
+        if rival:
+            self._candidate.stand_back()
         app.log.info("leadership.ended", extra={"rival": rival or "none"})
 
     def keep_lease(self) -> None:
         """Renew the lease while leading; notice when it has gone to somebody else."""
         while not self._app.stopping.wait(self._ttl / 4):
-            if self.term is None:
-                continue
-            try:
-                if not self._app.beats.lead(ROLE, self._app.incarnation, self._ttl):
-                    self._replaced.set()
-            except ScarError:
-                continue  # Redis is down: what decides is the store
+            if self.term is not None and not self._candidate.ask():
+                self._replaced.set()
 
 
 def build(app: App) -> Service:
