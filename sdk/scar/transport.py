@@ -22,6 +22,8 @@ from scar.v1 import ps_pb2, ps_pb2_grpc
 KEEPALIVE_MS = 10_000
 PING_TIMEOUT_MS = 5_000
 LEADER_PING_MS = 2_000  # to a coordinator: a frozen one is left for its successor after two of these
+LEADER_CONNECTION_MS = 10_000  # age at which a connection to a coordinator is renewed
+LEADER_GRACE_MS = 60_000  # for calls on the old one to end; the longest waits 30 s for an epoch
 RESOLVE_MS = 1_000  # least time between two looks at a coordinator's name
 ATTEMPT_SECONDS = 5.0  # one try of a small call, inside the deadline of the whole operation
 
@@ -57,9 +59,15 @@ def channel_options() -> list[tuple[str, int]]:
     ]
 
 
-def server_options() -> list[tuple[str, int]]:
-    """Options of every server: the same message limit, and pings as often as :func:`channel_options` sends them."""
+def server_options(connection_ms: int = 0) -> list[tuple[str, int]]:
+    """Options of every server: the same message limit, and pings as often as :func:`channel_options` sends them.
+
+    ``connection_ms``: age at which connections are renewed; 0: never. Coordinators do it, because a client looks a name up
+    again only when it loses a connection: it would never hear of a replica that came after it had looked.
+    """
+    age = [("grpc.max_connection_age_ms", connection_ms), ("grpc.max_connection_age_grace_ms", LEADER_GRACE_MS)]
     return [
+        *(age if connection_ms else []),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
         ("grpc.keepalive_permit_without_calls", 1),

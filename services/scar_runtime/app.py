@@ -24,6 +24,7 @@ import grpc
 
 from scar.errors import ConfigError, Fenced, LivenessUnavailable, UnsafeStore
 from scar.placement import Member, Role
+from scar.transport import LEADER_CONNECTION_MS
 from scar.v1 import member_pb2, member_pb2_grpc
 from scar_runtime import logs, metrics
 from scar_runtime.config import ServiceSettings, Settings, load_settings, variable
@@ -35,6 +36,7 @@ from scar_runtime.pulse import Pulse, await_redis
 from scar_runtime.server import HealthBoard, bind, make_server
 from scar_runtime.signals import on_stop
 
+COORDINATORS = (Role.CHECKPOINT, Role.RECOVERY, Role.DETECTOR)
 GRACE_SECONDS = 2.0  # for calls in flight, after the service has drained
 EXIT_SECONDS = 5.0  # a process that should end is made to end after this
 REDIS_SECONDS = 5.0  # to wait for Redis at start, for roles that cannot do without
@@ -69,7 +71,7 @@ class App:
         self.log = logging.getLogger(f"scar_{role.name.lower()}")
         self.context = logs.Context(role.name.lower(), settings.name, self.incarnation, epoch=lambda: self.heart.epoch)
         self.beats = Beats(settings.redis, settings.cluster)
-        self._server = make_server()
+        self._server = make_server(connection_ms=LEADER_CONNECTION_MS if role in COORDINATORS else 0)
         self._bound = bind(self._server, settings.listen)
         self.member = Member(role, settings.name, self.incarnation, _advertised(settings.advertise, self._bound))
         self._exit_code = 0

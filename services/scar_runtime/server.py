@@ -20,10 +20,10 @@ LIVENESS = "liveness"  # health name: SERVING while the working thread moves, wh
 READINESS = "readiness"  # health name: SERVING while this process does its part, which for a coordinator may be to stand by
 
 
-def make_server(workers: int = WORKERS) -> grpc.Server:
-    """A server with nothing in it: threads, limits and the interceptor."""
+def make_server(workers: int = WORKERS, connection_ms: int = 0) -> grpc.Server:
+    """A server with nothing in it: threads, limits and the interceptor. ``connection_ms``: see :func:`server_options`."""
     pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="rpc")
-    return grpc.server(pool, options=server_options(), interceptors=[Guard()])
+    return grpc.server(pool, options=server_options(connection_ms), interceptors=[Guard()])
 
 
 def bind(server: grpc.Server, listen: str) -> str:

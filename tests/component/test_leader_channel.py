@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import signal
+import socket
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
@@ -13,7 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from scar.epochs import Recovery
 from scar.errors import Temporary
-from scar.transport import RECOVERY, Link
+from scar.transport import LEADER_CONNECTION_MS, RECOVERY, Link
 from scar.v1 import recovery_pb2 as pb
 from scar.v1.recovery_pb2_grpc import RecoveryStub
 from tests.component.processes import Process, Processes, eventually, running_redis
@@ -70,6 +73,54 @@ def test_calls_follow_the_leader(replicas: list[Process]) -> None:
             assert link.call(stub.Status, pb.RecoveryStatusRequest(), 5.0).leader
     finally:
         link.close()
+
+
+class Relay:
+    """Passes connections on, and counts them."""
+
+    def __init__(self, address: str) -> None:
+        self.accepted = 0
+        self._far = address.rpartition(":")
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                self.accepted += 1
+                far = socket.create_connection((self._far[0], int(self._far[2])))
+                for source, sink in ((near, far), (far, near)):
+                    threading.Thread(target=self._copy, args=(source, sink), daemon=True).start()
+
+    @staticmethod
+    def _copy(source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                sink.sendall(data)
+        for end in (source, sink):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def test_connections_are_renewed_and_no_call_fails(replicas: list[Process]) -> None:
+    """A client looks a name up only when it loses a connection; without losing one it would never hear of a new replica."""
+    relay = Relay(leader(replicas).address)
+    link = Link(relay.address, "recovery", RECOVERY)
+    stub = RecoveryStub(link.channel)
+    end = time.monotonic() + 2.5 * LEADER_CONNECTION_MS / 1000
+    try:
+        while relay.accepted < 2 and time.monotonic() < end:
+            assert link.call(stub.Status, pb.RecoveryStatusRequest(), 5.0).leader
+            time.sleep(0.05)
+        assert relay.accepted >= 2
+    finally:
+        link.close()
+        relay.close()
 
 
 def test_a_frozen_leader_is_left(replicas: list[Process]) -> None:
