@@ -117,17 +117,18 @@ class KubeTarget:
 
     def begin(self, job: Job, environment: Mapping[str, str], resume: bool = False) -> None:
         """Raises :class:`ConfigError` when the release trains something else."""
-        self._refresh_shards()
-        with connect(self.recovery, RECOVERY) as channel:
-            start_job(recovery_pb2_grpc.RecoveryStub(channel), job, resume, GONE_SECONDS)
-        self._make_workers(job.workers, environment)
-
-    def _refresh_shards(self) -> None:
-        """New pods: Kubernetes lets containers that end again and again, as chaos makes them, wait for minutes."""
         if self.pods.of("worker"):
             raise ConfigError("workers are training on this release", "Wait for their end, or use a release for chaos alone")
+        self._await(lambda: not self.unwell(), "all pods of the release to run")
+        with connect(self.recovery, RECOVERY) as channel:
+            start_job(recovery_pb2_grpc.RecoveryStub(channel), job, resume, GONE_SECONDS)
+        self._refresh()
+        self._make_workers(job.workers, environment)
+
+    def _refresh(self) -> None:
+        """New pods for those that ended often: Kubernetes would let their containers wait for minutes before the next start."""
         for pod in self.pods.all():
-            if pod.restarts and pod.component in self._wanted:
+            if pod.restarts > 1 and pod.component in self._wanted:
                 self.pods.delete(pod.name)
         self._await(lambda: not self.unwell(), "all pods of the release to run")
 
