@@ -31,7 +31,7 @@ $(STAMP): pyproject.toml requirements/ci.txt
 demo: $(STAMP) ## train on this machine, kill servers, watch the cluster heal itself
 	$(BIN)/scar demo
 
-test: $(STAMP) tools ## the whole test suite: unit, contract, component, system, chaos, repository
+test: $(STAMP) tools ## the whole test suite but e2e: repository, unit, contract, component, system, chaos, helm
 	$(BIN)/python -m pytest
 
 chaos: $(STAMP) ## break a cluster by seeded schedules and judge it: make chaos SEED=7 RUNS=3; on a release: ON=kubernetes
