@@ -6,6 +6,7 @@ The package ``kubernetes`` is loaded with this module, which nothing imports bef
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -101,7 +102,7 @@ class Api:
 
     def _new_client(self) -> Any:
         settings = client.Configuration()
-        config.load_kube_config(context=self.context, client_configuration=settings)
+        config.load_kube_config(_kubeconfig(), context=self.context, client_configuration=settings)
         settings.retries = False
         return client.ApiClient(settings)
 
@@ -113,9 +114,14 @@ class Api:
         return ConfigError(f"the API server refused to {what}: {_message(error)}", "Change what it complains about")
 
 
+def _kubeconfig() -> str | None:
+    """The variable as it is now: the package looks at it only once, when it is imported."""
+    return os.environ.get("KUBECONFIG")
+
+
 def _chosen(context: str) -> Mapping[str, Any]:
     try:
-        contexts, current = config.list_kube_config_contexts()
+        contexts, current = config.list_kube_config_contexts(_kubeconfig())
     except (config.ConfigException, OSError) as error:
         raise ConfigError(
             f"there is no usable kubeconfig: {error}",

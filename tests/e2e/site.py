@@ -75,7 +75,7 @@ class Site:
     release: str = "scar"
 
     def __post_init__(self) -> None:
-        config.load_kube_config()
+        config.load_kube_config(os.environ.get("KUBECONFIG"))
         self.core, self.apps = client.CoreV1Api(), client.AppsV1Api()
 
     # --- doing -----------------------------------------------------------------------------------------------------------
