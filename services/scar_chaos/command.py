@@ -59,7 +59,7 @@ def chaos(
     node_start_command: Annotated[
         str, typer.Option(metavar="COMMAND", help="How it starts node {node} again.", rich_help_panel=NODES)
     ] = "",
-    nodes: Annotated[bool, typer.Option("--nodes", hidden=True)] = False,
+    nodes: Annotated[str, typer.Option(metavar="CONFIGMAP", hidden=True)] = "",
 ) -> None:
     """Break a cluster on purpose, by a schedule drawn from a seed, and prove that every guarantee held.
 

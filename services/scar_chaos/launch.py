@@ -29,33 +29,42 @@ def launch(wish: Wish, where: Where, stop: str, start: str) -> bool:
     if bool(stop) != bool(start):
         raise ConfigError("a node would be stopped for ever, or never", "Give both: --node-stop-command, --node-start-command")
     with Release.find(where) as release:
-        job = _Job(release, _arguments(wish, bool(stop)))
+        job = _Job(release, _arguments(wish), bool(stop))
         Console(stderr=True).print(f"job {job.name} on {release}", soft_wrap=True)
         commands = {"stop": stop, "start": start}
         return job.follow(lambda verb, node: _carry(commands[verb], node))
 
 
-def _arguments(wish: Wish, nodes: bool) -> list[str]:
+def _arguments(wish: Wish) -> list[str]:
     given = {"seed": wish.seed, "runs": wish.runs, "groups": wish.groups, "workers": wish.workers, "output": wish.output}
     found = ["python", "-m", "scar_chaos", "--on", "kubernetes"]
     for name, value in given.items():
         found += [f"--{name}", str(value)] if value is not None else []
     for fault in wish.faults:
         found += ["--fault", fault]
-    return found + (["--nodes"] if nodes else [])
+    return found
 
 
 def _carry(command: str, node: str) -> None:
-    subprocess.run([word.replace("{node}", node) for word in shlex.split(command)], check=True, timeout=NODE_SECONDS)
+    """Raises :class:`ConfigError` with what the command said."""
+    words = [word.replace("{node}", node) for word in shlex.split(command)]
+    try:
+        subprocess.run(words, check=True, timeout=NODE_SECONDS, capture_output=True, text=True)
+    except subprocess.CalledProcessError as error:
+        raise ConfigError(f"{shlex.join(words)} failed: {error.stderr or error.stdout}", "Mend the command") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(f"{shlex.join(words)} failed: {error}", "Mend the command") from error
 
 
 class _Job:
-    def __init__(self, release: Release, arguments: list[str]) -> None:
+    """``nodes``: it may ask for nodes to be stopped, in a ConfigMap of its own."""
+
+    def __init__(self, release: Release, arguments: list[str], nodes: bool) -> None:
         self._release, self._api, self._namespace = release, release.api, release.namespace
         self._batch = client.BatchV1Api(release.api.core.api_client)
         self.name = f"{release.fullname}-chaos-{secrets.token_hex(3)}"
-        self._shown = 0
-        body = self._made(arguments)
+        self._shown, self._requests = 0, f"{self.name}-nodes"
+        body = self._made(arguments + (["--nodes", self._requests] if nodes else []))
         self._api.ask("create a chaos job", self._batch.create_namespaced_job, self._namespace, body)
 
     def _made(self, arguments: list[str]) -> Any:
@@ -78,7 +87,7 @@ class _Job:
             try:
                 ended = self._ended()
                 self._show()
-                serve(self._api, f"{self._release.fullname}-chaos-nodes", self._namespace, carry)
+                serve(self._api, self._requests, self._namespace, carry)
             except Unreachable:
                 ended = None  # the next look may be luckier
             if ended is not None:

@@ -46,7 +46,7 @@ def cost(
         detect=detect,
         recover=recover,
         throughput=pace(past, struck, struck + window) / calm if calm > 0 else -1.0,
-        rework=rework(job, epochs),
+        rework=rework(job, epochs, failures),
         lost_blocks=sum(record.lost_blocks for record in failures),
         lost_pushes=sum(record.lost_pushes for record in failures),
         resent_pushes=sum(record.resent_pushes for record in failures),
@@ -58,12 +58,13 @@ def lives(past: History) -> dict[str, int]:
     return dict(Counter(worker.partition("@")[0] for worker in sorted(past.begun)))
 
 
-def rework(job: Job, epochs: Sequence[Epoch]) -> float:
-    """Clocks of work that restored blocks lost, as a mean over all blocks."""
+def rework(job: Job, epochs: Sequence[Epoch], failures: Sequence[FailureRecord]) -> float:
+    """Clocks of work that restored blocks lost, as a mean over all blocks. The ledger knows which clock was open then."""
+    clocks = {record.epoch: record.clock for record in failures}
     restored = [
-        (epoch.clock - group.clock, len(group.ids)) for epoch in epochs for group in epoch.moved if _restores(group.source)
+        (epoch, group) for epoch in epochs if epoch.number in clocks for group in epoch.moved if _restores(group.source)
     ]
-    return sum(max(0, back) * blocks for back, blocks in restored) / job.blocks
+    return sum(max(0, clocks[epoch.number] - group.clock) * len(group.ids) for epoch, group in restored) / job.blocks
 
 
 def _restores(source: Source) -> bool:

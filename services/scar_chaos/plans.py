@@ -53,8 +53,8 @@ def inside_pod(environment: Mapping[str, str]) -> bool:
     return "KUBERNETES_SERVICE_HOST" in environment and "SCAR_FULLNAME" in environment
 
 
-def on_release(wish: Wish, with_nodes: bool) -> bool:
-    """In a pod of the release. ``with_nodes``: somebody outside stops and starts nodes when this asks for it."""
+def on_release(wish: Wish, nodes: str) -> bool:
+    """In a pod of the release. ``nodes``: ConfigMap in which to ask somebody outside to stop and start nodes; empty: nobody."""
     from scar_chaos.inside import save
     from scar_chaos.kube import KubeTarget, Place
     from scar_chaos.nodes import Nodes
@@ -63,8 +63,8 @@ def on_release(wish: Wish, with_nodes: bool) -> bool:
     place = Place.here()
     target = KubeTarget(place)
     owner = f"{place.fullname}-worker-template"
-    if with_nodes:
-        target.use(Nodes(target.api, f"{place.fullname}-chaos-nodes", owner, place.node))
+    if nodes:
+        target.use(Nodes(target.api, nodes, owner, place.node))
     labels = {"app.kubernetes.io/name": "scar", INSTANCE: place.release, COMPONENT: "chaos"}
 
     def keep(seed: int, report: dict[str, Any]) -> None:

@@ -18,8 +18,8 @@ SHARDS = tuple(Member(Role.SHARD, f"ps-{n}", letter * 12) for n, letter in enume
 WORKERS = (Member(Role.WORKER, "worker-0", "aaaaaaaaaaaa"),)
 
 
-def epoch(number: int, clock: int = 0, moved: tuple[BlockGroup, ...] = ()) -> Epoch:
-    return Epoch(number, "author", JOB.name, SHARDS, WORKERS, spread(JOB, 2), moved, clock=clock)
+def epoch(number: int, moved: tuple[BlockGroup, ...] = ()) -> Epoch:
+    return Epoch(number, "author", JOB.name, SHARDS, WORKERS, spread(JOB, 2), moved)
 
 
 def group(table: str, blocks: int, source: Source, clock: int) -> BlockGroup:
@@ -41,8 +41,10 @@ def test_pace_counts_only_who_lived_through_it() -> None:
 
 def test_rework_is_the_mean_over_all_blocks_of_what_was_restored() -> None:
     groups = (group("rows", 12, Source.OBJECT, 90), group("pairs", 4, Source.INITIAL, 0), group("ragged", 9, Source.DONOR, 0))
-    assert rework(JOB, [epoch(3, 100, groups)]) == pytest.approx((12 * 10 + 4 * 100) / JOB.blocks)
-    assert rework(JOB, [epoch(3, 100)]) == 0.0
+    ledger = [FailureRecord(epoch=3, clock=100)]
+    assert rework(JOB, [epoch(3, groups), epoch(4)], ledger) == pytest.approx((12 * 10 + 4 * 100) / JOB.blocks)
+    assert rework(JOB, [epoch(3)], ledger) == 0.0
+    assert rework(JOB, [epoch(3, groups)], []) == 0.0, "a start restores, too"
 
 
 def test_cost_takes_the_longest_of_each_phase_and_the_survivors_pace() -> None:
