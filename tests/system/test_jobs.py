@@ -33,12 +33,11 @@ def begin(cluster: LocalCluster, name: str, limit: int, resume: bool = False) ->
     file.write_text(TRAIN.format(name=name, limit=limit))
     cluster.start_job(scar.load_job(str(file))[0], resume)
     cluster.start_workers(file, 1)
-    cluster.until(lambda status: bool(status.workers), 30, f"the worker of {name}")
 
 
 def finish(cluster: LocalCluster) -> None:
     assert set(cluster.wait(60).values()) == {0}
-    cluster.until(lambda status: status.epoch is not None and not status.epoch.workers, 20, "the worker to have left")
+    cluster.until(lambda status: status.epoch is not None and not status.epoch.workers, 60, "the worker to have left")
 
 
 def value(cluster: LocalCluster) -> float:
@@ -68,11 +67,12 @@ def test_jobs_follow_each_other_and_the_first_can_go_on(cluster: LocalCluster) -
 
 def test_a_job_in_training_is_not_ended(cluster: LocalCluster) -> None:
     begin(cluster, "first", 1_000_000)
+    cluster.until(lambda status: status.clock > 0, 60, "training")
     other = scar.Job("second", [scar.Table("w", 4)], shards=2)
     with pytest.raises(JobExists, match="worker-0 train it"):
         cluster.start_job(other)
     cluster.kill("worker-0", respawn=False)
-    cluster.until(lambda status: status.epoch is not None and not status.epoch.workers, 20, "the worker's death")
+    cluster.until(lambda status: status.epoch is not None and not status.epoch.workers, 60, "the worker's death")
     with pytest.raises(JobNotFound):  # what is wrong with the new job is said before the old one ends
         cluster.start_job(other, resume=True)
     status = cluster.status()
