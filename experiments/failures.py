@@ -8,7 +8,7 @@ undisturbed run. The iteration cost is how many more iterations that takes than 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,6 +17,7 @@ from experiments.panels import workload
 from experiments.records import Record
 from experiments.simulation import Loss, Saver, duplicate, initial, perturbation
 from experiments.workloads import Run, Workload
+from scar.errors import ConfigError
 from scar.tables import Checkpoint, Job
 
 PATIENCE = 4  # horizons after which a run that has not come back is given up
@@ -39,7 +40,8 @@ class Trials:
     """``numbers``: trials of one trajectory, which ``trajectory`` numbers.
 
     ``horizon``: undisturbed iterations whose gain sets the criterion. ``mean``: of the geometric failure iteration, as a share
-    of the iterations that the undisturbed run needs.
+    of the iterations that the undisturbed run needs. ``gain``: the share of the horizon's gain that counts as converged; None:
+    what suits the model. ``pending``: a failure finds the round that is due at that moment not done yet.
     """
 
     panel: str
@@ -51,14 +53,24 @@ class Trials:
     horizon: int = 60
     mean: float = 0.5
     gain: float | None = None
+    pending: bool = False
 
 
 @dataclass(frozen=True)
 class Criterion:
-    """``epsilon``: the loss that counts as converged; ``undisturbed``: iterations of the undisturbed run to it."""
+    """``epsilon``: the loss that counts as converged; ``losses``: of the undisturbed run until it has."""
 
     epsilon: float
-    undisturbed: int
+    losses: tuple[float, ...]
+
+    @property
+    def undisturbed(self) -> int:
+        """Iterations of the undisturbed run."""
+        return len(self.losses)
+
+    def left(self, clock: int) -> float:
+        """Iterations that the undisturbed run needs after ``clock`` of them."""
+        return passage(self.losses[clock:], self.epsilon)
 
 
 def carry_out(trials: Trials) -> Iterator[Record]:
@@ -70,14 +82,24 @@ def carry_out(trials: Trials) -> Iterator[Record]:
     trunk = Run(initial(job), stream=job.seed)
     savers = {key: Saver(replace(job, checkpoint=key[0], recovery=key[1]), trunk.state) for key in savers_of}
     ahead = _Ahead(model, criterion, PATIENCE * trials.horizon)
+    ahead.pass_by(trunk)
     for clock in range(1, max(failures.values()) + 1):
         model.advance([trunk])
-        for saver in savers.values():
-            saver.after(clock)
-        for number in (number for number, at in failures.items() if at == clock):
+        ahead.pass_by(trunk)
+        struck = [number for number, at in failures.items() if at == clock]
+        if not trials.pending:
+            _save(savers.values(), clock)
+        for number in struck:
             ahead.add(number, *_struck(trials, number, trunk, savers))
+        if trials.pending:
+            _save(savers.values(), clock)
         yield from ahead.finished(model.together)
-    yield from ahead.finished(1)
+    yield from ahead.finished(0)
+
+
+def _save(savers: Iterable[Saver], clock: int) -> None:
+    for saver in savers:
+        saver.after(clock)
 
 
 def prepared(model: Workload, trials: Trials) -> tuple[Job, Criterion]:
@@ -87,7 +109,10 @@ def prepared(model: Workload, trials: Trials) -> tuple[Job, Criterion]:
     losses = np.array([model.advance([run])[0] for _ in range(trials.horizon)])
     gain = trials.gain or (GAIN_OF_RANDOM if model.random else 1.0)
     epsilon = float(losses[-1] + (1 - gain) * (losses[0] - losses[-1]))
-    return job, Criterion(epsilon, int(np.flatnonzero(losses <= epsilon)[0]) + 1)
+    undisturbed = int(np.flatnonzero(losses <= epsilon)[0]) + 1
+    if undisturbed < 2:
+        raise ConfigError(f"{trials.panel} has converged after one iteration", "Choose a larger gain or a longer horizon")
+    return job, Criterion(epsilon, tuple(losses[:undisturbed].tolist()))
 
 
 def failure_iteration(trials: Trials, number: int, undisturbed: int) -> int:
@@ -127,7 +152,7 @@ class _Way:
     losses: list[float] = field(default_factory=list)
 
 
-def passage(losses: list[float], epsilon: float) -> float:
+def passage(losses: Sequence[float], epsilon: float) -> float:
     """Iterations until the loss is ``epsilon``, in between two iterations by interpolation.
 
     In whole iterations the smallest perturbation would cost as much as one of a whole iteration. A run that was given up
@@ -139,13 +164,22 @@ def passage(losses: list[float], epsilon: float) -> float:
 
 
 class _Ahead:
-    """Runs on their way to the criterion. Equal states are run once; many are advanced together where that is faster."""
+    """Runs on their way to the criterion. Equal states are run once; many are advanced together where that is faster.
+
+    Where iterations draw no random numbers, a state that the undisturbed run has passed by is not run at all: full recovery
+    and the control cost nothing then.
+    """
 
     def __init__(self, model: Workload, criterion: Criterion, patience: int) -> None:
         self._model, self._criterion, self._patience = model, criterion, patience
         self._trials: dict[int, tuple[int, dict[str, bytes], dict[str, float]]] = {}
         self._waiting: dict[bytes, Run] = {}
         self._remaining: dict[bytes, float] = {}
+
+    def pass_by(self, trunk: Run) -> None:
+        """The undisturbed run is here: how many iterations it still needs is known."""
+        if not self._model.random:
+            self._remaining[self._digest(trunk)] = self._criterion.left(trunk.clock)
 
     def add(self, number: int, runs: Mapping[str, Run], norms: dict[str, float]) -> None:
         digests = {name: self._digest(run) for name, run in runs.items()}

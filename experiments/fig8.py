@@ -6,6 +6,8 @@ The dashed line is traditional recovery: everything goes back to the last full c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
+from typing import Any
 
 from experiments import statistics, sweeps
 from experiments.failures import Case
@@ -13,12 +15,13 @@ from experiments.figures import Figure, Panel, Series
 from experiments.panels import PANELS, title
 from experiments.records import Record, of_panel
 from experiments.runner import Batch, Options, Report
+from experiments.statistics import Estimate
 from scar.tables import Checkpoint
 
 NAME = "fig8"
 SELECTIONS = ("priority", "round", "random")
 FRACTIONS = (1.0, 0.5, 0.25, 0.125)
-LOST = 0.5
+LOST = (0.5,)
 FULL = "full"
 
 
@@ -26,54 +29,80 @@ def batches(options: Options) -> list[Batch]:
     return sweeps.batches(options, _cases(options))
 
 
-def lost(options: Options) -> float:
-    """The one lost fraction of the figure."""
-    return options.lost[0] if options.lost else LOST
-
-
 def _cases(options: Options) -> tuple[Case, ...]:
     partial = tuple(
-        Case(_name(selection, fraction), Checkpoint(selection, fraction, options.period), "partial", lost(options))
+        Case(_name(selection, fraction, lost), Checkpoint(selection, fraction, options.period), "partial", lost)
+        for lost in options.lost or LOST
         for selection in SELECTIONS
-        for fraction in FRACTIONS
+        for fraction in _fractions(options)
     )
     return (Case(FULL, sweeps.full_checkpoints(options.period), "full", 1.0), *partial)
 
 
-def _name(selection: str, fraction: float) -> str:
-    return f"{selection} 1/{1 / fraction:g}"
+def _fractions(options: Options) -> list[float]:
+    """r, the largest first."""
+    return sorted(set(options.fractions or FRACTIONS), reverse=True)
+
+
+def _name(selection: str, fraction: float, lost: float) -> str:
+    return f"{selection} r={fraction:g} lost={lost:g}"
 
 
 def report(options: Options, records: Sequence[Record]) -> Report:
-    """For each panel, selection and r: the cost, and by how much it is below full recovery's."""
-    rows = [["panel", "trials", "case", "cost", "saves against full recovery"]]
+    """For each panel, lost fraction, selection and r: the cost, and by how much it is below full recovery's."""
+    rows = [["panel", "trials", "lost", "selection", "r", "cost", "saves against full recovery"]]
     summary, panels = {}, []
     for panel in options.panels or PANELS:
         found = of_panel(records, panel)
         if not found:
             continue
         costs = {name: [record["costs"][name] for record in found] for name in found[0]["costs"]}
-        cheaper = {name: statistics.reduction(values, costs[FULL]) for name, values in costs.items()}
         means = {name: statistics.mean(values) for name, values in costs.items()}
+        cheaper = {name: statistics.reduction(values, costs[FULL]) for name, values in costs.items()}
         summary[panel] = {
             "trials": len(found),
             "given_up": sum(bool(record["given_up"]) for record in found),
-            "cases": {name: {"cost": means[name].document, "reduction": cheaper[name].document} for name in costs},
+            "full": means[FULL].document,
+            "cases": _summary(options, means, cheaper),
         }
-        for name in costs:
-            rows.append([panel, str(len(found)), name, str(means[name]), "" if name == FULL else cheaper[name].percent])
-        panels.append(_panel(panel, means))
-    figure = Figure(panels, f"Which blocks to save; {lost(options):g} of them lost, C = {options.period}")
-    return Report({"lost": lost(options), "panels": summary}, rows, figure)
+        rows.append([panel, str(len(found)), "1", FULL, "1", str(means[FULL]), ""])
+        rows += _rows(options, panel, len(found), means, cheaper)
+        panels += [_panel(options, panel, lost, means) for lost in options.lost or LOST]
+    figure = Figure(panels, f"Which blocks to save; C = {options.period}")
+    return Report({"panels": summary}, rows, figure)
 
 
-def _panel(panel: str, means: dict[str, statistics.Estimate]) -> Panel:
-    series = []
+def _summary(options: Options, means: dict[str, Estimate], cheaper: dict[str, Estimate]) -> list[dict[str, Any]]:
+    return [
+        {
+            "lost": lost,
+            "selection": selection,
+            "fraction": fraction,
+            "cost": means[_name(selection, fraction, lost)].document,
+            "reduction": cheaper[_name(selection, fraction, lost)].document,
+        }
+        for lost, selection, fraction in product(options.lost or LOST, SELECTIONS, _fractions(options))
+    ]
+
+
+def _rows(
+    options: Options, panel: str, trials: int, means: dict[str, Estimate], cheaper: dict[str, Estimate]
+) -> list[list[str]]:
+    rows = []
+    for lost, selection, fraction in product(options.lost or LOST, SELECTIONS, _fractions(options)):
+        name = _name(selection, fraction, lost)
+        rows.append([panel, str(trials), f"{lost:g}", selection, f"{fraction:g}", str(means[name]), cheaper[name].percent])
+    return rows
+
+
+def _panel(options: Options, panel: str, lost: float, means: dict[str, Estimate]) -> Panel:
+    fractions, series = _fractions(options), []
     for place, selection in enumerate(SELECTIONS):
-        found = [means[_name(selection, fraction)] for fraction in FRACTIONS]
-        x = [index + 0.06 * (place - 1) for index in range(len(FRACTIONS))]  # intervals side by side
+        found = [means[_name(selection, fraction, lost)] for fraction in fractions]
+        x = [index + 0.06 * (place - 1) for index in range(len(fractions))]  # intervals side by side
         series.append(Series(selection, x, [m.value for m in found], [m.low for m in found], [m.high for m in found]))
     level = means[FULL].value
-    series.append(Series("full recovery", [0, len(FRACTIONS) - 1], [level] * 2, style="dashed"))
-    ticks = [(float(index), f"{1 / fraction:g}") for index, fraction in enumerate(FRACTIONS)]
-    return Panel(title(panel), "checkpoint frequency 1/r", "rework iterations", series, ticks)
+    series.append(Series("full recovery", [0, len(fractions) - 1], [level] * 2, style="dashed"))
+    ticks = [(float(index), f"{1 / fraction:g}") for index, fraction in enumerate(fractions)]
+    heading = f"{title(panel)} · lost {lost:g}"
+    return Panel(heading, "checkpoint frequency 1/r", "rework iterations", series, ticks)

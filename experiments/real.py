@@ -13,13 +13,15 @@ from functools import partial
 
 import numpy as np
 
-from experiments import failures, statistics
+from experiments import failures, statistics, sweeps
 from experiments.failures import Case, Criterion, Trials, passage
 from experiments.figures import Figure, Panel, Series
 from experiments.panels import title, workload
 from experiments.processes import SHARDS, WORKERS, Plan, train
 from experiments.records import Record, of_panel
 from experiments.runner import Batch, Options, Report
+from experiments.workloads import Factorisation, Regression, Workload
+from scar.errors import ConfigError
 from scar.tables import Checkpoint, Job
 
 NAME = "real"
@@ -30,20 +32,29 @@ MOST = 3  # times the undisturbed iterations
 
 
 @dataclass(frozen=True)
-class Setting:
-    """``clocks``: of an iteration on the cluster, whose losses are ``summed``, or the last of which is the iteration's."""
+class Clocks:
+    """``count``: of an iteration on the cluster, whose losses are ``summed``, or the last of which is the iteration's."""
 
-    clocks: int
+    count: int
     summed: bool
 
 
-SETTINGS = {"mlr-mnist": Setting(6, True), "mf-movielens": Setting(2, False)}
+PANELS = ("mlr-mnist", "mf-movielens")
+
+
+def clocks(model: Workload) -> Clocks:
+    """MLR: a clock is a batch. MF: half a sweep. Raises :class:`ConfigError` for a model without a training file."""
+    if isinstance(model, Regression):
+        return Clocks(-(-len(model.data.y) // model.batch), summed=True)
+    if isinstance(model, Factorisation):
+        return Clocks(2, summed=False)
+    raise ConfigError("real runs are of mlr and mf", "Use --panel mlr-mnist, mf-movielens or another data set of theirs")
 
 
 def batches(options: Options) -> list[Batch]:
     count = options.trials or (1 if options.quick else TRIALS)
     found = []
-    for panel in options.panels or SETTINGS:
+    for panel in options.panels or PANELS:
         trials = _trials(options, panel)
         numbers = tuple(range(count * SIMULATED))
         found.append(Batch(f"{panel} simulated", numbers, partial(_simulated, trials)))
@@ -53,7 +64,7 @@ def batches(options: Options) -> list[Batch]:
 
 def _trials(options: Options, panel: str) -> Trials:
     case = Case(CASE, Checkpoint("priority", 1 / 8, options.period), "partial", 0.5)
-    return Trials(panel, 1, (case,), options.seed, 0, ())
+    return sweeps.trials_of(options, panel, 1, (case,), 0)
 
 
 def _simulated(trials: Trials, numbers: tuple[int, ...]) -> Iterator[Record]:
@@ -63,43 +74,44 @@ def _simulated(trials: Trials, numbers: tuple[int, ...]) -> Iterator[Record]:
 
 def _real(trials: Trials, numbers: tuple[int, ...]) -> Iterator[Record]:
     """One cluster for each trial."""
-    job, criterion = failures.prepared(workload(trials.panel), trials)
+    model = workload(trials.panel)
+    job, criterion = failures.prepared(model, trials)
     for number in numbers:
-        yield _killed(trials, number, job, criterion)
+        yield _killed(trials, number, job, criterion, clocks(model))
 
 
-def _killed(trials: Trials, number: int, job: Job, criterion: Criterion) -> Record:
-    setting, checkpoint = SETTINGS[trials.panel], trials.cases[0].checkpoint
+def _killed(trials: Trials, number: int, job: Job, criterion: Criterion, clocks: Clocks) -> Record:
+    checkpoint = trials.cases[0].checkpoint
     failed = failures.failure_iteration(trials, number, criterion.undisturbed)
     victims = np.random.default_rng([trials.seed, number]).choice(SHARDS, SHARDS // 2, replace=False)
     plan = Plan(
         FILE,
-        replace(job, checkpoint=replace(checkpoint, period=checkpoint.period * setting.clocks), shards=SHARDS, workers=WORKERS),
-        failed * setting.clocks,
+        replace(job, checkpoint=replace(checkpoint, period=checkpoint.period * clocks.count), shards=SHARDS, workers=WORKERS),
+        failed * clocks.count,
         [f"ps-{victim}" for victim in victims],
         pause=True,
         environment={"SCAR_EXPERIMENT_PANEL": trials.panel},
     )
 
     def enough(losses: list[float]) -> bool:
-        found = _by_iteration(losses, setting)
+        found = _by_iteration(losses, clocks)
         return len(found) > failed and (found[-1] <= criterion.epsilon or len(found) >= MOST * criterion.undisturbed)
 
     trained = train(plan, enough)
-    after = _by_iteration(trained.losses, setting)[failed:]
+    after = _by_iteration(trained.losses, clocks)[failed:]
     return {
         "trial": number,
         "failed": failed,
-        "killed": trained.killed_at / setting.clocks,
+        "killed": trained.killed_at / clocks.count,
         "lost": trained.lost_blocks / job.blocks,
         "cost": failed + passage(after, criterion.epsilon) - criterion.undisturbed,
     }
 
 
-def _by_iteration(losses: Sequence[float], setting: Setting) -> list[float]:
+def _by_iteration(losses: Sequence[float], clocks: Clocks) -> list[float]:
     """Losses of whole iterations."""
-    whole = np.array(losses[: len(losses) // setting.clocks * setting.clocks]).reshape(-1, setting.clocks)
-    found: list[float] = (whole.sum(axis=1) if setting.summed else whole[:, -1]).tolist()
+    whole = np.array(losses[: len(losses) // clocks.count * clocks.count]).reshape(-1, clocks.count)
+    found: list[float] = (whole.sum(axis=1) if clocks.summed else whole[:, -1]).tolist()
     return found
 
 
@@ -107,7 +119,7 @@ def report(options: Options, records: Sequence[Record]) -> Report:
     """Both intervals, and whether they overlap."""
     rows = [["panel", "real trials", "real cost", "simulated cost", "overlap"]]
     summary, panels = {}, []
-    for panel in options.panels or SETTINGS:
+    for panel in options.panels or PANELS:
         real, simulated = (of_panel(records, f"{panel} {kind}") for kind in ("real", "simulated"))
         measured, expected = (statistics.mean([float(one["cost"]) for one in some]) for some in (real, simulated))
         overlap = measured.low <= expected.high and expected.low <= measured.high

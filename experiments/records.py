@@ -1,6 +1,7 @@
 """Records of trials: a line of JSON each, appended when the trial is done, so that a run that was killed goes on where it was.
 
-A file may hold records of several *plans* (seed, sizes, cases); a run reads those of its own plan and leaves the others alone.
+A file may hold records of several *plans* (seed, sizes, cases) of a panel; a run reads those of its own plans and leaves the
+others alone.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,14 @@ Record = dict[str, Any]
 
 
 class Journal:
-    """The records of one plan in one file. Several processes may append at once: a record is a single write."""
+    """The records of one plan for each panel in one file. Several processes may append at once: a record is a single write."""
 
-    def __init__(self, path: Path, plan: str) -> None:
+    def __init__(self, path: Path, plans: Mapping[str, str]) -> None:
         self.path = path
-        self.plan = hashlib.blake2b(plan.encode(), digest_size=6).hexdigest()
+        self.plans = {panel: hashlib.blake2b(plan.encode(), digest_size=6).hexdigest() for panel, plan in plans.items()}
 
     def append(self, record: Record) -> None:
-        line = json.dumps({"plan": self.plan, **record}) + "\n"
+        line = json.dumps({"plan": self.plans[record["panel"]], **record}) + "\n"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
@@ -41,7 +42,7 @@ class Journal:
             return line
 
     def read(self) -> list[Record]:
-        """What is whole and belongs to the plan; of a trial that was recorded twice, the first."""
+        """What is whole and belongs to the plans; of a trial that was recorded twice, the first."""
         if not self.path.exists():
             return []
         found: dict[tuple[str, int], Record] = {}
@@ -50,7 +51,7 @@ class Journal:
                 record = json.loads(line)
             except ValueError:  # the last write of a process that was killed
                 continue
-            if record.get("plan") == self.plan:
+            if "plan" in record and record["plan"] == self.plans.get(str(record["panel"])):
                 found.setdefault((str(record["panel"]), int(record["trial"])), record)
         return list(found.values())
 

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,7 +29,11 @@ LOOK_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Options:
-    """What a user asks for. ``trials`` 0 and empty ``panels`` or ``lost``: what the experiment thinks best."""
+    """What a user asks for. ``trials`` 0, empty ``panels``, ``lost`` or ``fractions``: what the experiment thinks best.
+
+    ``lost``: fractions of the blocks that a failure takes. ``fractions``: r, what a round saves. ``period``: C, in iterations.
+    ``mean``, ``gain``, ``horizon`` and ``pending`` as for :class:`experiments.failures.Trials`.
+    """
 
     trials: int = 0
     seed: int = 1
@@ -38,7 +42,12 @@ class Options:
     quick: bool = False
     panels: tuple[str, ...] = ()
     lost: tuple[float, ...] = ()
+    fractions: tuple[float, ...] = ()
     period: int = 8
+    mean: float = 0.5
+    gain: float | None = None
+    horizon: int = 60
+    pending: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,7 @@ class Experiment(Protocol):
 def run(experiment: Experiment, options: Options, console: Console) -> Report:
     """All of it. Files: ``NAME.jsonl`` (records), ``NAME.json``, ``NAME.png``, ``NAME.svg`` below ``options.out``."""
     batches = experiment.batches(options)
-    journal = Journal(options.out / f"{experiment.NAME}.jsonl", _plan(options, batches))
+    journal = Journal(options.out / f"{experiment.NAME}.jsonl", _plans(options, batches))
     jobs = 1 if any(batch.alone for batch in batches) else options.jobs
     _carry_out(experiment.NAME, batches, journal, jobs, console)
     report = experiment.report(options, journal.read())
@@ -92,20 +101,32 @@ def command(name: str, options: Options) -> str:
     words = ["scar", "experiment", name, "--seed", str(options.seed)]
     words += ["--trials", str(options.trials)] if options.trials else []
     words += ["--quick"] if options.quick else []
-    words += ["--period", str(options.period)] if options.period != Options.period else []
-    for option, values in (("--panel", options.panels), ("--lost", options.lost)):
+    words += ["--pending"] if options.pending else []
+    for name_of in ("period", "mean", "gain", "horizon"):
+        value = getattr(options, name_of)
+        words += [f"--{name_of}", f"{value:g}"] if value != getattr(Options, name_of) else []
+    for option, values in (("--panel", options.panels), ("--lost", options.lost), ("--fraction", options.fractions)):
         words += [word for value in values for word in (option, str(value))]
     return " ".join(words)
 
 
-def _plan(options: Options, batches: Sequence[Batch]) -> str:
-    """Everything that a record depends on; not how many trials there are, so that a run can be made longer."""
-    first = {batch.panel: repr(_fixed(batch.work)) for batch in reversed(batches)}
-    return repr((options.seed, sorted(first.items())))
+def _plans(options: Options, batches: Sequence[Batch]) -> dict[str, str]:
+    """Everything that a record of a panel depends on; not how many trials there are, so that a run can be made longer."""
+    return {batch.panel: f"{options.seed} {described(batch.work)}" for batch in reversed(batches)}
 
 
-def _fixed(work: Callable[..., Any]) -> Any:
-    return (work.func.__qualname__, work.args) if isinstance(work, partial) else work
+def described(value: Any) -> str:
+    """Like ``repr``, without what is left at its default: a new option does not make old records unreadable."""
+    if isinstance(value, partial):
+        return f"{value.func.__qualname__}({', '.join(map(described, value.args))})"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(described, value))})"
+    if is_dataclass(value):
+        chosen = [(one.name, getattr(value, one.name)) for one in fields(value)]
+        defaults = {one.name: one.default for one in fields(value) if one.default is not MISSING}
+        shown = [f"{name}={described(given)}" for name, given in chosen if name not in defaults or given != defaults[name]]
+        return f"{type(value).__name__}({', '.join(shown)})"
+    return value.__qualname__ if callable(value) else repr(value)
 
 
 def _carry_out(name: str, batches: Sequence[Batch], journal: Journal, jobs: int, console: Console) -> None:

@@ -27,9 +27,25 @@ def batches(options: Options, cases: tuple[Case, ...]) -> list[Batch]:
         thin = THIN.get(panel, 1) if options.quick else 1
         for trajectory, first in enumerate(range(0, count(options, panel), BATCH)):
             numbers = tuple(range(first, min(first + BATCH, count(options, panel))))
-            trials = Trials(panel, thin, cases, options.seed, trajectory, ())
+            trials = trials_of(options, panel, thin, cases, trajectory)
             found.append(Batch(panel, numbers, partial(_work, trials)))
     return found
+
+
+def trials_of(options: Options, panel: str, thin: int, cases: tuple[Case, ...], trajectory: int) -> Trials:
+    """The trials of a trajectory; which numbers is said later."""
+    return Trials(
+        panel,
+        thin,
+        cases,
+        options.seed,
+        trajectory,
+        (),
+        horizon=options.horizon,
+        mean=options.mean,
+        gain=options.gain,
+        pending=options.pending,
+    )
 
 
 def _work(trials: Trials, numbers: tuple[int, ...]) -> Iterator[Record]:

@@ -52,7 +52,7 @@ class Workload(Protocol):
 class Regression:
     """MLR by mini-batch gradient descent in a fixed order. Its loss is summed over the pass, each batch before its update."""
 
-    together, random = 96, False
+    together, random = 128, False
 
     def __init__(self, data: Labelled, batch: int, rate: float) -> None:
         shape = data.x.shape[1], data.classes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -80,8 +81,31 @@ def test_trials_do_not_depend_on_what_is_run_beside_them() -> None:
 
 def test_a_run_that_never_comes_back_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failures, "PATIENCE", 0.02)
-    records = list(carry_out(trials(Case("full", FULL, "full", 1.0))))
-    assert all(record["given_up"] == ["full"] for record in records)
+    records = list(carry_out(trials(Case("half", FULL, "partial", 0.5))))
+    assert {tuple(record["given_up"]) for record in records if record["failed"] % 8} == {("half",)}
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_what_the_undisturbed_run_tells_need_not_be_run(monkeypatch: pytest.MonkeyPatch, full: bool) -> None:
+    """Costs are the same when every run, the control among them, is trained to its end."""
+    cases = [Case("half", Checkpoint("priority", 0.125, 8), "partial", 0.5)]
+    cases += [Case("full", FULL, "full", 1.0)] if full else []
+    short = list(carry_out(trials(*cases)))
+    monkeypatch.setattr(failures._Ahead, "pass_by", lambda self, trunk: None)
+    for one, other in zip(short, carry_out(trials(*cases)), strict=True):
+        assert one["trial"] == other["trial"]
+        assert one["costs"] == pytest.approx(other["costs"], abs=1e-9)
+
+
+def test_a_failure_may_find_the_round_that_is_due_not_done() -> None:
+    """The last checkpoint is then 1 to C iterations old, not 0 to C - 1."""
+    for record in carry_out(replace(trials(Case("full", FULL, "full", 1.0)), pending=True)):
+        assert record["costs"]["full"] == pytest.approx((record["failed"] - 1) % 8 + 1)
+
+
+def test_a_training_that_is_over_at_once_cannot_fail() -> None:
+    with pytest.raises(ConfigError, match="converged after one iteration"):
+        list(carry_out(replace(trials(Case("full", FULL, "full", 1.0)), horizon=1)))
 
 
 @pytest.mark.parametrize("experiment", [fig7, fig8])

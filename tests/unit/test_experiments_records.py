@@ -19,13 +19,13 @@ from experiments.runner import Batch, Options, Report
 
 
 def test_a_torn_line_costs_only_itself(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "deep" / "x.jsonl", "plan")
+    journal = Journal(tmp_path / "deep" / "x.jsonl", {"a": "plan"})
     journal.append({"panel": "a", "trial": 0, "cost": 1.5})
     with journal.path.open("a") as file:
-        file.write('{"plan": "' + journal.plan + '", "pan')
+        file.write('{"plan": "' + journal.plans["a"] + '", "pan')
     journal.append({"panel": "a", "trial": 1})
     journal.append({"panel": "a", "trial": 1, "late": True})
-    Journal(journal.path, "another").append({"panel": "a", "trial": 7})
+    Journal(journal.path, {"a": "another"}).append({"panel": "a", "trial": 7})
     assert [(one["trial"], one.get("cost"), one.get("late")) for one in journal.read()] == [(0, 1.5, None), (1, None, None)]
     assert [one["trial"] for one in of_panel(journal.read(), "a")] == [0, 1]
     assert of_panel(journal.read(), "b") == []
