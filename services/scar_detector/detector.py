@@ -1,9 +1,10 @@
 """When do we accuse? A pure core: heartbeats, broken streams, probe answers and time go in; probes and accusations come out.
 
 Suspicion is silence that φ accrual calls improbable. It is confirmed by direct probes, on a path that shares nothing with the
-heartbeats. A closed port or a foreign process at the member's address *proves* a death, at once and whatever else is wrong.
-Without proof nobody is accused while Redis cannot be read, while the member's rhythm is not known and its silence is short, or
-while most members are silent together and no other answers us: then we are the likelier culprit.
+heartbeats. A foreign process at the member's address, a closed port on this machine, or one elsewhere after the member has hung
+up *proves* a death, at once and whatever else is wrong. Without proof nobody is accused while Redis cannot be read, while the
+member's rhythm is not known and its silence is short, or while most members are silent together and no other answers us: then
+we are the likelier culprit.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 from scar.placement import Member
 from scar_detector.phi import Intervals
-from scar_detector.watched import PROOFS, Answer, Doom, Health, Watched
+from scar_detector.watched import Answer, Doom, Health, Watched
 
 
 @dataclass(frozen=True)
@@ -118,11 +119,12 @@ class Detector:
         for known in self._watched.values():
             known.beat = math.nan
 
-    def broken(self, member: Member) -> None:
-        """The watch stream broke: the fastest sign of a death, and no proof."""
+    def broken(self, member: Member, *, hung_up: bool = False) -> None:
+        """The watch stream broke: the fastest sign of a death, and no proof. ``hung_up``: the other side closed it."""
         known = self._watched.get(member.key)
         if known is not None and not known.dead:
             known.urgent = True
+            known.hung_up = known.hung_up or hung_up
 
     def probed(self, member: Member, answer: Answer, now: float) -> None:
         """A probe has ended."""
@@ -131,7 +133,7 @@ class Detector:
             return
         known.probing, known.answer = False, answer
         if answer is Answer.ALIVE:
-            known.answered = now
+            known.answered, known.hung_up = now, False
             known.lives(now)
             return
         known.misses += 1
@@ -210,7 +212,7 @@ class Detector:
     def _judge(self, known: Watched, silent: bool, now: float) -> Iterator[Action]:
         if known.dead:
             yield from self._after_death(known, now)
-        elif known.answer in PROOFS:
+        elif known.proved:
             yield self._accuse(known, True, now)
         elif not silent:
             if known.doom is not Doom.NONE:
@@ -259,7 +261,8 @@ class Detector:
         if now - known.accused < self._policy.remember:
             return
         if known.returned >= self._policy.samples:
-            known.accused, known.answer, known.doom, known.urgent = math.nan, None, Doom.NONE, True
+            known.accused, known.answer, known.doom = math.nan, None, Doom.NONE
+            known.urgent, known.hung_up = True, False
             known.learn(now)
             yield Clear(known.member)
         elif now - known.sign >= self._policy.remember:

@@ -128,9 +128,9 @@ class Monitor:
         self._spawn(f"watch-{member.name}", watcher.run)
         return watcher
 
-    def _stream_broke(self, member: Member) -> None:
+    def _stream_broke(self, member: Member, hung_up: bool) -> None:
         with self._lock:
-            self._core.broken(member)
+            self._core.broken(member, hung_up=hung_up)
         self._wake.set()
 
     def _carry_out(self, action: Action) -> None:

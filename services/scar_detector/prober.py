@@ -16,6 +16,7 @@ from scar.placement import Member, Role
 from scar.transport import connect
 from scar.v1 import member_pb2, member_pb2_grpc
 from scar_detector.watched import Answer
+from scar_runtime.addresses import is_ours, parted
 
 PROBE_SECONDS = 0.4  # for the whole question
 HUNG_SECONDS = 2.5  # a shard's working thread moves at least every 100 ms, or copies for a moment
@@ -33,14 +34,14 @@ def probe(member: Member, seconds: float = PROBE_SECONDS) -> Answer:
 
 def _knock(address: str, end: float) -> Answer | None:
     """A bare HTTP/2 greeting, which the kernel alone cannot answer for a frozen process. None: it was answered."""
-    host, _, port = address.rpartition(":")
+    host, port = parted(address)
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=_left(end)) as connection:
+        with socket.create_connection((host, int(port)), timeout=_left(end)) as connection:
             connection.sendall(_HELLO)
             connection.settimeout(_left(end))
             frame = connection.recv(_FRAME_BYTES, socket.MSG_WAITALL)
     except ConnectionRefusedError:
-        return Answer.REFUSED
+        return Answer.REFUSED if is_ours(host) else Answer.REJECTED
     except (OSError, ValueError):
         return Answer.SILENT
     if len(frame) < _FRAME_BYTES:

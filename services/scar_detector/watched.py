@@ -15,6 +15,7 @@ class Answer(Enum):
 
     ALIVE = "it answers"
     REFUSED = "its port is closed"
+    REJECTED = "its port is closed, or something on the way rejects us"
     STRANGER = "another process answers at its address"
     SILENT = "it does not answer, and the question never reached it"
     LATE = "it does not answer, but the question may have reached it"
@@ -58,6 +59,7 @@ class Watched:
     asked: float = -math.inf  # last probe
     probing: bool = False  # a probe is under way
     urgent: bool = True  # probe at once: it is new, its stream broke, or it was replaced
+    hung_up: bool = False  # its own side closed the stream, and it has not answered since
     doom: Doom = Doom.NONE
     accused: float = math.nan  # when
     returned: int = 0  # heartbeats since it was accused
@@ -65,6 +67,13 @@ class Watched:
     @property
     def dead(self) -> bool:
         return not math.isnan(self.accused)
+
+    @property
+    def proved(self) -> bool:
+        """Can it only be dead? A rejection alone may be a network policy's; that the other side hung up is a second witness,
+        because whatever stands in between can drop, reset and reject, but does not end a connection in order.
+        """
+        return self.answer in PROOFS or (self.answer is Answer.REJECTED and self.hung_up)
 
     def quiet(self, now: float) -> float:
         """Silence that counts against it."""

@@ -5,15 +5,16 @@ A sum is made in rank order, and within a worker in push order, so it does not d
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from scar.blocks import Positions
 from scar_ps.barrier import Sender
 from scar_ps.blockstore import Part
-from scar_ps.holdings import Relocation, follow
+from scar_ps.holdings import Pending, Relocation, follow
 
 
 @dataclass(slots=True)
@@ -25,6 +26,7 @@ class Contribution:
     clock: int
     joined: int
     parts: Mapping[str, Part]
+    inherited: bool = False  # it came with blocks from their former owner; the worker sends it again, if it still can
 
     @property
     def bytes(self) -> int:
@@ -34,6 +36,17 @@ class Contribution:
     def late(self) -> bool:
         """Its own clock was closed here before it came, so the watermark claims to contain it already."""
         return self.clock < self.joined
+
+    def outside(self, blocks: Mapping[str, Part]) -> Mapping[str, Part]:
+        """Its parts without these blocks."""
+        rest = {}
+        for name, part in self.parts.items():
+            gone = np.isin(part.ids, blocks[name].ids) if name in blocks else np.zeros(len(part.ids), np.bool_)
+            if not gone.any():
+                rest[name] = part
+            elif not gone.all():
+                rest[name] = _cut(part, np.flatnonzero(~gone))
+        return rest
 
 
 class Contributions:
@@ -48,14 +61,32 @@ class Contributions:
         return any(kept.late for kept in self._kept)
 
     def add(self, contribution: Contribution) -> None:
-        self._kept.append(contribution)
-        self.bytes += contribution.bytes
+        """A push to a block that came here with a copy of the same push takes that copy's place."""
+        for kept in self._kept:
+            if kept.inherited and (kept.sender, kept.push_id) == (contribution.sender, contribution.push_id):
+                kept.parts = kept.outside(contribution.parts)
+        self._replace([*(kept for kept in self._kept if kept.parts), contribution])
+
+    def of(self, blocks: Part) -> list[Pending]:
+        """What waits for these blocks, to go with them to their next owner."""
+        name, found = blocks.store.table.name, []
+        for kept in self._kept:
+            part = kept.parts.get(name)
+            if part is not None:
+                whole = Pending(kept.sender, kept.push_id, kept.clock, part.ids, np.asarray(part.values))
+                found.append(whole.cut(blocks.store.table, blocks.ids))
+        return [pending for pending in found if pending is not None]
 
     def drop_unsealed(self, sender: Sender, finished: int) -> None:
         """A new incarnation has come: what its predecessors pushed for clocks that they did not finish is done anew."""
         self._replace(
             [kept for kept in self._kept if kept.sender.name != sender.name or kept.sender == sender or kept.clock < finished]
         )
+
+    def drop_replaced(self, incarnations: Mapping[str, str], finished: Callable[[str], int]) -> None:
+        """The same for all workers: what came along with blocks may be from incarnations that were replaced meanwhile."""
+        for name, incarnation in incarnations.items():
+            self.drop_unsealed(Sender(name, incarnation), finished(name))
 
     def clear(self) -> None:
         self._replace([])
@@ -71,16 +102,34 @@ class Contributions:
         last = len(ranks)
         return sorted(taken, key=lambda kept: (ranks.get(kept.sender.name, last), kept.sender.key, kept.push_id))
 
-    def follow(self, relocations: Mapping[str, Relocation]) -> None:
-        """Blocks changed hands: keep what was pushed to blocks that stayed."""
+    def follow(self, relocations: Mapping[str, Relocation], clock: int) -> None:
+        """Blocks changed hands: keep what was pushed to those that stayed, take what came along. ``clock``: the open one."""
         for kept in self._kept:
             parts = {name: follow(part, relocations) for name, part in kept.parts.items()}
             kept.parts = {name: part for name, part in parts.items() if part is not None}
-        self._replace([kept for kept in self._kept if kept.parts])
+        inherited = [
+            Contribution(
+                one.sender,
+                one.push_id,
+                one.clock,
+                max(one.clock, clock),
+                {name: Part(relocation.new, relocation.new.locate(one.ids), one.values)},
+                inherited=True,
+            )
+            for name, relocation in relocations.items()
+            for one in relocation.pending
+        ]
+        self._replace([*(kept for kept in self._kept if kept.parts), *inherited])
 
     def _replace(self, kept: list[Contribution]) -> None:
         self._kept = kept
         self.bytes = sum(contribution.bytes for contribution in kept)
+
+
+def _cut(part: Part, positions: Positions) -> Part:
+    """The blocks of a part at these (ascending) positions within it."""
+    values = part.store.packed(part.positions).gather(np.asarray(part.values), positions)
+    return Part(part.store, positions if part.positions is None else part.positions[positions], values)
 
 
 def summed(parts: Sequence[Part]) -> Part:

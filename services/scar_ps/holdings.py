@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scar.blocks import Ids, Layout, Positions, positions_of
+from scar.blocks import Array, Ids, Layout, Positions, positions_of
 from scar.errors import Internal, InvalidRequest, NotServing, UnknownTable
 from scar.placement import BlockGroup, Epoch, Source
 from scar.tables import Job, Table
-from scar_ps.barrier import NotYet, merged
+from scar_ps.barrier import NotYet, Sender, merged
 from scar_ps.blockstore import BlockStore, Contents, Mask, Part, Progress
 
 
@@ -33,28 +33,51 @@ class Load:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class Pending:
+    """What one push owes some blocks of one table, while it waits at their owner for its clock to close (BSP)."""
+
+    sender: Sender
+    push_id: int
+    clock: int
+    ids: Ids
+    values: Array
+
+    def cut(self, table: Table, ids: Ids) -> Pending | None:
+        """The same for those of these blocks that it concerns; None: for none."""
+        at = positions_of(self.ids, ids)
+        at = at[at >= 0]
+        if not len(at):
+            return None
+        layout = table.layout.take(self.ids.astype(np.int64))
+        return Pending(self.sender, self.push_id, self.clock, self.ids[at], layout.gather(self.values, at))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Aside:
-    """Blocks copied from a donor in ``epoch``, kept until the next epoch makes them ours."""
+    """Blocks copied from a donor in ``epoch``, with what waits for them there, until the next epoch makes them ours."""
 
     epoch: int
     donor: str
     table: str
     ids: Ids
     contents: Contents
+    pending: Sequence[Pending] = ()
 
 
 @dataclass(eq=False, slots=True)
 class Relocation:
-    """One table before and after an epoch. ``gained``: mask over the new blocks."""
+    """One table before and after an epoch. ``gained``: mask over the new blocks; ``pending``: what came along with them."""
 
     old: BlockStore
     new: BlockStore
     gained: Mask
+    pending: Sequence[Pending] = ()
 
     def follow(self, part: Part) -> Part | None:
         """The part of ``part`` whose blocks stayed here with their values; None when nothing is left."""
         target = self.new.find(part.ids)
-        stayed = (target >= 0) & ~self.gained[target]
+        stayed = target >= 0
+        stayed[stayed] = ~self.gained[target[stayed]]  # this shard may have kept nothing, and gained nothing either
         if not stayed.any():
             return None
         if stayed.all():
@@ -70,6 +93,7 @@ class _Gain:
     group: BlockGroup
     positions: Positions
     contents: Contents | None  # from the donor
+    pending: Sequence[Pending] = ()
 
 
 @dataclass(eq=False, slots=True)
@@ -142,17 +166,20 @@ class Holdings:
             at = at[at >= 0]
             if len(at):
                 plan.gained[at] = True
-                contents = self._given(epoch, group, table, ids[at]) if donors and group.source is Source.DONOR else None
-                plan.gains.append(_Gain(group, at, contents))
+                if donors and group.source is Source.DONOR:
+                    plan.gains.append(self._given(epoch, group, table, at, ids[at]))
+                else:
+                    plan.gains.append(_Gain(group, at, None))
         return plan
 
-    def _given(self, epoch: Epoch, group: BlockGroup, table: Table, ids: Ids) -> Contents:
+    def _given(self, epoch: Epoch, group: BlockGroup, table: Table, positions: Positions, ids: Ids) -> _Gain:
         aside = self._aside.get((group.former_owner, table.name))
         at = positions_of(aside.ids, ids) if aside is not None and aside.epoch == epoch.number - 1 else np.array([-1])
         if aside is None or (at < 0).any():
             what = f"blocks of table {table.name} from {group.former_owner}"
             raise Internal(f"epoch {epoch.number} moves {what} that were not received")
-        return subset(table, aside.ids, aside.contents, at)
+        pending = [cut for one in aside.pending if (cut := one.cut(table, ids)) is not None]
+        return _Gain(group, positions, subset(table, aside.ids, aside.contents, at), pending)
 
     def _unexplained(self, plan: _Plan) -> Ids:
         held = self.tables.get(plan.table.name)
@@ -166,7 +193,8 @@ class Holdings:
             old.frozen[:] = False  # a freeze ends with a newer epoch
             old.refresh()
             return Relocation(old, old, plan.gained)
-        return Relocation(old, old.carried(plan.ids, plan.gained, self._progress), plan.gained)
+        pending = [one for gain in plan.gains for one in gain.pending]
+        return Relocation(old, old.carried(plan.ids, plan.gained, self._progress), plan.gained, pending)
 
     def _started(self, plan: _Plan, epoch: Epoch, store: BlockStore) -> list[Load]:
         loads = []

@@ -1,12 +1,14 @@
 """Both ends of a live move: frozen blocks go from their owner to the shard that will have them in the next epoch.
 
 For each table four kinds of parts travel: "values", "slot:<name>", "steps", and "saved" (what the running checkpoint holds of
-the blocks, so that their distances stay honest at the new owner).
+the blocks, so that their distances stay honest at the new owner). After them comes, one by one, each "push" that waits for its
+clock: its worker sends it again, but may die before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import grpc
 import numpy as np
@@ -19,26 +21,41 @@ from scar.placement import Member
 from scar.tables import Job, Table
 from scar.transport import Link
 from scar.v1 import ps_pb2
+from scar_ps.barrier import Sender
 from scar_ps.blockstore import Contents, Part
-from scar_ps.holdings import Aside
+from scar_ps.holdings import Aside, Pending
 from scar_ps.rounds import committed_values
 
-SLOT = "slot:"
+SLOT, PUSH = "slot:", "push"
 
 
-def offered(parts: Sequence[Part], pending: Sequence[Part], epoch: int) -> Iterator[Chunk]:
+@dataclass(frozen=True)
+class Offer:
+    """Frozen blocks, the pushes that wait for those of each part, and what a round has copied and not committed."""
+
+    parts: Sequence[Part]
+    pushes: Sequence[Sequence[Pending]]
+    uncommitted: Sequence[Part]
+
+
+def offered(offer: Offer, epoch: int) -> Iterator[Chunk]:
     """The donor's stream. The blocks are frozen, so they are read without a lock."""
-    for part in parts:
+    for part, pushes in zip(offer.parts, offer.pushes, strict=True):
         store = part.store
         at = np.arange(len(store)) if part.positions is None else part.positions
         contents = store.copy(at)
         arrays: dict[str, Array] = {"values": contents.values}
         arrays |= {SLOT + name: slot for name, slot in contents.slots.items()}
-        arrays |= {"steps": store.steps[at], "saved": committed_values(store, at, pending)}
+        arrays |= {"steps": store.steps[at], "saved": committed_values(store, at, offer.uncommitted)}
         for name, array in arrays.items():
             header = ps_pb2.TensorHeader(table=store.table.name, dtype=array.dtype.name, epoch=epoch, part=name)
             header.block_ids = codec.ids_to_bytes(store.ids[at])
             yield from codec.chunks(header, array)
+        for push in pushes:
+            header = ps_pb2.TensorHeader(table=store.table.name, dtype=push.values.dtype.name, epoch=epoch, part=PUSH)
+            header.worker, header.incarnation = push.sender.name, push.sender.incarnation
+            header.push_id, header.clock, header.block_ids = push.push_id, push.clock, codec.ids_to_bytes(push.ids)
+            yield from codec.chunks(header, push.values)
 
 
 def fetch(donor: Member, request: ps_pb2.FetchRequest, job: Job, timeout: float) -> list[Aside]:
@@ -59,7 +76,7 @@ def fetch(donor: Member, request: ps_pb2.FetchRequest, job: Job, timeout: float)
 
 def received(chunks: Iterable[Chunk], job: Job, donor: str, epoch: int) -> list[Aside]:
     """Read a donor's stream."""
-    tables: dict[str, tuple[Ids, dict[str, Array]]] = {}
+    tables: dict[str, _Received] = {}
     raw, at = np.empty(0, np.uint8), 0
     for chunk in chunks:
         header = chunk.header
@@ -67,8 +84,9 @@ def received(chunks: Iterable[Chunk], job: Job, donor: str, epoch: int) -> list[
             if at < len(raw):
                 raise Internal(f"{donor} sent {at} of {len(raw)} bytes of a table")
             table = job.table(header.table)
-            ids, arrays = tables.setdefault(table.name, (codec.ids_from_bytes(header.block_ids, table.blocks), {}))
-            array = arrays[header.part] = _room(table, ids, header, donor)
+            ids = codec.ids_from_bytes(header.block_ids, table.blocks)
+            array = _room(table, ids, header, donor)
+            tables.setdefault(table.name, _Received(ids)).take(header, ids, array, donor)
             raw, at = array.view(np.uint8), 0
         if at + len(chunk.data) > len(raw):
             raise Internal(f"{donor} sent more data than its headers say")
@@ -76,7 +94,29 @@ def received(chunks: Iterable[Chunk], job: Job, donor: str, epoch: int) -> list[
         at += len(chunk.data)
     if at < len(raw):
         raise Internal(f"{donor} sent {at} of {len(raw)} bytes of a table")
-    return [Aside(epoch, donor, name, ids, _contents(job.table(name), arrays, donor)) for name, (ids, arrays) in tables.items()]
+    return [
+        Aside(epoch, donor, name, table.ids, _contents(job.table(name), table.arrays, donor), table.pushes)
+        for name, table in tables.items()
+    ]
+
+
+@dataclass
+class _Received:
+    """One table of a donor's stream."""
+
+    ids: Ids
+    arrays: dict[str, Array] = field(default_factory=dict)
+    pushes: list[Pending] = field(default_factory=list)
+
+    def take(self, header: ps_pb2.TensorHeader, ids: Ids, array: Array, donor: str) -> None:
+        """A part begins; its array is filled later."""
+        if header.part == PUSH and np.isin(ids, self.ids).all():
+            sender = Sender(header.worker, header.incarnation)
+            self.pushes.append(Pending(sender, header.push_id, header.clock, ids, array))
+        elif header.part != PUSH and np.array_equal(ids, self.ids):
+            self.arrays[header.part] = array
+        else:
+            raise Internal(f"{donor} sent part {header.part!r} of table {header.table} for other blocks than before")
 
 
 def _room(table: Table, ids: Ids, header: ps_pb2.TensorHeader, donor: str) -> Array:
@@ -84,7 +124,7 @@ def _room(table: Table, ids: Ids, header: ps_pb2.TensorHeader, donor: str) -> Ar
     steps = header.part == "steps"
     count = len(ids) if steps else int(table.layout.sizes[ids].sum())
     array: Array = np.empty(count, np.int64 if steps else table.dtype)
-    if header.bytes != array.nbytes or header.dtype != array.dtype.name or header.block_ids != codec.ids_to_bytes(ids):
+    if header.bytes != array.nbytes or header.dtype != array.dtype.name:
         raise Internal(f"{donor} sent part {header.part!r} of table {table.name} in a wrong size or dtype")
     return array
 

@@ -73,10 +73,13 @@ class DataServicer:
 
     def fetch(self, request: ps_pb2.FetchRequest, context: grpc.ServicerContext) -> Iterator[Chunk]:
         shard, wanted = self._shard, _wanted(request.tables)
-        parts, pending = self._engine.serve(
-            lambda: (shard.frozen(request.epoch, wanted), list(shard.rounds.pending)), _left(context), changes=False
-        )
-        yield from moves.offered(parts, pending, request.epoch)
+
+        def work() -> moves.Offer:
+            parts = shard.frozen(request.epoch, wanted)
+            pushes = [shard.contributions.of(part) for part in parts]
+            return moves.Offer(parts, pushes, list(shard.rounds.pending))
+
+        yield from moves.offered(self._engine.serve(work, _left(context), changes=False), request.epoch)
 
 
 class ControlServicer(ps_pb2_grpc.ShardControlServicer):

@@ -117,7 +117,8 @@ class Shard:
         if gained:
             self._gained, self._unsettled = epoch.number, True
         self.job, self.epoch = job, epoch
-        self.contributions.follow(relocations)
+        self.contributions.follow(relocations, self.clock)
+        self.contributions.drop_replaced(self._incarnations, self.barrier.finished)
         self.rounds.follow(relocations)
         self._enrol(epoch)
         self._publish()

@@ -97,7 +97,7 @@ class Executor:
 
     def _call_roll(self, members: Sequence[Member]) -> tuple[list[Member], list[Member]]:
         """(gone for certain, silent). The detector's reports about them may have been taken by the former leader."""
-        refused = self._parallel(self.shards.refuses, members)
+        refused = self._parallel(self.shards.gone, members)
         gone = [member for member, no in zip(members, refused, strict=True) if no]
         rest = [member for member, no in zip(members, refused, strict=True) if not no]
         alive = self._parallel(self.shards.alive, rest)

@@ -95,6 +95,10 @@ class Members:
         if member.key not in self._inside:
             self._arrivals.setdefault(member.key, Arrival(member, now))
 
+    def attended(self, coordinators: Iterable[Member]) -> None:
+        """These coordinators are there, and no others."""
+        self.coordinators = {member.name: member for member in coordinators}
+
     def heard(self, key: str, now: float) -> None:
         """A sign of life: a suspect is none any more; a proof stays one."""
         self._heard[key] = now

@@ -22,6 +22,7 @@ from scar.v1 import (
     worker_pb2_grpc,
 )
 from scar_recovery.plans import Blocks
+from scar_runtime.addresses import is_ours, parted
 
 ADOPT_SECONDS = 5.0
 STATUS_SECONDS = 1.0
@@ -42,7 +43,7 @@ class ShardState:
 
 
 class Shards(Protocol):
-    """What the coordinator asks of members. Everything but :meth:`alive` and :meth:`refuses` raises :class:`ScarError`."""
+    """What the coordinator asks of members. All but :meth:`alive`, :meth:`refuses`, :meth:`gone` raise :class:`ScarError`."""
 
     def adopt(self, member: Member, epoch: types_pb2.Epoch) -> tuple[int, int]:
         """(newest epoch that the shard knows, blocks that it is still loading)."""
@@ -61,7 +62,11 @@ class Shards(Protocol):
         ...
 
     def refuses(self, member: Member) -> bool:
-        """True when nobody listens at the member's address any more: its process is gone."""
+        """True when nobody listens at the member's address any more, or something on the way rejects us."""
+        ...
+
+    def gone(self, member: Member) -> bool:
+        """True when it is certain that nobody listens there: its address is one of this machine's."""
         ...
 
     def forget(self, member: Member) -> None: ...
@@ -148,7 +153,7 @@ class RemoteShards:
         return reply
 
     def refuses(self, member: Member) -> bool:
-        host, _, port = member.address.rpartition(":")
+        host, port = parted(member.address)
         if not host:
             return False
         try:
@@ -156,6 +161,9 @@ class RemoteShards:
         except OSError as error:
             return error.errno == errno.ECONNREFUSED
         return False
+
+    def gone(self, member: Member) -> bool:
+        return self.refuses(member) and is_ours(parted(member.address)[0])
 
     def forget(self, member: Member) -> None:
         with self._lock:

@@ -17,6 +17,7 @@ from scar.placement import Member, Role
 from scar.tables import Job
 from scar.v1 import recovery_pb2, types_pb2
 from scar_recovery.archive import Archive, Jobs
+from scar_recovery.clerk import Clerk
 from scar_recovery.couriers import Couriers
 from scar_recovery.executor import Executor
 from scar_recovery.members import COORDINATORS, Report
@@ -28,7 +29,6 @@ from scar_runtime.app import App
 from scar_runtime.store import Store
 
 TICK = 0.1  # seconds; the loop shows that it moves at least this often
-BOOKS = 0.5  # seconds between looks at the store for new manifests and at the ledger for changes
 END_SECONDS = 10.0  # for the last epoch of a job to be created
 FAREWELL_SECONDS = 3.0  # for shards to hear of it; one that does not finds out when its lease has run out
 NO_JOB_WAIT = 1.0  # seconds for which GetEpochs waits for a job
@@ -49,6 +49,7 @@ class Term:
         self._planner = Planner(app.incarnation, settings)
         self._planner.members.joined(app.member, time.monotonic())
         self._shards = RemoteShards()
+        self._clerk = Clerk(app, self._planner.members, self._lock, lambda: self._executor)
         self._saving = Saving(app.settings.checkpoint, self._checkpointers)
         self._flushed: set[str] = set()  # shards that go, by key
         self._couriers: Couriers | None = None
@@ -62,7 +63,7 @@ class Term:
 
     def run(self, stop: Callable[[], bool]) -> str:
         """Lead until ``stop`` says so, the job changes, or somebody else leads. Returns that somebody's incarnation, or ""."""
-        self._app.spawn("clerk", self._clerk)
+        self._app.spawn("clerk", partial(self._clerk.run, self._ended))
         try:
             while not (self.over or stop()):
                 executor = self._executor
@@ -134,28 +135,6 @@ class Term:
     def _in_background(self, work: Callable[[], None]) -> None:
         self._app.spawn("move", work)
 
-    def _clerk(self) -> None:
-        """What must not hold up the loop: the epoch's number in Redis, the ledger, new manifests."""
-        published, problem = 0, ""
-        while not self._ended.is_set():
-            executor = self._executor
-            if executor is None:
-                self._ended.wait(TICK)
-                continue
-            published = executor.chronicle.wait_beyond(published, BOOKS)
-            try:
-                self._app.beats.publish_epoch(published)
-            except LivenessUnavailable as error:
-                _log.debug("epoch.unpublished", extra={"reason": error.message})
-            try:
-                executor.write_books()
-                problem = ""
-            except ScarError as error:
-                if error.message != problem:
-                    problem = error.message
-                    _log.warning("books.delayed", extra={"reason": problem})
-                self._ended.wait(RETRY)
-
     def _end(self) -> None:
         self._ended.set()
         if self._couriers is not None:
@@ -183,7 +162,10 @@ class Term:
             return self._number(), self._planner.owned(member.key)
 
     def doubted(self, finding: Finding) -> bool:
-        """Kubernetes says that this member may be dead. Whether it is; then it is repaired as if the detector had proved it."""
+        """Kubernetes says that this member may be dead. Whether it is; then it is repaired as if the detector had proved it.
+
+        A refused connection alone proves nothing, since a network policy may reject; that its pod is gone is the other witness.
+        """
         member = finding.member
         if member.role in COORDINATORS or self._shards.incarnation(member) == member.incarnation:
             return False
@@ -206,9 +188,10 @@ class Term:
 
     def _flush(self) -> None:
         """Have shards that go saved, before their blocks move: the time that is left to them may be too short for that."""
-        epoch = self._planner.epoch
+        epoch, members = self._planner.epoch, self._planner.members
+        leavers = members.departures.keys() - {failure.key for failure in members.failures}  # the dead cannot be asked
         for shard in epoch.shards if epoch is not None else ():
-            if shard.key in self._planner.members.departures and shard.key not in self._flushed:
+            if shard.key in leavers and shard.key not in self._flushed:
                 self._flushed.add(shard.key)
                 self._planner.saving.add(shard.key)
                 begun = partial(self._flushing, shard.key)
@@ -223,6 +206,8 @@ class Term:
     def failed(self, report: Report) -> int:
         with self._lock:
             self._planner.members.failed(report, time.monotonic())
+            if report.proved:
+                self._planner.saving.discard(report.member.key)  # nothing more can be saved, so nothing waits for it
             self._lock.notify_all()
             return self._number()
 

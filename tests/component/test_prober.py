@@ -72,6 +72,13 @@ def test_a_closed_port_is_refused() -> None:
     assert probe(member) is Answer.REFUSED
 
 
+def test_elsewhere_a_closed_port_may_be_a_network_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scar_detector.prober.is_ours", lambda host: host != "127.0.0.1")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        member = replace(SHARD, address=f"127.0.0.1:{server.getsockname()[1]}")
+    assert probe(member) is Answer.REJECTED
+
+
 def test_a_server_of_another_kind_is_a_stranger() -> None:
     with served(None) as member:
         assert probe(member) is Answer.STRANGER

@@ -87,6 +87,7 @@ def test_a_store_that_stays_down_is_unavailable(faulty: FaultyS3, tmp_path: Path
         ("403 InvalidAccessKeyId", StoreUnavailable, "AWS_ACCESS_KEY_ID"),
         ("403 SignatureDoesNotMatch", StoreUnavailable, "AWS_SECRET_ACCESS_KEY"),
         ("404 NoSuchBucket", StoreUnavailable, "Create the bucket"),
+        ("404 NoSuchKey", StoreUnavailable, "NoSuchKey"),  # a store that is being put together again; nothing is missing
         ("400 Unheard", StoreUnavailable, "Unheard"),
     ],
 )

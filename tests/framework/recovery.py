@@ -249,6 +249,8 @@ class World:
     def refuses(self, member: Member) -> bool:
         return member.key in self.shards and not self.shards[member.key].running
 
+    gone = refuses
+
     def forget(self, member: Member) -> None:
         pass
 

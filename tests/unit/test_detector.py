@@ -25,6 +25,38 @@ def test_a_crash_is_proved_in_one_tick() -> None:
     assert world.health(members[0]) is Health.DEAD
 
 
+def test_a_crash_elsewhere_is_proved_by_its_hanging_up() -> None:
+    world, members = cluster()
+    world.beating.discard(members[0].key)
+    world.answers[members[0].key] = Answer.REJECTED
+    world.detector.broken(members[0], hung_up=True)
+    world.run(0.2)
+    (accusation,) = world.accused()
+    assert (accusation.member, accusation.proved) == (members[0], True)
+
+
+def test_a_rejection_alone_proves_nothing() -> None:
+    """A network policy that rejects looks like a closed port, also to a stream that it has broken."""
+    world, members = cluster()
+    cut, quiet = members[0], members[1]
+    world.answers[cut.key] = world.answers[quiet.key] = Answer.REJECTED
+    world.beating.discard(quiet.key)
+    for one in (cut, quiet):
+        world.detector.broken(one)
+    world.run(5)
+    assert [(one.member, one.proved) for one in world.accused()] == [(quiet, False)], "whose heartbeats come lives"
+
+
+def test_an_answer_makes_up_for_hanging_up() -> None:
+    world, members = cluster()
+    world.detector.broken(members[0], hung_up=True)
+    world.run(1)
+    world.answers[members[0].key] = Answer.REJECTED
+    world.detector.broken(members[0])
+    world.run(3)
+    assert not world.accused()
+
+
 def test_a_broken_stream_to_a_living_member_means_nothing() -> None:
     world, members = cluster()
     world.detector.broken(members[0])

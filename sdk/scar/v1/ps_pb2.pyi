@@ -94,7 +94,7 @@ class TensorHeader(_message.Message):
     loss_clock: _builtins.int
     """pull: last closed clock with a loss, plus one; 0: none"""
     part: _builtins.str
-    """Fetch: "values" | "saved" | "slot:<name>" | "steps"; else empty"""
+    """Fetch: "values" | "saved" | "slot:<name>" | "steps" | "push" (waits for its clock); else empty"""
     def __init__(
         self,
         *,

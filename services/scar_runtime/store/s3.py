@@ -121,6 +121,8 @@ class S3Store(Store):
             except ClientError as error:
                 if _status(error) == 416:  # the object ends before the range starts
                     return b""
+                if _code(error) in ("NoSuchKey", "404"):
+                    raise ObjectNotFound(f"{self.url}: {key} does not exist") from error
                 raise
             body: bytes = answer["Body"].read()
             return body
@@ -153,13 +155,11 @@ class S3Store(Store):
             return StoreUnavailable(f"{where}: no credentials were found", _CREDENTIALS)
         if not isinstance(error, ClientError):
             return StoreUnavailable(f"{where}: {error}")
-        code = str(error.response.get("Error", {}).get("Code", "")) or str(_status(error))
+        code = _code(error)
         if code == "NoSuchBucket":
             return StoreUnavailable(
                 f"{where}: bucket {self._bucket!r} does not exist", "Create the bucket, or correct SCAR_STORE"
             )
-        if code in ("NoSuchKey", "404"):
-            return ObjectNotFound(f"{where} does not exist")
         if code in _REFUSED or _status(error) in (401, 403):
             return StoreUnavailable(f"{where}: the store refuses the credentials ({code})", _CREDENTIALS)
         if code in _FULL or _status(error) == 507:
@@ -173,9 +173,13 @@ def _status(error: ClientError | BotoCoreError) -> int:
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", "")) or str(_status(error))
+
+
 def _passing(error: ClientError | BotoCoreError) -> bool:
     """True when another attempt may succeed. Unless no connection was made, this one may have been carried out, too."""
     if isinstance(error, ClientError):
-        code = str(error.response.get("Error", {}).get("Code", ""))
+        code = _code(error)
         return code not in _FULL and ((_status(error) >= 500 and _status(error) != 507) or code in _BUSY)
     return isinstance(error, ConnectionError | HTTPClientError | IncompleteReadError)

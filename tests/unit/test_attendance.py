@@ -1,0 +1,59 @@
+"""Who attends: coordinators whose heartbeats go on, whatever their pods are called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from scar.errors import LivenessUnavailable
+from scar.placement import Member, Role
+from scar_recovery.attendance import LOOK_SECONDS, Attendance
+from scar_runtime.liveness import Beat
+
+OWN = Member(Role.RECOVERY, "recovery-abc", "aaaaaaaaaaaa", "host:1")
+OTHERS = [
+    Member(Role.CHECKPOINT, "checkpoint-abc", "bbbbbbbbbbbb", "host:2"),
+    Member(Role.DETECTOR, "detector-abc", "cccccccccccc", "host:3"),
+    Member(Role.SHARD, "ps-0", "dddddddddddd", "host:4"),
+]
+
+
+class Redis:
+    """Heartbeats that stay when their member is gone."""
+
+    def __init__(self) -> None:
+        self.down = False
+        self.counts = dict.fromkeys((OWN, *OTHERS), 1)
+
+    def beat(self, *members: Member) -> None:
+        for member in members:
+            self.counts[member] = self.counts.get(member, 0) + 1
+
+    def read(self) -> Mapping[str, Beat]:
+        if self.down:
+            raise LivenessUnavailable("no Redis")
+        return {member.key: Beat(member, 0, 0, count) for member, count in self.counts.items()}
+
+
+def names(found: list[Member] | None) -> list[str]:
+    assert found is not None
+    return [member.name for member in found]
+
+
+def test_who_does_not_beat_any_more_is_struck_off_and_who_came_is_added() -> None:
+    redis = Redis()
+    attendance = Attendance(redis, OWN)  # type: ignore[arg-type]
+    assert names(attendance.look(100.0)) == ["recovery-abc", "checkpoint-abc", "detector-abc"]
+    assert attendance.look(100.0 + LOOK_SECONDS / 2) is None, "not yet"
+    successor = Member(Role.CHECKPOINT, "checkpoint-xyz", "eeeeeeeeeeee", "host:5")
+    redis.beat(OTHERS[1], successor)
+    assert names(attendance.look(100.0 + LOOK_SECONDS)) == ["recovery-abc", "detector-abc", "checkpoint-xyz"]
+
+
+def test_an_outage_of_redis_strikes_nobody_off() -> None:
+    redis = Redis()
+    attendance = Attendance(redis, OWN)  # type: ignore[arg-type]
+    attendance.look(100.0)
+    redis.down = True
+    assert attendance.look(103.0) is None
+    redis.down = False
+    assert names(attendance.look(106.0)) == ["recovery-abc", "checkpoint-abc", "detector-abc"], "nobody could beat meanwhile"
