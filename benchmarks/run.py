@@ -15,14 +15,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import blocks, calls, dense, distance, dump, persist, recover, sparse, torch_rpc
+from benchmarks import bare, blocks, calls, dense, distance, dump, persist, recover, sparse, torch_rpc
 from benchmarks.measure import Row
 from scar.version import __version__
 
 OUTPUT = Path("build/bench/report.json")
 BENCHMARKS: dict[str, Callable[[int], list[Row]]] = {
     module.__name__.rpartition(".")[2]: module.rows
-    for module in (dense, sparse, calls, distance, dump, persist, recover, blocks, torch_rpc)
+    for module in (dense, bare, sparse, calls, distance, dump, persist, recover, blocks, torch_rpc)
 }
 
 

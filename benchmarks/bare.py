@@ -1,0 +1,96 @@
+"""The ceiling of any push and pull over gRPC in Python: the same bytes in the same chunks, without checks, apply or books."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+
+import grpc
+import numpy as np
+
+from benchmarks import yardsticks
+from benchmarks.measure import Row, paired, rate
+from benchmarks.yardsticks import Bytes
+from scar.codec import CHUNK_BYTES
+from scar.transport import channel_options, server_options
+from scar_runtime.memory import keep_freed
+
+SIZE = 64 << 20
+SERVICE, SECONDS = "bare.Stream", 30.0
+
+
+def rows(repeat: int) -> list[Row]:
+    up, down = np.ones(SIZE, dtype=np.uint8), np.ones(SIZE, dtype=np.uint8)
+    keep_freed()
+    with _stream() as stream, yardsticks.tcp() as peer:
+        times = paired(lambda: stream.exchange(up, down), lambda: peer.exchange(up, down), repeat)
+    return [rate("bare gRPC stream of 64 MiB, up and down", 2 * SIZE / 1e9, times, "GB/s", "plain TCP")]
+
+
+class Stream:
+    """Client of a process that keeps and sends bytes."""
+
+    def __init__(self, port: int) -> None:
+        self._channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=channel_options())
+        self._push = self._channel.stream_unary(f"/{SERVICE}/Push")
+        self._pull = self._channel.unary_stream(f"/{SERVICE}/Pull")
+
+    def exchange(self, up: Bytes, down: Bytes) -> None:
+        """Send all of ``up``, then receive into all of ``down``."""
+        self._push(_chunks(up), timeout=SECONDS)
+        at = 0
+        for chunk in self._pull(b"", timeout=SECONDS):
+            down.data[at : at + len(chunk)] = chunk
+            at += len(chunk)
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+@contextmanager
+def _stream() -> Iterator[Stream]:
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_serve, args=(there,), daemon=True)
+    process.start()
+    there.close()
+    stream = Stream(int(here.recv()))
+    try:
+        yield stream
+    finally:
+        stream.close()
+        here.close()
+        process.join(5)
+        process.kill()
+
+
+def _serve(pipe: Connection) -> None:
+    keep_freed()
+    kept = np.ones(SIZE, dtype=np.uint8)
+
+    def push(chunks: Iterator[bytes], _: grpc.ServicerContext) -> bytes:
+        at = 0
+        for chunk in chunks:
+            kept.data[at : at + len(chunk)] = chunk
+            at += len(chunk)
+        return b""
+
+    def pull(_: bytes, __: grpc.ServicerContext) -> Iterator[bytes]:
+        return _chunks(kept)
+
+    handlers = {"Push": grpc.stream_unary_rpc_method_handler(push), "Pull": grpc.unary_stream_rpc_method_handler(pull)}
+    server = grpc.server(ThreadPoolExecutor(4), options=server_options())
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    pipe.send(server.add_insecure_port("127.0.0.1:0"))
+    server.start()
+    try:
+        pipe.recv()
+    except EOFError:
+        server.stop(0)
+
+
+def _chunks(data: Bytes) -> Iterator[bytes]:
+    return (bytes(data.data[start : start + CHUNK_BYTES]) for start in range(0, len(data), CHUNK_BYTES))
