@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 
 from scar.errors import ScarError
+from scar_cli.checks import Check, check_cluster, check_redis, check_store
 from scar_cli.clusters import ReleaseTarget, find_release
-from scar_cli.doctor import Check, check_cluster, check_redis, check_store
 from scar_kube.release import Release
 from scar_kube.where import Where
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from scar_cli import doctor, kill
+from scar_cli import checks, kill
 from scar_cli.clusters import Place, find, running
 from scar_cli.main import app, main
 from scar_local import ClusterDirectory, ClusterState
@@ -148,6 +148,6 @@ def test_doctor_says_how_to_mend(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 def test_doctor_sees_a_cluster_that_is_not_well(cluster: Supervisor) -> None:
     cluster.signal("ps-0", signal.SIGKILL)
     await_record("ps-0", "killed")
-    checks = doctor.check_cluster(find(Place()))
-    assert [(check.name, check.level) for check in checks] == [("process", "fail"), ("cluster", "fail")]
-    assert "ps-0 is killed" in checks[0].detail
+    found = checks.check_cluster(find(Place()))
+    assert [(check.name, check.level) for check in found] == [("process", "fail"), ("cluster", "fail")]
+    assert "ps-0 is killed" in found[0].detail
