@@ -12,7 +12,7 @@ from scar import published
 from scar.models import lda
 
 TOPICS = int(os.environ.get("TOPICS", "20"))
-corpus = published.corpus("20newsgroups")
+corpus = published.corpus(os.environ.get("CORPUS", "20newsgroups"))
 
 job = scar.Job(
     "lda",

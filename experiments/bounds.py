@@ -6,13 +6,14 @@ and whether the theorem's assumption held on the perturbed run (``holds``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from experiments.figures import Panel, Series
+from experiments.figures import Figure, Panel, Series
 from experiments.records import Record, of_panel
+from experiments.runner import Report
 from experiments.statistics import mean
 
 SLACK = 1e-6  # rounding errors in a measured ratio of distances
@@ -37,6 +38,14 @@ def summary(records: Sequence[Record]) -> dict[str, Any]:
         "bound_crossed_where_it_held": crossed([one for one in records if one["holds"]]),
         "largest_share_of_bound": max(share, default=0.0),
     }
+
+
+def report(records: Sequence[Record], titles: Mapping[str, str], x: str, heading: str) -> Report:
+    """Table, figure and summary of the panels that have records; ``x``: what sizes are."""
+    found = {name: of_panel(records, name) for name in titles}
+    found = {name: some for name, some in found.items() if some}
+    figure = Figure([panel(some, titles[name], x) for name, some in found.items()], heading)
+    return Report({"panels": {name: summary(some) for name, some in found.items()}}, rows(records, list(found)), figure)
 
 
 def rows(records: Sequence[Record], panels: Sequence[str]) -> list[list[str]]:

@@ -104,7 +104,7 @@ def _save(savers: Iterable[Saver], clock: int) -> None:
 
 def prepared(model: Workload, trials: Trials) -> tuple[Job, Criterion]:
     """The job of this trajectory, whose seed makes x(0) and is the stream of its random numbers; and when it has converged."""
-    job = replace(model.job, seed=_seed(trials, "trajectory", trials.trajectory))
+    job = replace(model.job, seed=seed_of(trials, "trajectory", trials.trajectory))
     run = Run(initial(job), stream=job.seed)
     losses = np.array([model.advance([run])[0] for _ in range(trials.horizon)])
     gain = trials.gain or (GAIN_OF_RANDOM if model.random else 1.0)
@@ -117,7 +117,7 @@ def prepared(model: Workload, trials: Trials) -> tuple[Job, Criterion]:
 
 def failure_iteration(trials: Trials, number: int, undisturbed: int) -> int:
     """Geometric, as in the paper, and before the training is over."""
-    random = np.random.default_rng(_seed(trials, "failure", number))
+    random = np.random.default_rng(seed_of(trials, "failure", number))
     at = undisturbed
     while at >= undisturbed:
         at = int(random.geometric(min(1.0, 1 / (trials.mean * undisturbed))))
@@ -132,10 +132,10 @@ def _struck(
     Cases that lose the same fraction lose the same blocks, so that only the policy differs between them.
     """
     runs, norms = {}, {}
-    stream = _seed(trials, "stream", number)
+    stream = seed_of(trials, "stream", number)
     runs[CONTROL] = Run(duplicate(trunk.state), trunk.clock, stream)
     for case in trials.cases:
-        random = np.random.default_rng([_seed(trials, "lost", number), round(case.lost * 1e9)])
+        random = np.random.default_rng([seed_of(trials, "lost", number), round(case.lost * 1e9)])
         saver = savers[case.checkpoint, case.recovery]
         state = saver.recover(Loss(case.lost).draw(saver.job, random))
         norms[case.name] = perturbation(trunk.state, state)
@@ -239,7 +239,7 @@ def iterations_until(model: Workload, run: Run, epsilon: float, patience: int) -
     return patience
 
 
-def _seed(trials: Trials, what: str, number: int) -> int:
+def seed_of(trials: Trials, what: str, number: int) -> int:
     """Independent numbers for every purpose, the same whatever else is run beside."""
     text = f"{trials.seed} {trials.panel} {what} {number}".encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest())

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments import bounds
-from experiments.figures import Figure
-from experiments.records import Record, of_panel
+from experiments.records import Record
 from experiments.runner import Batch, Options, Report
 from scar import theory
 
@@ -82,8 +81,4 @@ def _reached(
 
 def report(_options: Options, records: Sequence[Record]) -> Report:
     """Costs against the discounted sum of the perturbations."""
-    label = "Δ_T / ‖x(0) − x*‖"
-    panels = [bounds.panel(of_panel(records, panel), title, label) for panel, title in TITLES.items()]
-    numbers = {panel: bounds.summary(of_panel(records, panel)) for panel in TITLES}
-    figure = Figure(panels, "Gradient descent on a 4-D quadratic program")
-    return Report({"panels": numbers}, bounds.rows(records, list(TITLES)), figure)
+    return bounds.report(records, TITLES, "Δ_T / ‖x(0) − x*‖", "Gradient descent on a 4-D quadratic program")

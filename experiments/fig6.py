@@ -14,10 +14,9 @@ import numpy as np
 
 from experiments import bounds
 from experiments.failures import Trials, iterations_until, prepared
-from experiments.figures import Figure
-from experiments.panels import title, workload
+from experiments.panels import chosen, title, workload
 from experiments.perturbed import Path, Setting, carry_out
-from experiments.records import Record, of_panel
+from experiments.records import Record
 from experiments.runner import Batch, Options, Report
 from experiments.simulation import Loss, Saver, State, duplicate, initial, perturbation
 from experiments.workloads import Run
@@ -32,11 +31,15 @@ MOST = 4  # times the undisturbed iterations
 def batches(options: Options) -> list[Batch]:
     trials = options.trials or (20 if options.quick else 100)
     numbers = [tuple(range(first, min(first + BATCH, trials))) for first in range(0, trials, BATCH)]
-    return [Batch(panel, some, _work(options, panel)) for panel in options.panels or PANELS for some in numbers]
+    return [Batch(panel, some, _work(options, panel)) for panel in _panels(options) for some in numbers]
+
+
+def _panels(options: Options) -> tuple[str, ...]:
+    return chosen(options.panels, PANELS, ("mlr", "lda"))
 
 
 def _work(options: Options, panel: str) -> partial[Iterator[Record]]:
-    setting = Setting(panel, 20 if options.quick and panel == "mlr-mnist" else 1, options.seed)
+    setting = Setting(panel, 20 if options.quick and panel.startswith("mlr-") else 1, options.seed)
     return partial(_topics, setting) if panel.startswith("lda-") else partial(carry_out, setting, _reset)
 
 
@@ -67,7 +70,5 @@ def _topics(setting: Setting, trials: tuple[int, ...]) -> Iterator[Record]:
 
 def report(options: Options, records: Sequence[Record]) -> Report:
     """Costs against ||delta|| / ||x(0) - x*||."""
-    names = options.panels or PANELS
-    panels = [bounds.panel(of_panel(records, name), title(name), "‖δ‖ / ‖x(0) − x*‖") for name in names]
-    numbers = {name: bounds.summary(of_panel(records, name)) for name in names}
-    return Report({"panels": numbers}, bounds.rows(records, list(names)), Figure(panels, "A random part goes back to x(0)"))
+    shown = {panel: title(panel) for panel in _panels(options)}
+    return bounds.report(records, shown, "‖δ‖ / ‖x(0) − x*‖", "A random part goes back to x(0)")

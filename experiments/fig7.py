@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments import statistics, sweeps
+from experiments import dealing, statistics
 from experiments.failures import Case
 from experiments.figures import Figure, Panel, Series
-from experiments.panels import PANELS, title
+from experiments.panels import PANELS, chosen, title
 from experiments.records import Record, of_panel
 from experiments.runner import Batch, Options, Report
 
@@ -21,11 +21,11 @@ FULL = "full"
 
 
 def batches(options: Options) -> list[Batch]:
-    return sweeps.batches(options, _cases(options))
+    return dealing.batches(options, _cases(options))
 
 
 def _cases(options: Options) -> tuple[Case, ...]:
-    saved = sweeps.full_checkpoints(options.period)
+    saved = dealing.full_checkpoints(options.period)
     partial = tuple(Case(_name(lost), saved, "partial", lost) for lost in options.lost or LOST)
     return (Case(FULL, saved, "full", 1.0), *partial)
 
@@ -38,7 +38,7 @@ def report(options: Options, records: Sequence[Record]) -> Report:
     """For each panel and fraction: both costs, and by how much partial recovery is cheaper."""
     rows = [["panel", "trials", "lost", "partial", "full", "partial saves"]]
     summary, panels = {}, []
-    for panel in options.panels or PANELS:
+    for panel in chosen(options.panels, PANELS):
         found = of_panel(records, panel)
         if not found:
             continue

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from experiments import statistics, sweeps
+from experiments import dealing, statistics
 from experiments.failures import Case
 from experiments.figures import Figure, Panel, Series
-from experiments.panels import PANELS, title
+from experiments.panels import PANELS, chosen, title
 from experiments.records import Record, of_panel
 from experiments.runner import Batch, Options, Report
 from experiments.statistics import Estimate
@@ -26,17 +26,18 @@ FULL = "full"
 
 
 def batches(options: Options) -> list[Batch]:
-    return sweeps.batches(options, _cases(options))
+    return dealing.batches(options, cases(options))
 
 
-def _cases(options: Options) -> tuple[Case, ...]:
+def cases(options: Options) -> tuple[Case, ...]:
+    """Full recovery, and partial recovery for each lost fraction, selection and r."""
     partial = tuple(
-        Case(_name(selection, fraction, lost), Checkpoint(selection, fraction, options.period), "partial", lost)
+        Case(case_name(selection, fraction, lost), Checkpoint(selection, fraction, options.period), "partial", lost)
         for lost in options.lost or LOST
         for selection in SELECTIONS
         for fraction in _fractions(options)
     )
-    return (Case(FULL, sweeps.full_checkpoints(options.period), "full", 1.0), *partial)
+    return (Case(FULL, dealing.full_checkpoints(options.period), "full", 1.0), *partial)
 
 
 def _fractions(options: Options) -> list[float]:
@@ -44,7 +45,8 @@ def _fractions(options: Options) -> list[float]:
     return sorted(set(options.fractions or FRACTIONS), reverse=True)
 
 
-def _name(selection: str, fraction: float, lost: float) -> str:
+def case_name(selection: str, fraction: float, lost: float) -> str:
+    """How records name a case."""
     return f"{selection} r={fraction:g} lost={lost:g}"
 
 
@@ -52,7 +54,7 @@ def report(options: Options, records: Sequence[Record]) -> Report:
     """For each panel, lost fraction, selection and r: the cost, and by how much it is below full recovery's."""
     rows = [["panel", "trials", "lost", "selection", "r", "cost", "saves against full recovery"]]
     summary, panels = {}, []
-    for panel in options.panels or PANELS:
+    for panel in chosen(options.panels, PANELS):
         found = of_panel(records, panel)
         if not found:
             continue
@@ -78,8 +80,8 @@ def _summary(options: Options, means: dict[str, Estimate], cheaper: dict[str, Es
             "lost": lost,
             "selection": selection,
             "fraction": fraction,
-            "cost": means[_name(selection, fraction, lost)].document,
-            "reduction": cheaper[_name(selection, fraction, lost)].document,
+            "cost": means[case_name(selection, fraction, lost)].document,
+            "reduction": cheaper[case_name(selection, fraction, lost)].document,
         }
         for lost, selection, fraction in product(options.lost or LOST, SELECTIONS, _fractions(options))
     ]
@@ -90,7 +92,7 @@ def _rows(
 ) -> list[list[str]]:
     rows = []
     for lost, selection, fraction in product(options.lost or LOST, SELECTIONS, _fractions(options)):
-        name = _name(selection, fraction, lost)
+        name = case_name(selection, fraction, lost)
         rows.append([panel, str(trials), f"{lost:g}", selection, f"{fraction:g}", str(means[name]), cheaper[name].percent])
     return rows
 
@@ -98,7 +100,7 @@ def _rows(
 def _panel(options: Options, panel: str, lost: float, means: dict[str, Estimate]) -> Panel:
     fractions, series = _fractions(options), []
     for place, selection in enumerate(SELECTIONS):
-        found = [means[_name(selection, fraction, lost)] for fraction in fractions]
+        found = [means[case_name(selection, fraction, lost)] for fraction in fractions]
         x = [index + 0.06 * (place - 1) for index in range(len(fractions))]  # intervals side by side
         series.append(Series(selection, x, [m.value for m in found], [m.low for m in found], [m.high for m in found]))
     level = means[FULL].value

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 
 from experiments.figures import Figure, Panel, Series
+from experiments.panels import chosen, split
 from experiments.processes import Plan, train
 from experiments.records import Record
 from experiments.runner import Batch, Options, Report
@@ -23,7 +25,7 @@ from scar.tables import Checkpoint
 
 NAME = "fig9"
 FILE = "examples/lda.py"
-DATA = "20newsgroups"
+PANELS = ("lda-20newsgroups",)
 TOPICS = 200  # so that an iteration is long beside a round, as the paper's 243 s are
 KILL_AT = 7
 ITERATIONS = 30
@@ -37,18 +39,19 @@ RUNS = {
 
 def batches(options: Options) -> list[Batch]:
     iterations = QUICK_ITERATIONS if options.quick else ITERATIONS
-    numbers = range(options.trials or 1)
-    return [
-        Batch(name, (number,), partial(_run, name, options.seed, iterations), alone=True) for number in numbers for name in RUNS
-    ]
+    found = []
+    for number, panel in product(range(options.trials or 1), chosen(options.panels, PANELS, ("lda",))[:1]):
+        work = {name: partial(_run, name, split(panel)[1], options.seed, iterations) for name in RUNS}
+        found += [Batch(name, (number,), run, alone=True) for name, run in work.items()]
+    return found
 
 
-def _run(name: str, seed: int, iterations: int, trials: tuple[int, ...]) -> Iterator[Record]:
+def _run(name: str, data: str, seed: int, iterations: int, trials: tuple[int, ...]) -> Iterator[Record]:
     checkpoint, recovery, kill = RUNS[name]
-    job = TopicModel(published.corpus(DATA), TOPICS).job
+    job = TopicModel(published.corpus(data), TOPICS).job
     for trial in trials:
         given = replace(job, seed=seed + trial, checkpoint=checkpoint, recovery=recovery, shards=4, workers=2)
-        plan = Plan(FILE, given, KILL_AT if kill else 0, environment={"TOPICS": str(TOPICS)})
+        plan = Plan(FILE, given, KILL_AT if kill else 0, environment={"TOPICS": str(TOPICS), "CORPUS": data})
         trained = train(plan, lambda losses: len(losses) >= iterations)
         yield {"trial": trial, "losses": trained.losses, "seconds": trained.ends}
 

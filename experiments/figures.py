@@ -10,14 +10,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-COLOURS = ("#1b5e9e", "#d1603d", "#3a8f5c", "#8a6bb1", "#6b6b6b")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9")  # Okabe and Ito: told apart without red or green
+MARKERS = ("o", "s", "^", "D", "v")
+MANY_TICKS = 6  # whose names are written at a slant
 COLUMNS = 4
 PANEL_INCHES = (3.1, 2.6)
 
 
 @dataclass(frozen=True)
 class Series:
-    """Points, or a line through them. ``low`` and ``high``: ends of intervals. ``style``: "line", "points" or "dashed"."""
+    """Points, or a line through them. ``low`` and ``high``: ends of intervals.
+
+    ``style``: "line", "dashed", "marks" (with intervals) or "points" (small, many).
+    """
 
     label: str
     x: Sequence[float]
@@ -29,7 +34,8 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes. ``ticks``: names of places on the x axis. ``scale``: "linear" or "log", of the x axis."""
+    """One pair of axes. ``ticks``: names of places on the x axis. ``scale``: "linear" or "log", of the x axis;
+    ``y_scale``: of the other."""
 
     title: str
     x: str
@@ -37,6 +43,7 @@ class Panel:
     series: Sequence[Series]
     ticks: Sequence[tuple[float, str]] = ()
     scale: str = "linear"
+    y_scale: str = "linear"
 
 
 @dataclass(frozen=True)
@@ -74,27 +81,30 @@ def save(figure: Figure, stem: Path) -> list[Path]:
 
 
 def _draw(axes: Any, panel: Panel) -> None:
-    for series, colour in zip(panel.series, COLOURS * len(panel.series), strict=False):
-        _series(axes, series, colour)
+    for place, series in enumerate(panel.series):
+        _series(axes, series, COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)])
     axes.set_title(panel.title, fontsize=8)
     axes.set_xlabel(panel.x)
     axes.set_ylabel(panel.y)
     axes.set_xscale(panel.scale)
+    axes.set_yscale(panel.y_scale)
     if panel.ticks:
-        axes.set_xticks([place for place, _ in panel.ticks], [name for _, name in panel.ticks])
+        slant = {"rotation": 40, "ha": "right"} if len(panel.ticks) > MANY_TICKS else {}
+        axes.set_xticks([place for place, _ in panel.ticks], [name for _, name in panel.ticks], **slant)
     axes.grid(alpha=0.25, linewidth=0.5)
     if any(series.label for series in panel.series):
         axes.legend(frameon=False, fontsize=7)
 
 
-def _series(axes: Any, series: Series, colour: str) -> None:
+def _series(axes: Any, series: Series, colour: str, marker: str) -> None:
     if series.style == "points":
         axes.plot(series.x, series.y, ".", color=colour, markersize=2.5, alpha=0.5, label=series.label)
         return
-    line = {"color": colour, "linewidth": 1.3, "label": series.label, "linestyle": "--" if series.style == "dashed" else "-"}
+    shape = {"dashed": "--", "marks": "none"}.get(series.style, "-")
+    line = {"color": colour, "linewidth": 1.3, "label": series.label, "linestyle": shape}
     if not series.low:
         axes.plot(series.x, series.y, **line)
         return
     below = [max(0.0, y - low) for y, low in zip(series.y, series.low, strict=True)]
     above = [max(0.0, high - y) for y, high in zip(series.y, series.high, strict=True)]
-    axes.errorbar(series.x, series.y, yerr=[below, above], capsize=2, marker="o", markersize=3, elinewidth=0.9, **line)
+    axes.errorbar(series.x, series.y, yerr=[below, above], capsize=2, marker=marker, markersize=3, elinewidth=0.9, **line)

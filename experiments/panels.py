@@ -5,6 +5,7 @@ mlr-mnist  mlr-fashion-mnist  mf-jester  lda-reuters  cnn-byshard-digits
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -74,6 +75,14 @@ def split(panel: str) -> tuple[str, str]:
         if panel.startswith(f"{model}-"):
             return model, panel.removeprefix(f"{model}-")
     raise ConfigError(f"panel {panel!r} is unknown", f"Use MODEL-DATA, with a model of {', '.join(TITLES)}")
+
+
+def chosen(given: Sequence[str], best: Sequence[str], models: Sequence[str] = tuple(TITLES)) -> tuple[str, ...]:
+    """Those of the panels that a user asks for whose model is among ``models``; ``best`` when nothing is asked for.
+
+    Raises :class:`ConfigError` for a panel that cannot be.
+    """
+    return tuple(panel for panel in given if split(panel)[0] in models) if given else tuple(best)
 
 
 def title(panel: str) -> str:

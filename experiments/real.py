@@ -13,10 +13,10 @@ from functools import partial
 
 import numpy as np
 
-from experiments import failures, statistics, sweeps
+from experiments import dealing, failures, statistics
 from experiments.failures import Case, Criterion, Trials, passage
 from experiments.figures import Figure, Panel, Series
-from experiments.panels import title, workload
+from experiments.panels import chosen, title, workload
 from experiments.processes import SHARDS, WORKERS, Plan, train
 from experiments.records import Record, of_panel
 from experiments.runner import Batch, Options, Report
@@ -54,7 +54,7 @@ def clocks(model: Workload) -> Clocks:
 def batches(options: Options) -> list[Batch]:
     count = options.trials or (1 if options.quick else TRIALS)
     found = []
-    for panel in options.panels or PANELS:
+    for panel in chosen(options.panels, PANELS, ("mlr", "mf")):
         trials = _trials(options, panel)
         numbers = tuple(range(count * SIMULATED))
         found.append(Batch(f"{panel} simulated", numbers, partial(_simulated, trials)))
@@ -64,7 +64,7 @@ def batches(options: Options) -> list[Batch]:
 
 def _trials(options: Options, panel: str) -> Trials:
     case = Case(CASE, Checkpoint("priority", 1 / 8, options.period), "partial", 0.5)
-    return sweeps.trials_of(options, panel, 1, (case,), 0)
+    return dealing.trials_of(options, panel, 1, (case,), 0)
 
 
 def _simulated(trials: Trials, numbers: tuple[int, ...]) -> Iterator[Record]:
@@ -119,8 +119,10 @@ def report(options: Options, records: Sequence[Record]) -> Report:
     """Both intervals, and whether they overlap."""
     rows = [["panel", "real trials", "real cost", "simulated cost", "overlap"]]
     summary, panels = {}, []
-    for panel in options.panels or PANELS:
+    for panel in chosen(options.panels, PANELS, ("mlr", "mf")):
         real, simulated = (of_panel(records, f"{panel} {kind}") for kind in ("real", "simulated"))
+        if not (real and simulated):
+            continue
         measured, expected = (statistics.mean([float(one["cost"]) for one in some]) for some in (real, simulated))
         overlap = measured.low <= expected.high and expected.low <= measured.high
         rows.append([panel, str(len(real)), str(measured), str(expected), "yes" if overlap else "no"])

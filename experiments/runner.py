@@ -22,6 +22,7 @@ from rich.table import Table
 from experiments.figures import Figure, save
 from experiments.progress import Progress
 from experiments.records import Journal, Record
+from scar.errors import ConfigError
 
 THREAD_SETTINGS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 LOOK_SECONDS = 0.5
@@ -33,6 +34,7 @@ class Options:
 
     ``lost``: fractions of the blocks that a failure takes. ``fractions``: r, what a round saves. ``period``: C, in iterations.
     ``mean``, ``gain``, ``horizon`` and ``pending`` as for :class:`experiments.failures.Trials`.
+    ``recorded``: run nothing, report what is recorded.
     """
 
     trials: int = 0
@@ -48,6 +50,7 @@ class Options:
     gain: float | None = None
     horizon: int = 60
     pending: bool = False
+    recorded: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,14 +84,29 @@ class Experiment(Protocol):
 
 
 def run(experiment: Experiment, options: Options, console: Console) -> Report:
-    """All of it. Files: ``NAME.jsonl`` (records), ``NAME.json``, ``NAME.png``, ``NAME.svg`` below ``options.out``."""
+    """All of it. Files: ``NAME.jsonl`` (records), ``NAME.json``, ``NAME.png``, ``NAME.svg`` below ``options.out``.
+
+    Raises :class:`ConfigError` when there is nothing to run or to report.
+    """
     batches = experiment.batches(options)
+    if not batches:
+        raise ConfigError(f"{experiment.NAME} shows none of these panels: {', '.join(options.panels)}")
     journal = Journal(options.out / f"{experiment.NAME}.jsonl", _plans(options, batches))
-    jobs = 1 if any(batch.alone for batch in batches) else options.jobs
-    _carry_out(experiment.NAME, batches, journal, jobs, console)
-    report = experiment.report(options, journal.read())
+    if not options.recorded:
+        jobs = 1 if any(batch.alone for batch in batches) else options.jobs
+        _carry_out(experiment.NAME, batches, journal, jobs, console)
+    wanted = {(batch.panel, trial) for batch in batches for trial in batch.trials}
+    records = [record for record in journal.read() if (record["panel"], record["trial"]) in wanted]
+    if not records:
+        raise ConfigError(f"{journal.path} holds no trial of this", "Run it without --recorded")
+    report = experiment.report(options, records)
     figures = save(report.figure, options.out / experiment.NAME)
-    summary = {"experiment": experiment.NAME, "command": command(experiment.NAME, options), **report.summary}
+    summary = {
+        "experiment": experiment.NAME,
+        "command": command(experiment.NAME, options),
+        **report.summary,
+        "table": report.rows,
+    }
     path = options.out / f"{experiment.NAME}.json"
     path.write_text(json.dumps(summary, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     _print(experiment.NAME, report.rows, console)
@@ -100,8 +118,7 @@ def command(name: str, options: Options) -> str:
     """How to get these numbers again."""
     words = ["scar", "experiment", name, "--seed", str(options.seed)]
     words += ["--trials", str(options.trials)] if options.trials else []
-    words += ["--quick"] if options.quick else []
-    words += ["--pending"] if options.pending else []
+    words += [f"--{flag}" for flag in ("quick", "pending") if getattr(options, flag)]
     for name_of in ("period", "mean", "gain", "horizon"):
         value = getattr(options, name_of)
         words += [f"--{name_of}", f"{value:g}"] if value != getattr(Options, name_of) else []

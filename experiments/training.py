@@ -9,12 +9,13 @@ import time
 from collections.abc import Iterator
 from typing import Any, cast
 
+import numpy as np
+
 import scar
-from examples import mf as factorisation
 from experiments.panels import workload
 from experiments.processes import PAUSE_AT, PAUSE_SECONDS
-from experiments.workloads import Regression
-from scar.models import mlr
+from experiments.workloads import RIDGE, Factorisation, Regression
+from scar.models import mf, mlr
 
 model = workload(os.environ["SCAR_EXPERIMENT_PANEL"])
 job = model.job
@@ -42,8 +43,8 @@ def train(worker: scar.Worker) -> None:
     patient = cast(scar.Worker, Patient(worker))
     if isinstance(model, Regression):
         regression(patient, model)
-    else:
-        factorisation.train(patient)
+    elif isinstance(model, Factorisation):
+        factorisation(patient, model)
 
 
 def regression(worker: scar.Worker, model: Regression) -> None:
@@ -57,3 +58,18 @@ def regression(worker: scar.Worker, model: Regression) -> None:
         loss, gradient = mlr.loss_and_gradient(worker.pull("w"), data.x[part], data.y[part])
         worker.push("w", gradient)
         worker.report(loss)
+
+
+def factorisation(worker: scar.Worker, model: Factorisation) -> None:
+    """ALS: a clock is half a sweep, whose rows the workers share out."""
+    known = model.ratings
+    for clock in worker.clocks():
+        side, other = ("left", "right") if clock % 2 == 0 else ("right", "left")
+        rows = known.by_row if side == "left" else known.by_column
+        factors = worker.pull(other)
+        share = worker.share(len(rows.starts) - 1)
+        solved = np.empty((share.stop - share.start, factors.shape[1]), np.float32)
+        explained = mf.solve(rows, factors, RIDGE, solved, share)
+        worker.push(side, solved, ids=np.arange(share.start, share.stop))
+        whole = mf.objective(known, 0.0, factors, RIDGE) if worker.rank == 0 else 0.0
+        worker.report(whole - explained)

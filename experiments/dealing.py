@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from experiments.failures import Case, Trials, carry_out
-from experiments.panels import PANELS, split
+from experiments.panels import PANELS, chosen, split
 from experiments.records import Record
 from experiments.runner import Batch, Options
 from scar.tables import Checkpoint
@@ -23,7 +23,7 @@ BATCH = 10  # trials of one trajectory, in one process
 def batches(options: Options, cases: tuple[Case, ...]) -> list[Batch]:
     """All trials of all panels; cheap panels first, so that something can be seen soon."""
     found = []
-    for panel in options.panels or PANELS:
+    for panel in chosen(options.panels, PANELS):
         thin = THIN.get(panel, 1) if options.quick else 1
         for trajectory, first in enumerate(range(0, count(options, panel), BATCH)):
             numbers = tuple(range(first, min(first + BATCH, count(options, panel))))
