@@ -50,7 +50,7 @@ def _work(trials: Trials, period: int, numbers: tuple[int, ...]) -> Iterator[Rec
         before = store.values.copy()
         model.advance([run])
         if clock in numbers:
-            speed = np.linalg.norm((store.values - before).reshape(len(store), -1).astype(np.float64), axis=1)
+            speed = np.linalg.norm(np.subtract(store.values, before).reshape(len(store), -1).astype(np.float64), axis=1)
             yield {"trial": clock, "age": best_age(speed, len(store) / period), "half": _movers(speed)}
 
 

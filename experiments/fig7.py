@@ -74,4 +74,4 @@ def _panel(panel: str, full: Sequence[float], costs: dict[float, list[float]]) -
     means = [statistics.mean(values) for values in costs.values()]
     partial = Series("partial", list(costs), [m.value for m in means], [m.low for m in means], [m.high for m in means])
     flat = Series("full", ends, [level.value] * 2, [level.low] * 2, [level.high] * 2, "dashed")
-    return Panel(title(panel), "lost fraction", "rework iterations", [partial, flat], [(x, f"{x:g}") for x in costs])
+    return Panel(title(panel), "lost fraction", "rework iterations", [partial, flat], [(x, f"{x:g}") for x in costs], zero=True)

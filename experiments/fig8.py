@@ -70,7 +70,8 @@ def report(options: Options, records: Sequence[Record]) -> Report:
         rows.append([panel, str(len(found)), "1", FULL, "1", str(means[FULL]), ""])
         rows += _rows(options, panel, len(found), means, cheaper)
         panels += [_panel(options, panel, lost, means) for lost in options.lost or LOST]
-    figure = Figure(panels, f"Which blocks to save; C = {options.period}")
+    share = ", ".join(f"{lost:g}" for lost in options.lost or LOST)
+    figure = Figure(panels, f"Which blocks to save; {share} of them lost, C = {options.period}")
     return Report({"panels": summary}, rows, figure)
 
 
@@ -106,5 +107,5 @@ def _panel(options: Options, panel: str, lost: float, means: dict[str, Estimate]
     level = means[FULL].value
     series.append(Series("full recovery", [0, len(fractions) - 1], [level] * 2, style="dashed"))
     ticks = [(float(index), f"{1 / fraction:g}") for index, fraction in enumerate(fractions)]
-    heading = f"{title(panel)} · lost {lost:g}"
-    return Panel(heading, "checkpoint frequency 1/r", "rework iterations", series, ticks)
+    heading = title(panel) if len(options.lost) < 2 else f"{title(panel)}, lost {lost:g}"
+    return Panel(heading, "checkpoint frequency 1/r", "rework iterations", series, ticks, zero=True)

@@ -13,6 +13,7 @@ from typing import Any
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9")  # Okabe and Ito: told apart without red or green
 MARKERS = ("o", "s", "^", "D", "v")
 MANY_TICKS = 6  # whose names are written at a slant
+BASELINE = "#555555"  # of dashed lines
 COLUMNS = 4
 PANEL_INCHES = (3.1, 2.6)
 
@@ -35,7 +36,7 @@ class Series:
 @dataclass(frozen=True)
 class Panel:
     """One pair of axes. ``ticks``: names of places on the x axis. ``scale``: "linear" or "log", of the x axis;
-    ``y_scale``: of the other."""
+    ``y_scale``: of the other. ``zero``: the y axis shows 0."""
 
     title: str
     x: str
@@ -43,6 +44,7 @@ class Panel:
     series: Sequence[Series]
     ticks: Sequence[tuple[float, str]] = ()
     scale: str = "linear"
+    zero: bool = False
     y_scale: str = "linear"
 
 
@@ -69,11 +71,12 @@ def save(figure: Figure, stem: Path) -> list[Path]:
         )
         for place, panel in zip(axes.flat, figure.panels, strict=False):
             _draw(place, panel)
+        _legends(drawing, list(axes.flat[: len(figure.panels)]))
         for place in axes.flat[len(figure.panels) :]:
             place.set_axis_off()
         drawing.suptitle(figure.title, fontsize=9)
         files = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
-        extras: Sequence[dict[str, Any]] = ({"dpi": 150}, {"metadata": {"Date": None}})
+        extras: Sequence[dict[str, Any]] = ({"dpi": 150}, {"dpi": 150, "metadata": {"Date": None}})
         for file, extra in zip(files, extras, strict=True):
             drawing.savefig(file, **extra)
         pyplot.close(drawing)
@@ -92,14 +95,27 @@ def _draw(axes: Any, panel: Panel) -> None:
         slant = {"rotation": 40, "ha": "right"} if len(panel.ticks) > MANY_TICKS else {}
         axes.set_xticks([place for place, _ in panel.ticks], [name for _, name in panel.ticks], **slant)
     axes.grid(alpha=0.25, linewidth=0.5)
-    if any(series.label for series in panel.series):
-        axes.legend(frameon=False, fontsize=7)
+    if panel.zero:
+        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+
+
+def _legends(drawing: Any, axes: Sequence[Any]) -> None:
+    """One below all panels if it is the same for all, else one in each."""
+    handles, labels = axes[0].get_legend_handles_labels()
+    if all(one.get_legend_handles_labels()[1] == labels for one in axes):
+        columns = len(labels) if len(axes) > 1 else 2
+        if labels:
+            drawing.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=7.5)
+        return
+    for one in axes:
+        one.legend(frameon=False, fontsize=7)
 
 
 def _series(axes: Any, series: Series, colour: str, marker: str) -> None:
     if series.style == "points":
-        axes.plot(series.x, series.y, ".", color=colour, markersize=2.5, alpha=0.5, label=series.label)
+        axes.plot(series.x, series.y, ".", color=colour, markersize=3, alpha=0.5, label=series.label, rasterized=True)
         return
+    colour = BASELINE if series.style == "dashed" else colour
     shape = {"dashed": "--", "marks": "none"}.get(series.style, "-")
     line = {"color": colour, "linewidth": 1.3, "label": series.label, "linestyle": shape}
     if not series.low:

@@ -33,6 +33,15 @@ TITLES = {
     "cnn-bylayer": "CNN by layer",
     "cnn-byshard": "CNN by shard",
 }
+DATA = {
+    "mnist": "MNIST",
+    "fashion-mnist": "Fashion-MNIST",
+    "covtype": "CoverType",
+    "movielens": "MovieLens",
+    "jester": "Jester",
+    "20newsgroups": "20 Newsgroups",
+    "reuters": "Reuters",
+}
 TOPICS = 20  # seed 000, appendix C, as the numbers below
 
 
@@ -88,4 +97,4 @@ def chosen(given: Sequence[str], best: Sequence[str], models: Sequence[str] = tu
 def title(panel: str) -> str:
     """How figures name a panel."""
     model, data = split(panel)
-    return f"{TITLES[model]} · {data}"
+    return f"{TITLES[model]}, {DATA.get(data, data)}"

@@ -1,0 +1,147 @@
+"""What the paper says about each figure, next to what was measured here: claims, judged by the summaries alone.
+
+Ranges are of sections 5.3 to 5.5 of the paper, whose text gives no number for a single panel. A claim that a measured interval
+only reaches is called *within its interval*, so that few trials neither prove nor disprove anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from experiments.panels import title
+
+Summary = Mapping[str, Any]
+Interval = Mapping[str, float]
+
+PARTIAL = {"0.25": (0.59, 0.89), "0.5": (0.31, 0.62), "0.75": (0.12, 0.42)}
+COMBINED = (0.78, 0.95)
+OVERHEAD = 0.053
+YES, INSIDE, NO = "yes", "within its interval", "no"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """``holds``: yes, within its interval, or no."""
+
+    panel: str
+    claim: str
+    paper: str
+    here: str
+    holds: str
+
+    @property
+    def row(self) -> list[str]:
+        return [self.panel, self.claim, self.paper, self.here, self.holds]
+
+
+def of_bounds(found: Summary, negative: Mapping[str, bool]) -> Iterator[Claim]:
+    """Figures 3, 5 and 6. ``negative``: whether a panel (by the end of its name) should have costs below 0."""
+    for panel, one in found["panels"].items():
+        trials, held = one["trials"], one["assumption_held"]
+        crossed = one["bound_crossed_where_it_held" if held else "bound_crossed"]
+        where = f"crossed in {crossed} of {held if held else trials}" + ("" if held else " (assumption not claimed)")
+        yield Claim(panel, "cost below the bound where its assumption holds", "always", where, _said(crossed == 0))
+        if held:
+            yield Claim(panel, "cost below the bound in all trials", "", f"crossed in {one['bound_crossed']} of {trials}", "")
+        expected = next((wanted for end, wanted in negative.items() if panel.endswith(end)), None)
+        here = f"{one['negative']} of {trials}"
+        if expected is None:
+            yield Claim(panel, "costs below 0", "", here, "")
+        else:
+            yield Claim(panel, "costs below 0", "some" if expected else "none", here, _said(expected == (one["negative"] > 0)))
+
+
+def of_partial(found: Summary) -> Iterator[Claim]:
+    """Figure 7."""
+    for panel, one in found["panels"].items():
+        name = _named(panel, one)
+        for lost, range_ in PARTIAL.items():
+            if lost in one["partial"]:
+                measured = one["partial"][lost]["reduction"]
+                yield Claim(name, f"partial saves, lost {lost}", _range(range_), percent(measured), _in(measured, range_))
+        costs = [one["partial"][lost]["cost"] for lost in sorted(one["partial"], key=float)]
+        here = " < ".join(f"{cost['value']:.2f}" for cost in costs)
+        yield Claim(name, "cost grows with what is lost", "yes", here, _rises(costs))
+
+
+def of_selection(found: Summary) -> Iterator[Claim]:
+    """Figure 8, for the first of its lost fractions."""
+    for panel, one in found["panels"].items():
+        cases = [case for case in one["cases"] if case["lost"] == one["cases"][0]["lost"]]
+        by = {(case["selection"], case["fraction"]): case for case in cases}
+        fractions = sorted({case["fraction"] for case in cases})
+        smallest, name = fractions[0], _named(panel, one)
+        measured = by["priority", smallest]["reduction"]
+        yield Claim(name, f"priority saves, r = {smallest:g}", _range(COMBINED), percent(measured), _in(measured, COMBINED))
+        costs = [by["priority", r]["cost"] for r in fractions]
+        here = " < ".join(f"{cost['value']:.2f}" for cost in costs)
+        yield Claim(name, "priority's cost falls with r", "yes", here, _rises(costs))
+        pairs = [(by["priority", r]["cost"], by["random", r]["cost"]) for r in fractions if r < 1]
+        yield Claim(name, "random worse than priority", "yes", *_worse(pairs))
+        pairs = [(by["random", 1.0]["cost"], by["random", r]["cost"]) for r in fractions if r < 1 and ("random", 1.0) in by]
+        yield Claim(name, "random worse than a full checkpoint", "nearly always", *_worse(pairs))
+
+
+def of_cluster(found: Summary) -> Iterator[Claim]:
+    """Figure 9."""
+    overhead = found["overhead"]
+    yield Claim("LDA", "overhead of 1/4-rounds", f"{OVERHEAD:.1%}", f"{overhead:.1%}", _said(overhead < OVERHEAD))
+    sooner = found["iterations_sooner"]
+    yield Claim("LDA", "same likelihood sooner, iterations", "about 3", f"{sooner:.1f}", _said(sooner > 0))
+    seconds = found["seconds_sooner"]
+    yield Claim("LDA", "same likelihood sooner, seconds", "about 360 of 243 an iteration", f"{seconds:.1f}", _said(seconds > 0))
+
+
+def of_real(found: Summary) -> Iterator[Claim]:
+    """Real processes next to the simulation: no claim of the paper."""
+    for panel, one in found["panels"].items():
+        here = f"{number(one['real'])} of {one['trials']} runs; simulated {number(one['simulated'])}"
+        yield Claim(title(panel), "real SIGKILLs cost what the simulation says", "", here, _said(one["overlap"]))
+
+
+def _named(panel: str, one: Summary) -> str:
+    return f"{title(panel)} ({one['trials']} trials)"
+
+
+def percent(interval: Interval) -> str:
+    """A share with its interval."""
+    return f"{interval['value']:.0%} [{interval['low']:.0%}, {interval['high']:.0%}]"
+
+
+def number(interval: Interval) -> str:
+    """A number with its interval."""
+    return f"{interval['value']:.2f} [{interval['low']:.2f}, {interval['high']:.2f}]"
+
+
+def _range(range_: tuple[float, float]) -> str:
+    return f"{100 * range_[0]:.0f}-{range_[1]:.0%}"
+
+
+def _said(holds: bool) -> str:
+    return YES if holds else NO
+
+
+def _in(measured: Interval, range_: tuple[float, float]) -> str:
+    """In the range or above it; the paper's percentages are rounded, so ours are, too."""
+    low = range_[0] - 0.005
+    if measured["value"] >= low:
+        return YES if measured["value"] <= range_[1] + 0.005 else "above"
+    return INSIDE if measured["high"] >= low else NO
+
+
+def _rises(costs: list[Interval]) -> str:
+    """Whether costs rise from one to the next; what intervals leave open is not held against it."""
+    pairs = list(pairwise(costs))
+    if all(one["value"] <= other["value"] for one, other in pairs):
+        return YES
+    return INSIDE if all(one["low"] <= other["high"] for one, other in pairs) else NO
+
+
+def _worse(pairs: list[tuple[Interval, Interval]]) -> tuple[str, str]:
+    here = ", ".join(f"{other['value']:.2f} > {one['value']:.2f}" for one, other in reversed(pairs))
+    if all(one["value"] < other["value"] for one, other in pairs):
+        return here, YES
+    return here, INSIDE if all(one["low"] <= other["high"] for one, other in pairs) else NO

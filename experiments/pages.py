@@ -1,0 +1,143 @@
+"""Pages of results out of summaries and figures: nothing in them is typed by hand.
+
+    python -m experiments.pages --out build/experiments --to docs/results
+
+A page for each experiment that has a summary: its figure, its table, the command that makes them again. ``README.md`` puts what
+the paper says next to what was measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments import claims
+from experiments.claims import Claim, Summary
+
+HEADINGS = ("panel", "claim", "paper", "here", "holds")
+
+
+@dataclass(frozen=True)
+class Page:
+    """``about``: what is seen, without a number."""
+
+    title: str
+    about: str
+    claims: Callable[[Summary], Iterable[Claim]] = lambda _: ()
+
+
+PAGES = {
+    "fig3": Page(
+        "Figure 3: the bound is tight on a quadratic program",
+        "Costs of random perturbations lie below Theorem 3.2 and come up to it; many are below zero.",
+        lambda found: claims.of_bounds(found, {"single": True, "many": True}),
+    ),
+    "fig5": Page(
+        "Figure 5: MLR, perturbed once",
+        "A random direction costs little, away from the solution is close to the bound. Costs are interpolated between "
+        "iterations, so that a part of one counts, also below zero.",
+        lambda found: claims.of_bounds(found, {"random": False, "adversarial": False}),
+    ),
+    "fig6": Page(
+        "Figure 6: a random part goes back to its start",
+        "Between the random and the adversarial perturbations of figure 5.",
+        lambda found: claims.of_bounds(found, {}),
+    ),
+    "fig7": Page(
+        "Figure 7: partial against full recovery",
+        "Full recovery costs the same whatever was lost; partial recovery the less the smaller the loss.",
+        claims.of_partial,
+    ),
+    "fig8": Page(
+        "Figure 8: which blocks to save",
+        "A fraction r of the blocks every r C iterations: the same bytes for every r.",
+        claims.of_selection,
+    ),
+    "fig9": Page(
+        "Figure 9: LDA on a cluster of processes",
+        "Half of the servers die in iteration 7.",
+        claims.of_cluster,
+    ),
+    "real": Page("Real failures next to the simulation", "SIGKILL to half of the servers of a cluster.", claims.of_real),
+    "budget": Page(
+        "What the best schedule of the same bytes could save",
+        "A limit for figure 8 on trainings that move steadily: how much of the movement is in how few blocks decides it.",
+    ),
+    "sweep": Page(
+        "Sweeps: what hangs on the open decisions",
+        "One decision is changed at a time; what each is: [experiments.md](../experiments.md#what-the-paper-leaves-open).",
+    ),
+}
+
+
+def write(results: Path, to: Path) -> list[Path]:
+    """All pages whose summaries lie in ``results``, and the README that compares them with the paper."""
+    to.mkdir(parents=True, exist_ok=True)
+    found = {name: _summary(results / f"{name}.json") for name in PAGES if (results / f"{name}.json").is_file()}
+    written = [to / f"{name}.md" for name in found]
+    for (name, summary), path in zip(found.items(), written, strict=True):
+        path.write_text(_page(name, summary), encoding="utf-8")
+        for ending in (".png", ".svg"):
+            shutil.copyfile(results / f"{name}{ending}", to / f"{name}{ending}")
+    (to / "README.md").write_text(_comparison(found), encoding="utf-8")
+    return [*written, to / "README.md"]
+
+
+def _summary(path: Path) -> Summary:
+    loaded: Summary = json.loads(path.read_text(encoding="utf-8"))
+    return loaded
+
+
+def _page(name: str, summary: Summary) -> str:
+    page = PAGES[name]
+    parts = [f"# {page.title}", page.about, f"![{page.title}]({name}.png)", _code(summary["command"])]
+    parts.append("Intervals are 95 %. As vectors: " + f"[{name}.svg]({name}.svg).")
+    parts.append(markdown(summary["table"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _comparison(found: dict[str, Summary]) -> str:
+    parts = [
+        "# Results",
+        "What the SCAR paper says, figure by figure, next to what was measured here. Its text gives ranges over all panels, no "
+        "number for a single one; each panel is held against those ranges. *above*: saves more than the paper's range. *within "
+        "its interval*: the value misses, its 95 % interval does not.",
+        "Decisions, reasons and disagreements: [experiments.md](../experiments.md). Every page names the command that makes "
+        "its numbers again; `python -m experiments.pages` writes the pages from the summaries.",
+    ]
+    for name, summary in found.items():
+        page = PAGES[name]
+        parts += [f"## [{page.title}]({name}.md)", f"![{page.title}]({name}.png)"]
+        rows = [claim.row for claim in page.claims(summary)]
+        parts.append(markdown([HEADINGS, *rows]) if rows else markdown(summary["table"]))
+        parts.append(_code(summary["command"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _code(command: str) -> str:
+    return f"```\n{command}\n```"
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """A table, headings first."""
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join([lines[0], "| " + " | ".join("---" for _ in rows[0]) + " |", *lines[1:]])
+
+
+def main() -> None:
+    """Write the pages and say where."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.pages", description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--out", type=Path, default=Path("build/experiments"), help="where summaries and figures are")
+    parser.add_argument("--to", type=Path, default=Path("docs/results"), help="where pages go")
+    given = parser.parse_args()
+    for path in write(given.out, given.to):
+        sys.stdout.write(f"{path}\n")
+
+
+if __name__ == "__main__":
+    main()
