@@ -145,6 +145,7 @@ class Client:
                 self.view.check()
                 if deal is not self.view.deal:
                     continue  # cut again: an epoch arrived while the parts were copied
+                self._push_id += 1  # one that does not count any more has a number, too: its user counts it
                 if self._voided != self.finished:
                     self._enqueue(shares)
                 return
@@ -204,7 +205,6 @@ class Client:
         return shares
 
     def _enqueue(self, shares: Mapping[str, Mapping[str, Piece]]) -> None:
-        self._push_id += 1
         for key, pieces in shares.items():
             part = Part(self._push_id, self.finished, pieces)
             if key == NOWHERE:

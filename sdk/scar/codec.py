@@ -246,6 +246,8 @@ def job_to_proto(job: Job) -> types_pb2.JobSpec:
             keep=job.checkpoint.keep,
         ),
         recovery=job.recovery,
+        replicas=job.replicas,
+        replica_period=job.replica_period,
     )
 
 
@@ -262,6 +264,8 @@ def job_from_proto(message: types_pb2.JobSpec) -> Job:
         workers=message.workers,
         checkpoint=Checkpoint(policy.selection, policy.fraction, policy.period, policy.keep),
         recovery=message.recovery,
+        replicas=message.replicas,
+        replica_period=message.replica_period or 1,
     )
 
 

@@ -5,6 +5,7 @@ An :class:`Epoch` is one numbered placement; it never changes. A block's owner i
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -35,6 +36,7 @@ class Source(IntEnum):
     INITIAL = 1
     OBJECT = 2
     DONOR = 3
+    REPLICA = 4
 
 
 @dataclass(frozen=True, order=True)
@@ -119,6 +121,24 @@ def spread(job: Job, shards: int) -> dict[str, Owners]:
     owner = np.empty(job.blocks, dtype=np.uint16)
     owner[order] = np.arange(job.blocks, dtype=np.int64) % shards
     return {table.name: owner[job.bases[table.name] : job.bases[table.name] + table.blocks].copy() for table in job.tables}
+
+
+def chain(job: Job, epoch: Epoch, key: str) -> tuple[Member, ...]:
+    """Who keeps copies of the blocks of shard ``key``, next replica first; empty without replicas, or for a stranger.
+
+    The shards of an epoch form a ring whose order depends on their names and the job's seed alone, so one that comes or goes
+    changes the chains of its neighbours and no others.
+    """
+
+    def place(member: Member) -> bytes:
+        return hashlib.blake2b(f"{job.seed}/{member.name}".encode(), digest_size=8).digest()
+
+    ring = sorted(epoch.shards, key=place)
+    at = next((index for index, member in enumerate(ring) if member.key == key), None)
+    if at is None:
+        return ()
+    length = min(job.strategy.replicas, len(ring) - 1)
+    return tuple(ring[(at + hop) % len(ring)] for hop in range(1, length + 1))
 
 
 def owned_counts(owners: Mapping[str, Owners], shards: int) -> NDArray[np.int64]:

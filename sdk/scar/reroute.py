@@ -156,7 +156,7 @@ def reroute(job: Job, epoch: Epoch, worker: str, held: Mapping[str, Sequence[Par
 
 def recovered(group: BlockGroup) -> bool:
     """True when the blocks' values were put back (and may have lost something), not copied from a living owner."""
-    return group.source in (Source.OBJECT, Source.INITIAL)
+    return group.source is not Source.DONOR
 
 
 def _void(part: Part, journal: Journal) -> Part:

@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from scar.blocks import Array, Ids, Layout
 from scar.errors import ConfigError, ShapeMismatch, UnknownTable
+from scar.strategies import Strategy, find_strategy
 
 DTYPES = ("float32", "float64", "int32", "int64")
 NORMS = ("l2", "l1", "tv", "histogram")  # the last: for tables of categories, see scar_ps.distances
@@ -330,7 +331,9 @@ class Checkpoint:
 class Job:
     """Everything that is needed to make x(0) again. ``consistency``: "bsp", "ssp" (with ``staleness`` clocks) or "asp".
 
-    ``recovery``: "partial" puts back only what died; "full" rolls everything back to the last full checkpoint (the baseline).
+    ``recovery``: the strategy, a name of :data:`scar.strategies.STRATEGIES` (`docs/strategies.md`); "partial" puts back only
+    what died. ``replicas``: other shards that keep a copy of every block, 0: as the strategy has it; ``replica_period``:
+    updates between two copies.
     """
 
     name: str
@@ -342,6 +345,8 @@ class Job:
     workers: int = 1
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     recovery: str = "partial"
+    replicas: int = 0
+    replica_period: int = 1
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", self.name):
@@ -351,12 +356,22 @@ class Job:
             raise ConfigError(f"job {self.name}: table names must be unique and at least one, not {names}")
         if self.consistency not in ("bsp", "ssp", "asp"):
             raise ConfigError(f"consistency {self.consistency!r} is unknown", "Use bsp, ssp or asp")
-        if self.recovery not in ("partial", "full"):
-            raise ConfigError(f"recovery {self.recovery!r} is unknown", "Use partial or full")
         if not 1 <= self.shards < 65535 or self.workers < 1 or self.staleness < 0:
             raise ConfigError(f"job {self.name}: shards must be 1 to 65534, workers at least 1, staleness at least 0")
-        if self.recovery == "full" and self.checkpoint.selection != "full":
-            raise ConfigError("full recovery needs full checkpoints", "Set checkpoint=scar.Checkpoint(selection='full')")
+        if self.strategy.rollback and self.checkpoint.selection != "full":
+            raise ConfigError(
+                f"recovery {self.recovery} needs full checkpoints", "Set checkpoint=scar.Checkpoint(selection='full', period=n)"
+            )
+        if self.strategy.replicas >= self.shards:
+            raise ConfigError(
+                f"job {self.name}: {self.strategy.replicas} replicas need more than {self.shards} shards",
+                "A replica lives on another shard than its owner: start more shards, or ask for fewer replicas",
+            )
+
+    @cached_property
+    def strategy(self) -> Strategy:
+        """How it survives the loss of a shard. Raises :class:`ConfigError` for a description that cannot be."""
+        return find_strategy(self.recovery).with_replicas(self.replicas, self.replica_period)
 
     def table(self, name: str) -> Table:
         for table in self.tables:

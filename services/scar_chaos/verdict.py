@@ -10,7 +10,7 @@ import numpy as np
 from scar.placement import Epoch
 from scar.tables import Job
 from scar.v1 import recovery_pb2
-from scar_chaos import checkers
+from scar_chaos import checkers, promises
 from scar_chaos.checkers import Losses, Surplus, Violation
 from scar_chaos.counting import initial
 from scar_chaos.history import History
@@ -48,11 +48,12 @@ class Verdict:
 def judged(records: Records) -> Verdict:
     job, epochs, past = records.job, records.epochs, records.history
     checks: list[Callable[[], None]] = [
+        lambda: promises.kept(job, epochs, records.ledger, past),
         lambda: checkers.epochs_linear(job, epochs),
         lambda: checkers.never_torn(past),
         lambda: checkers.never_ahead(records.saved, records.values),
     ]
-    if job.recovery == "partial":
+    if not job.strategy.rollback:
         checks.append(lambda: checkers.never_backwards(past, epochs))
     surplus = checkers.surplus(job, initial(job), past, Losses(records.ledger, epochs, past.seen), records.values)
     wrong = [text for check in checks if (text := _violation(check))] + _told(surplus)

@@ -76,7 +76,7 @@ class Keeper:
         """Manifests that stay whatever their age."""
         found: list[int] = []
         full = 0
-        want_full = self._job.recovery == "full"
+        want_full = self._job.strategy.rollback
         for number in reversed(existing):
             if len(found) >= self._job.checkpoint.keep and (full or not want_full):
                 break

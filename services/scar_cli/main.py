@@ -120,6 +120,10 @@ def train(
     image: Annotated[
         str, typer.Option(metavar="IMAGE", help="On Kubernetes: image of the workers; default: the release's own.")
     ] = "",
+    strategy: Annotated[
+        str, typer.Option(metavar="NAME", help="Recovery strategy: partial, sync-chain, ...; default: the file's.")
+    ] = "",
+    replicas: Annotated[int | None, typer.Option(min=0, help="Other shards that keep a copy of every block.")] = None,
 ) -> None:
     """Train FILE: on the cluster of `scar up` when there is one, else on a cluster that lives as long as the training.
 
@@ -127,11 +131,12 @@ def train(
     only stops watching; the same command comes back to the training.
 
     Examples: [bold]scar train examples/mlr.py[/] · [bold]scar train examples/mlr.py --workers 4 --shards 8[/] ·
-    [bold]scar train examples/mlr.py --resume[/] · [bold]scar train examples/mlr.py --on kubernetes --namespace ml[/]
+    [bold]scar train examples/mlr.py --resume[/] · [bold]scar train examples/mlr.py --on kubernetes --namespace ml[/] ·
+    [bold]scar train examples/mlr.py --strategy sync-chain --shards 3[/]
     """
     from scar_cli.train import Plan, run
 
-    run(Plan(file, place, workers, shards, name, resume, store, redis, image))
+    run(Plan(file, place, workers, shards, name, resume, store, redis, image, strategy, replicas))
 
 
 @app.command()

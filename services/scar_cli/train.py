@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from scar.errors import ConfigError
+from scar.strategies import find_strategy
 from scar.tables import Job
 from scar.training import load_job
 from scar.transport import RECOVERY, connect
@@ -50,12 +51,21 @@ class Plan:
     store: str = ""
     redis: str = ""
     image: str = ""
+    strategy: str = ""
+    replicas: int | None = None
 
     def job(self) -> Job:
-        """The file's job with what the command line changes."""
+        """The file's job with what the command line changes. A strategy that rolls back gets the checkpoints that it needs."""
         job, _ = load_job(str(self.file))
         workers, shards = self.workers or job.workers, self.shards or job.shards
-        return replace(job, name=self.name or job.name, workers=workers, shards=shards)
+        replicas = job.replicas if self.replicas is None else self.replicas
+        recovery, checkpoint = self.strategy or job.recovery, job.checkpoint
+        if self.strategy and find_strategy(recovery).rollback:
+            checkpoint = replace(checkpoint, selection="full")
+        name = self.name or job.name
+        return replace(
+            job, name=name, workers=workers, shards=shards, recovery=recovery, replicas=replicas, checkpoint=checkpoint
+        )
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,8 @@ class BlockStore:
     """Values, slots, steps and saved values of the blocks ``ids`` (ascending) of ``table``.
 
     ``loading``: epoch whose load a block waits for, 0 when it is there. ``unsettled``: served, not saved yet.
-    ``origin``: which restored watermark a block started with, 0 for none (see :mod:`scar_ps.holdings`).
+    ``origin``: which restored watermark a block started with, 0 for none (see :mod:`scar_ps.holdings`). ``changed``: the next
+    replica of the chain does not have it as it is.
     """
 
     def __init__(self, table: Table, ids: Ids) -> None:
@@ -72,6 +73,7 @@ class BlockStore:
         self.frozen: Mask = np.zeros(len(ids), np.bool_)
         self.unsettled: Mask = np.zeros(len(ids), np.bool_)
         self.origin: NDArray[np.int32] = np.zeros(len(ids), np.int32)
+        self.changed: Mask = np.zeros(len(ids), np.bool_)
         self.blocked = False  # some block is loading or frozen
         self._where: NDArray[np.int32] = np.full(table.blocks, -1, np.int32)
         self._where[ids] = np.arange(len(ids), dtype=np.int32)
@@ -121,6 +123,7 @@ class BlockStore:
     def apply(self, positions: Positions | None, pushed: Array | Segments, progress: Progress) -> None:
         """One step of the table's rule on these blocks. ``pushed`` is packed and has the table's dtype."""
         layout, first = self.packed(positions), 0
+        self.changed[slice(None) if positions is None else positions] = True
         if positions is not None and len(positions) and int(positions[-1] - positions[0]) == len(positions) - 1:
             first, positions = int(positions[0]), None  # neighbours: no need to copy them out and back
         with np.errstate(all="ignore"):
@@ -170,6 +173,7 @@ class BlockStore:
     def install(self, positions: Positions, contents: Contents) -> None:
         """Write packed contents to these blocks. Absent slots and steps start at zero."""
         saved = contents.values if contents.saved is None else contents.saved
+        self.changed[positions] = True
         self.layout.scatter(self.values, positions, contents.values)
         self.layout.scatter(self.saved, positions, saved)
         for name, slot in contents.slots.items():
@@ -191,6 +195,7 @@ class BlockStore:
             progress()
         new.steps[target], new.loading[target] = self.steps[source], self.loading[source]
         new.unsettled[target], new.origin[target] = self.unsettled[source], self.origin[source]
+        new.changed[target] = self.changed[source]
         return new
 
 

@@ -94,7 +94,7 @@ class Engine:
 
     def waiting_for(self) -> str:
         """What the oldest parked call waits for, in words; empty: nothing waits."""
-        return self._parked[0].reason if self._parked else ""
+        return next((call.reason for call in self._parked if call.reason), "")
 
     def run(self, stopped: Event) -> None:
         """Body of the apply thread."""

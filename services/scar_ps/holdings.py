@@ -166,7 +166,7 @@ class Holdings:
             at = at[at >= 0]
             if len(at):
                 plan.gained[at] = True
-                if donors and group.source is Source.DONOR:
+                if donors and group.source in (Source.DONOR, Source.REPLICA):
                     plan.gains.append(self._given(epoch, group, table, at, ids[at]))
                 else:
                     plan.gains.append(_Gain(group, at, None))

@@ -52,10 +52,12 @@ class Stage(Enum):
 
 
 class Rounds:
-    """The round that this shard takes part in. ``saved_clock``: of the last one that was committed."""
+    """The round that this shard takes part in, ``underway`` from its begin to its end. ``saved_clock``: of the last one that
+    was committed."""
 
     def __init__(self) -> None:
         self.number, self.saved_clock = 0, 0
+        self.underway = False
         self.stage = Stage.IDLE
         self.pending: list[Part] = []  # former saved values
         self._clock = 0
@@ -65,7 +67,7 @@ class Rounds:
     def begin(self, number: int, holdings: Holdings) -> list[Candidates]:
         """Start a round; one that was never finished counts as failed. Returns what may be saved, without distances."""
         self._put_back()
-        self.number, self.stage, self._candidates = number, Stage.IDLE, []
+        self.number, self.stage, self._candidates, self.underway = number, Stage.IDLE, [], True
         return [Candidates(store, _settled(store)) for store in holdings.tables.values()]
 
     def measured(self, number: int, candidates: list[Candidates]) -> None:
@@ -114,14 +116,14 @@ class Rounds:
         if kept:
             self.saved_clock, self.pending = self._clock, []
         self._put_back()
-        self.stage, self._candidates = Stage.IDLE, []
+        self.stage, self._candidates, self.underway = Stage.IDLE, [], False
         return kept
 
     def follow(self, relocations: Mapping[str, Relocation]) -> None:
         """Blocks changed hands: a round whose blocks are not copied yet is missed; of a copied one, what left is forgotten."""
         self._candidates = []
-        if self.stage is Stage.MEASURED:
-            self.stage = Stage.IDLE
+        if self.stage in (Stage.IDLE, Stage.MEASURED):
+            self.stage, self.underway = Stage.IDLE, False
         followed = [follow(part, relocations) for part in self.pending]
         self.pending = [part for part in followed if part is not None]
 

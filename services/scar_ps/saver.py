@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from threading import Lock
@@ -23,6 +24,9 @@ from scar_runtime.selection import Decision, chosen
 from scar_runtime.store import Store
 
 STEP_SECONDS = 10.0  # for the short steps on the apply thread after an upload
+HOLD_SECONDS = 30.0  # for which training waits for a checkpoint, where it waits for them at all
+
+_log = logging.getLogger(__name__)
 
 
 class Saver:
@@ -33,6 +37,7 @@ class Saver:
         self._lock = Lock()
         self._answers: dict[tuple[int, int], ps_pb2.SaveReply] = {}  # of the last round, by epoch and round
         self._last, self._repeats = (0, 0), 0
+        self._begun = 0.0  # of the last round
         self._committed: float | None = None
 
     @property
@@ -45,9 +50,13 @@ class Saver:
         shard, epoch, number = self._shard, request.epoch, request.round
         with self._lock:
             self._answers = {}
-        candidates, clock = self._engine.call(
-            lambda: (shard.begin_round(epoch, number, request.min_clock), shard.clock), timeout
-        )
+
+        def begin() -> tuple[list[Candidates], int]:
+            candidates = shard.begin_round(epoch, number, request.min_clock)
+            self._begun = time.monotonic()
+            return candidates, shard.clock
+
+        candidates, clock = self._engine.call(begin, timeout)
         started = time.monotonic()
         if not request.skip:
             for one in candidates:
@@ -69,7 +78,7 @@ class Saver:
                 reply.object.CopyFrom(self._upload(copied, request, clock))
             self._engine.call(lambda: self._shard.uploaded(request.epoch, copied), STEP_SECONDS)
         except Exception:
-            self._engine.call(lambda: self._shard.rounds.failed(copied), STEP_SECONDS)
+            self._engine.call(lambda: self._shard.miss_round(copied), STEP_SECONDS)
             raise
         reply.upload_seconds = time.monotonic() - started
         with self._lock:
@@ -95,8 +104,21 @@ class Saver:
         """The coordinator's word on a round."""
         with self._lock:
             self._answers = {}
-        if self._engine.call(lambda: self._shard.rounds.finish(number, committed), timeout):
+        if self._engine.call(lambda: self._shard.finish_round(number, committed), timeout):
             self._committed = time.monotonic()
+
+    def let_go(self) -> None:
+        """End a round on which training has waited too long: its coordinator may be dead, the store away."""
+        shard = self._shard
+        if not (shard.held and time.monotonic() > self._begun + HOLD_SECONDS):
+            return
+
+        def end() -> None:
+            if time.monotonic() > self._begun + HOLD_SECONDS:  # else another one has begun meanwhile
+                shard.finish_round(shard.rounds.number, False)
+
+        _log.warning("round.let_go", extra={"round": shard.rounds.number, "seconds": HOLD_SECONDS})
+        self._engine.call(end, STEP_SECONDS)
 
     def _upload(self, copied: Sequence[Copied], request: ps_pb2.SaveRequest, clock: int) -> ps_pb2.ObjectRef:
         job, owner = self._job(), self._shard.member.key

@@ -14,12 +14,14 @@ from scar.transport import RECOVERY, Backoff, Link
 from scar.v1 import ps_pb2_grpc, recovery_pb2, recovery_pb2_grpc
 from scar_ps import metrics
 from scar_ps.config import PsSettings
+from scar_ps.copies import Copies
 from scar_ps.engine import Engine
 from scar_ps.epochs import Epochs
 from scar_ps.loader import Loader
 from scar_ps.saver import Saver
 from scar_ps.servicer import CONTROL_SERVICE, DATA_SERVICE, ControlServicer, DataServicer
 from scar_ps.shard import Shard
+from scar_ps.shipper import Shipper
 from scar_ps.staging import Staging
 from scar_runtime.app import App, Service
 from scar_runtime.store import open_store
@@ -45,19 +47,24 @@ class ShardService:
         self._epochs = Epochs(self.shard, self._engine, self._loader, store, app.heart, self._dismissed)
         self._saver = Saver(self.shard, self._engine, store)
         self._staging = Staging(settings.staged_bytes, lambda: self.shard.contributions.bytes)
+        self._copies = Copies(self.shard)
+        self._shipper = Shipper(self.shard, self._copies, self._engine)
         self._idle = False  # recovery has heard of this shard, and has no job for it
         self._recovery = Link(settings.recovery, "recovery", RECOVERY) if settings.recovery else None
         metrics.CHECKPOINT_AGE.set_function(lambda: self._saver.age)
         metrics.BLOCKS.set_function(lambda: sum(len(store) for store in self.shard.view.tables.values()))
 
     def register(self, server: grpc.Server) -> None:
-        DataServicer(self.shard, self._engine, self._staging).register(server)
-        control = ControlServicer(self.shard, self._engine, self._epochs, self._loader, self._saver)
+        DataServicer(self.shard, self._engine, self._staging, self._copies).register(server)
+        control = ControlServicer(
+            self.shard, self._engine, self._epochs, self._loader, self._saver, self._copies, self._shipper
+        )
         ps_pb2_grpc.add_ShardControlServicer_to_server(control, server)
 
     def start(self) -> None:
         self._app.spawn("apply", lambda: self._engine.run(self._stopped))
         self._app.spawn("membership", self._watch)
+        self._app.spawn("shipper", lambda: self._shipper.run(self._stopped))
 
     def ready(self) -> bool:
         """All blocks of the newest epoch are there."""
@@ -88,6 +95,7 @@ class ShardService:
         looked = time.monotonic()
         while not self._stopped.wait(WATCH_SECONDS):
             try:
+                self._saver.let_go()
                 if self.shard.number == 0 and time.monotonic() >= joined_until:
                     self._join()
                     joined_until = time.monotonic() + JOIN_SECONDS

@@ -6,20 +6,24 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import grpc
+import numpy as np
 
 from scar import codec
 from scar.codec import Chunk
-from scar.errors import Fenced, InvalidRequest, StaleEpoch
+from scar.errors import Fenced, InvalidRequest, NotServing, StaleEpoch
 from scar.tables import Job
 from scar.v1 import ps_pb2, ps_pb2_grpc, types_pb2
-from scar_ps import metrics, moves, tensors
+from scar_ps import metrics, moves, shipments, tensors
 from scar_ps.barrier import Sender
-from scar_ps.blockstore import Part
+from scar_ps.blockstore import BlockStore, Part
+from scar_ps.copies import Copies
 from scar_ps.engine import Engine, remaining, timed
 from scar_ps.epochs import Epochs
 from scar_ps.loader import Loader
+from scar_ps.requests import Push, Wanted
 from scar_ps.saver import Saver
-from scar_ps.shard import Push, Shard, Wanted
+from scar_ps.shard import Shard
+from scar_ps.shipper import Shipper
 from scar_ps.staging import Staging
 
 DATA_SERVICE = ps_pb2.DESCRIPTOR.services_by_name["ShardData"].full_name
@@ -28,16 +32,17 @@ MOST_SECONDS = 600.0  # for callers without a deadline
 
 
 class DataServicer:
-    """Push, Pull and Fetch: tensor streams that never become protobuf objects."""
+    """Push, Pull, Fetch and Ship: tensor streams that never become protobuf objects."""
 
-    def __init__(self, shard: Shard, engine: Engine, staging: Staging) -> None:
-        self._shard, self._engine, self._staging = shard, engine, staging
+    def __init__(self, shard: Shard, engine: Engine, staging: Staging, copies: Copies) -> None:
+        self._shard, self._engine, self._staging, self._copies = shard, engine, staging, copies
 
     def register(self, server: grpc.Server) -> None:
         handlers = {
             "Push": grpc.stream_unary_rpc_method_handler(self.push, codec.decode_chunk, ps_pb2.PushReply.SerializeToString),
             "Pull": grpc.unary_stream_rpc_method_handler(self.pull, ps_pb2.PullRequest.FromString),
             "Fetch": grpc.unary_stream_rpc_method_handler(self.fetch, ps_pb2.FetchRequest.FromString, codec.encode_chunk),
+            "Ship": grpc.stream_unary_rpc_method_handler(self.ship, codec.decode_chunk, ps_pb2.ShipReply.SerializeToString),
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(DATA_SERVICE, handlers),))
 
@@ -47,13 +52,17 @@ class DataServicer:
                 stage.take(chunk)
             push = stage.push()
             work = timed(lambda: self._apply(push), metrics.APPLY_SECONDS.observe)
-            reply = self._engine.serve(work, _left(context))
+            reply, updates = self._engine.serve(work, _left(context))
+            if self._shard.chain.waits:
+                self._engine.serve(lambda: self._shard.await_copy(updates), _left(context), changes=False)
         (metrics.DUPLICATES if reply.duplicate else metrics.PUSHES).inc()
         return reply
 
-    def _apply(self, push: Push) -> ps_pb2.PushReply:
+    def _apply(self, push: Push) -> tuple[ps_pb2.PushReply, int]:
+        """The answer, and the update that it may have to wait for."""
         duplicate = self._shard.push(push)
-        return ps_pb2.PushReply(epoch=self._shard.number, clock=self._shard.clock, duplicate=duplicate)
+        reply = ps_pb2.PushReply(epoch=self._shard.number, clock=self._shard.told, duplicate=duplicate)
+        return reply, self._shard.chain.updates
 
     def pull(self, request: ps_pb2.PullRequest, context: grpc.ServicerContext) -> Iterator[bytes]:
         """Chunks that are encoded already: each is copied out under its table's lock."""
@@ -68,7 +77,7 @@ class DataServicer:
     def _find(self, request: ps_pb2.PullRequest, sender: Sender, wanted: Wanted) -> tuple[list[Part], ps_pb2.TensorHeader]:
         parts = self._shard.pull(sender, request.epoch, request.min_clock, wanted)
         loss, loss_clock = self._shard.barrier.last_loss
-        header = ps_pb2.TensorHeader(epoch=self._shard.number, clock=self._shard.clock, loss=loss, loss_clock=loss_clock)
+        header = ps_pb2.TensorHeader(epoch=self._shard.number, clock=self._shard.told, loss=loss, loss_clock=loss_clock)
         return parts, header
 
     def fetch(self, request: ps_pb2.FetchRequest, context: grpc.ServicerContext) -> Iterator[Chunk]:
@@ -81,13 +90,23 @@ class DataServicer:
 
         yield from moves.offered(self._engine.serve(work, _left(context), changes=False), request.epoch)
 
+    def ship(self, chunks: Iterable[Chunk], context: grpc.ServicerContext) -> ps_pb2.ShipReply:
+        if self._shard.job is None:
+            raise NotServing("this shard has no job yet")
+        shipment = shipments.received(chunks, self._shard.job)
+        self._engine.call(lambda: self._copies.receive(shipment), _left(context))
+        return ps_pb2.ShipReply()
+
 
 class ControlServicer(ps_pb2_grpc.ShardControlServicer):
     """Clocks, epochs, moves and rounds."""
 
-    def __init__(self, shard: Shard, engine: Engine, epochs: Epochs, loader: Loader, saver: Saver) -> None:
+    def __init__(
+        self, shard: Shard, engine: Engine, epochs: Epochs, loader: Loader, saver: Saver, copies: Copies, shipper: Shipper
+    ) -> None:
         self._shard, self._engine = shard, engine
         self._epochs, self._loader, self._saver = epochs, loader, saver
+        self._copies, self._shipper = copies, shipper
 
     def Clock(self, request: ps_pb2.ClockRequest, context: grpc.ServicerContext) -> ps_pb2.ClockReply:
         shard, sender = self._shard, Sender(request.worker, request.incarnation)
@@ -95,7 +114,7 @@ class ControlServicer(ps_pb2_grpc.ShardControlServicer):
 
         def work() -> ps_pb2.ClockReply:
             shard.mark(sender, request.epoch, request.finished, loss)
-            return ps_pb2.ClockReply(epoch=shard.number, clock=shard.clock, finished=shard.barrier.finished(sender.name))
+            return ps_pb2.ClockReply(epoch=shard.number, clock=shard.told, finished=shard.barrier.finished(sender.name))
 
         with counted_refusals():
             return self._engine.serve(timed(work, metrics.APPLY_SECONDS.observe), _left(context))
@@ -105,7 +124,7 @@ class ControlServicer(ps_pb2_grpc.ShardControlServicer):
 
         def work() -> ps_pb2.SettleReply:
             shard.settle(sender, request.epoch)
-            return ps_pb2.SettleReply(clock=shard.clock, finished=shard.barrier.finished(sender.name))
+            return ps_pb2.SettleReply(clock=shard.told, finished=shard.barrier.finished(sender.name))
 
         with counted_refusals():
             return self._engine.serve(work, _left(context))
@@ -126,6 +145,19 @@ class ControlServicer(ps_pb2_grpc.ShardControlServicer):
         self._engine.call(lambda: self._shard.put_aside(asides), _left(context))
         return ps_pb2.ReceiveReply(bytes=sum(aside.contents.bytes for aside in asides))
 
+    def Claim(self, request: ps_pb2.ClaimRequest, context: grpc.ServicerContext) -> ps_pb2.ClaimReply:
+        wanted = [(one.table, codec.ids_from_bytes(one.block_ids)) for one in request.tables]
+        found = self._engine.call(lambda: self._copies.claim(request.epoch, request.dead, wanted), _left(context))
+        kept = [
+            ps_pb2.Kept(table=k.table, block_ids=codec.ids_to_bytes(k.ids), clock=k.clock, watermark=dict(k.watermark))
+            for k in found
+        ]
+        return ps_pb2.ClaimReply(kept=kept)
+
+    def Release(self, request: ps_pb2.ReleaseRequest, context: grpc.ServicerContext) -> ps_pb2.ReleaseReply:
+        self._engine.call(lambda: self._copies.release(request.epoch, request.owner), _left(context))
+        return ps_pb2.ReleaseReply()
+
     def Distances(self, request: ps_pb2.DistancesRequest, context: grpc.ServicerContext) -> ps_pb2.DistancesReply:
         return self._saver.measure(request, _left(context))
 
@@ -145,10 +177,7 @@ class ControlServicer(ps_pb2_grpc.ShardControlServicer):
             member=codec.member_to_proto(shard.member),
             epoch=shard.number,
             clock=shard.clock,
-            tables=[
-                ps_pb2.TableStatus(table=name, blocks=blocks, loading=loading, unsettled=unsettled, bytes=size)
-                for name, blocks, loading, unsettled, size in shard.table_counts()
-            ],
+            tables=[_table(store) for store in shard.holdings.tables.values()],
             losses=[ps_pb2.LossPoint(clock=clock, loss=loss) for clock, loss in shard.barrier.losses.items() if clock >= since],
             pushes=counts.pushes,
             duplicates=counts.duplicates,
@@ -157,8 +186,9 @@ class ControlServicer(ps_pb2_grpc.ShardControlServicer):
             saved_clock=shard.rounds.saved_clock,
             saved_age=self._saver.age,
             serving=self._engine.leased,
-            problem=self._loader.problem or shard.dismissed or self._engine.waiting_for(),
+            problem=self._loader.problem or shard.dismissed or self._shipper.problem or self._engine.waiting_for(),
             finished=shard.barrier.marks(),
+            replicas=self._copies.kept,
         )
 
     def _job(self, message: types_pb2.JobSpec) -> Job:
@@ -170,6 +200,16 @@ class ControlServicer(ps_pb2_grpc.ShardControlServicer):
 def _wanted(tables: Iterable[ps_pb2.TableBlocks]) -> Wanted:
     """Raises :class:`BlockOutOfRange` or :class:`InvalidRequest` for ids that cannot be."""
     return [(one.table, None if one.dense else codec.ids_from_bytes(one.block_ids)) for one in tables]
+
+
+def _table(store: BlockStore) -> ps_pb2.TableStatus:
+    return ps_pb2.TableStatus(
+        table=store.table.name,
+        blocks=len(store),
+        loading=int(np.count_nonzero(store.loading)),
+        unsettled=int(np.count_nonzero(store.unsettled)),
+        bytes=store.bytes,
+    )
 
 
 def _left(context: grpc.ServicerContext) -> float:

@@ -6,52 +6,19 @@ changed anything and is repeated after the next change. Errors of :mod:`scar.err
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
-import numpy as np
-
-from scar.blocks import Ids
 from scar.errors import Fenced, InvalidRequest, NotServing, StaleEpoch, WrongJob
 from scar.placement import Epoch, Member
 from scar.tables import Job
 from scar_ps.barrier import Barrier, Lanes, NotYet, Sender
-from scar_ps.blockstore import BlockStore, Contents, Part, Progress
+from scar_ps.blockstore import Contents, Part, Progress
+from scar_ps.chain import Chain
 from scar_ps.contributions import Contribution, Contributions, summed
 from scar_ps.holdings import Aside, Holdings, Load
+from scar_ps.replicas import Replicas
+from scar_ps.requests import Counts, Push, View, Wanted
 from scar_ps.rounds import Candidates, Chosen, Copied, Rounds
-
-Wanted = Sequence[tuple[str, Ids | None]]  # tables with block ids; None: all blocks of the shard
-
-
-@dataclass(slots=True)
-class Push:
-    """One staged push: checked against the tables of ``epoch``."""
-
-    sender: Sender
-    epoch: int
-    seq: int
-    push_id: int
-    clock: int
-    parts: Mapping[str, Part]
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """What a push or a status call may read from another thread: one epoch and the stores that belong to it."""
-
-    epoch: int = 0
-    tables: Mapping[str, BlockStore] = field(default_factory=dict)
-    staged_limit: int = 0  # bytes that always fit: two whole pushes of every worker
-
-
-@dataclass(slots=True)
-class Counts:
-    """Since the start of the process."""
-
-    pushes: int = 0
-    duplicates: int = 0
-    stale: int = 0
 
 
 class Shard:
@@ -68,6 +35,7 @@ class Shard:
         self.holdings = Holdings(member.key, progress)
         self.barrier, self.lanes = Barrier(), Lanes()
         self.contributions, self.rounds = Contributions(), Rounds()
+        self.chain, self.replicas = Chain(member.key), Replicas(member.key)
         self._gained = 0  # newest epoch in which this shard gained blocks
         self._unsettled = False
         self._settled: dict[str, int] = {}  # worker key -> newest epoch for which it has re-routed
@@ -83,6 +51,11 @@ class Shard:
     def clock(self) -> int:
         """The open clock: all clocks below are closed."""
         return self.barrier.clock
+
+    @property
+    def told(self) -> int:
+        """The open clock as others may hear of it: what they believe closed is not lost with this shard."""
+        return self.chain.told(self.clock) if self._bsp else self.clock
 
     @property
     def workers(self) -> list[str]:
@@ -110,6 +83,7 @@ class Shard:
         if epoch.shard_index(self.member.key) < 0:
             return []
         empty = self.holdings.value_bytes == 0
+        self.holdings.put_aside(self.replicas.given(job, epoch))
         loads, relocations = self.holdings.adopt(epoch, job)
         if empty:  # nothing of ours waits for a clock; without workers no mark would ever raise it
             self.barrier.clock = max(self.barrier.clock, epoch.clock)
@@ -121,6 +95,8 @@ class Shard:
         self.contributions.drop_replaced(self._incarnations, self.barrier.finished)
         self.rounds.follow(relocations)
         self._enrol(epoch)
+        self.replicas.follow(epoch)
+        self.chain.follow(job, epoch, gained)
         self._publish()
         self._advance()
         return loads
@@ -137,6 +113,7 @@ class Shard:
         self.holdings = Holdings(self.member.key, self._progress)
         self.contributions.clear()
         self.rounds = Rounds()
+        self.chain, self.replicas = Chain(self.member.key), Replicas(self.member.key)
         self._publish()
 
     def _enrol(self, epoch: Epoch) -> None:
@@ -219,6 +196,8 @@ class Shard:
         if self.lanes.is_duplicate(push.sender, push.seq):
             self.counts.duplicates += 1
             return True
+        if self.held:
+            raise NotYet("a checkpoint to be durable")
         self._available(list(push.parts.values()))
         self.lanes.take(push.sender, push.seq)
         self.counts.pushes += 1
@@ -229,7 +208,13 @@ class Shard:
         for part in push.parts.values():
             part.store.apply(part.positions, part.values, self._progress)
         self.lanes.contains(push.sender.key, push.push_id)
+        self.chain.updates += 1
         return False
+
+    def await_copy(self, updates: int) -> None:
+        """Until this update may be acknowledged. BSP: what is not :attr:`told` need not wait, it is sent again."""
+        if self.chain.waits and not self._bsp and self.chain.shipped < self.chain.owed(updates):
+            raise NotYet(f"update {updates} waits for the next replica of {self.member.name}")
 
     def pull(self, sender: Sender, epoch: int, min_clock: int, wanted: Wanted) -> list[Part]:
         """Where the values of these blocks are (a part's values are those of the whole store), once the clock is open."""
@@ -238,6 +223,8 @@ class Shard:
         else:
             self.check_epoch(epoch)
         self._await_clock(min_clock)
+        if self.told < min_clock:
+            raise NotYet(f"clock {min_clock} waits for the next replica of {self.member.name}")
         parts = self._resolved(wanted)
         self._available(parts)
         return parts
@@ -269,16 +256,17 @@ class Shard:
         gained = self._gained  # a worker that came after it never pushed to those blocks
         if all(since > gained or self._settled.get(key, 0) >= gained for key, since in self._since.items()):
             self.holdings.settle()
-            self._unsettled = False
+            self._unsettled, self.chain.urgent = False, True
 
     def _advance(self) -> None:
         target = self.barrier.target(self.workers, self._gained)
         if self._bsp:
-            if self.holdings.frozen:
+            if self.holdings.frozen or self.held:
                 return
             for clock in self.contributions.clocks(target):
                 self._apply_clock(clock)
                 self.barrier.close(clock + 1, self.workers)
+            self.chain.updates = max(self.clock, target)
         self.barrier.close(target, self.workers)
         self._settle()
 
@@ -292,6 +280,11 @@ class Shard:
                 store.apply(part.positions, part.values, self._progress)
         for kept in taken:
             self.lanes.contains(kept.sender.key, kept.push_id)
+
+    @property
+    def held(self) -> bool:
+        """Nothing may change: a checkpoint is being made on which training waits."""
+        return self.rounds.underway and self.job is not None and self.job.strategy.stalls
 
     @property
     def _bsp(self) -> bool:
@@ -346,9 +339,13 @@ class Shard:
         self.check_epoch(epoch)
         self.rounds.uploaded(copied)
 
-    def table_counts(self) -> list[tuple[str, int, int, int, int]]:
-        """(table, blocks, loading, unsettled, bytes of values and slots)."""
-        return [
-            (name, len(store), int(np.count_nonzero(store.loading)), int(np.count_nonzero(store.unsettled)), store.bytes)
-            for name, store in self.holdings.tables.items()
-        ]
+    def finish_round(self, number: int, committed: bool) -> bool:
+        """The round is over. True when it was committed with this shard's object."""
+        kept = self.rounds.finish(number, committed)
+        self._advance()
+        return kept
+
+    def miss_round(self, copied: Sequence[Copied]) -> None:
+        """The upload of this copy has failed."""
+        self.rounds.failed(copied)
+        self._advance()

@@ -18,8 +18,8 @@ from scar.errors import Busy, InvalidRequest, NonFinite, NotServing, ShapeMismat
 from scar.v1.ps_pb2 import TensorHeader
 from scar_ps.barrier import Sender
 from scar_ps.blockstore import Part
+from scar_ps.requests import Push, View
 from scar_ps.segments import Segments
-from scar_ps.shard import Push, View
 
 PIECE_BYTES = 64 << 10  # of the parts in which a payload is kept, at least
 

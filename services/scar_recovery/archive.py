@@ -158,7 +158,7 @@ class Archive:
 
     def warm(self) -> None:
         """Read new manifests and headers before a failure needs them."""
-        self.saved(full=self.job.recovery == "full")
+        self.saved(full=self.job.strategy.rollback)
 
 
 class SavedBlocks:

@@ -14,9 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Protocol, TypeVar
 
+import numpy as np
+
 from scar.codec import epoch_from_proto, epoch_to_proto
-from scar.errors import ScarError
-from scar.placement import Epoch, Member
+from scar.errors import NotServing, ScarError
+from scar.placement import Epoch, Member, by_table
 from scar.tables import Job
 from scar.v1 import types_pb2
 from scar_recovery import metrics
@@ -25,14 +27,28 @@ from scar_recovery.chronicle import Chronicle
 from scar_recovery.ledger import Ledger
 from scar_recovery.members import Report
 from scar_recovery.planner import Commit, Confirm, Move, Planner
-from scar_recovery.plans import Moved, NothingSaved, Transfer, draft
+from scar_recovery.plans import Blocks, Copy, Intent, Moved, NothingSaved, Transfer, draft
 from scar_recovery.shards import Shards
 
 PARALLEL = 16  # calls to members at once
+CLAIM_PATIENCE = 5.0  # seconds to hear from every survivor what it keeps; a hung one is found dead before
 
 _log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+
+
+class Patience:
+    """How long one epoch waits for survivors that do not answer."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._number, self._since = 0, 0.0
+
+    def over(self, number: int, now: float) -> bool:
+        if number != self._number:
+            self._number, self._since = number, now
+        return now > self._since + self._seconds
 
 
 class Delivery(Protocol):
@@ -63,6 +79,7 @@ class Executor:
         self.chronicle = Chronicle(archive.epoch)
         self.ledger = Ledger(job)
         self.delivery: Delivery | None = None
+        self._patience = Patience(CLAIM_PATIENCE)
         self._writing = threading.Lock()  # of the ledger: who has it writes the newest copies
         self.deposed = ""  # incarnation of the coordinator that creates epochs instead of us
 
@@ -123,10 +140,12 @@ class Executor:
         try:
             needed = bool(intent.shards) and bool(intent.lost())
             saved = self.archive.saved(intent.rollback) if needed else NothingSaved()
-            wanted = epoch_to_proto(draft(intent, saved))
+            copies = self._claimed(intent) if needed else []
+            wanted = epoch_to_proto(draft(intent, saved, copies))
             winner = self.archive.create_epoch(wanted)
         except ScarError as error:
-            problem = f"epoch {intent.number} ({intent.cause}) waits for the store: {error.message}"
+            waits = "a copy" if isinstance(error, NotServing) else "the store"
+            problem = f"epoch {intent.number} ({intent.cause}) waits for {waits}: {error.message}"
             if problem != self.planner.problem:
                 _log.warning("epoch.refused", extra={"number": intent.number, "reason": str(error)})
             with self.lock:
@@ -136,6 +155,27 @@ class Executor:
             self.deposed = winner.author
             return
         self._follow(winner, action if winner is wanted else None, self._now() - started)
+
+    def _claimed(self, intent: Intent) -> list[Copy]:
+        """Copies that survivors keep of what was lost. Raises :class:`NotServing` while one of them does not answer."""
+        previous = intent.previous
+        if previous is None or intent.rollback or not self.job.strategy.replicas:
+            return []
+        lost = np.sort(np.concatenate(list(intent.lost().values())))
+        blocks = by_table(self.job, lost)
+        survivors = [member for member in intent.shards if previous.shard_index(member.key) >= 0]
+        answers = self._parallel(lambda member: self._claim(member, intent, blocks), survivors)
+        silent = [member.key for member, answer in zip(survivors, answers, strict=True) if answer is None]
+        if silent and not self._patience.over(intent.number, self._now()):
+            raise NotServing(f"{', '.join(silent)} did not say what it keeps of lost blocks")
+        return [copy for answer in answers if answer for copy in answer]
+
+    def _claim(self, member: Member, intent: Intent, blocks: Blocks) -> list[Copy] | None:
+        try:
+            return self.shards.claim(member, intent.number - 1, sorted({*intent.dead, *intent.orphans}), blocks)
+        except ScarError as error:
+            _log.info("claim.failed", extra={"shard": member.key, "reason": error.message})
+            return None
 
     def _follow(self, proto: types_pb2.Epoch, action: Commit | None, seconds: float) -> None:
         """An epoch of ours exists. Shards hear of it first, then the ledger, and only then the workers, who will report to it.

@@ -18,7 +18,12 @@ from scar_recovery.members import Failure
 from scar_recovery.plans import Intent
 
 UNKNOWN = -1.0
-SOURCE_NAMES: Mapping[Source, str] = {Source.INITIAL: "initial", Source.OBJECT: "object", Source.DONOR: "donor"}
+SOURCE_NAMES: Mapping[Source, str] = {
+    Source.INITIAL: "initial",
+    Source.OBJECT: "object",
+    Source.DONOR: "donor",
+    Source.REPLICA: "replica",
+}
 
 
 class Ledger:

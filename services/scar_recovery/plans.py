@@ -6,13 +6,13 @@ Blocks are global ids here (tables in job order), so that dealing and levelling 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scar.blocks import Ids
+from scar.blocks import Ids, positions_of
 from scar.placement import NOBODY, BlockGroup, Epoch, Member, Owners, Source, by_table, concatenated, spread
 from scar.tables import Job
 
@@ -45,6 +45,17 @@ class Saved(Protocol):
     def origins(self, table: str, ids: Ids, /) -> Sequence[Origin]:
         """Where each of these blocks comes back from; every id occurs once."""
         ...
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Lost blocks of one table of which a living shard keeps a copy; they share one state."""
+
+    holder: Member
+    table: str
+    ids: Ids
+    clock: int
+    watermark: Mapping[str, int]
 
 
 class NothingSaved:
@@ -95,7 +106,7 @@ class Intent:
 
     @property
     def rollback(self) -> bool:
-        return self.job.recovery == "full" and bool(self.shards) and bool(self.lost())
+        return self.job.strategy.rollback and bool(self.shards) and bool(self.lost())
 
     def lost(self) -> dict[str, GlobalIds]:
         """Former owner -> blocks that have to come back from the running checkpoint."""
@@ -120,18 +131,24 @@ def rank_order(members: Sequence[Member]) -> tuple[Member, ...]:
     return tuple(sorted(members, key=parts))
 
 
-def draft(intent: Intent, saved: Saved) -> Epoch:
-    """The next epoch. ``saved`` matters only when blocks were lost."""
+def draft(intent: Intent, saved: Saved, copies: Sequence[Copy] = ()) -> Epoch:
+    """The next epoch. ``saved`` and ``copies`` matter only when blocks were lost: the freshest of them wins, block by block."""
     if intent.previous is None:
         return _first(intent)
     owners, moved = _placed(intent, intent.previous)
     lost = intent.lost()
     if lost and intent.shards:
+        found = sources(intent.job, lost, saved, intent.workers, copies)
+        for holder, group in found:
+            if holder is not None:
+                owners[group.ids.astype(np.int64) + intent.job.bases[group.table]] = intent.shards.index(holder)
         ids = np.concatenate(list(lost.values()))
+        ids = ids[owners[ids] == NOBODY]
         owners[ids] = deal(len(ids), _takers(intent, intent.previous), intent.job.seed, intent.number)
         if intent.rollback:
             lost = owned_by_key(intent.job, intent.previous) | dict(intent.orphans)
-        moved += restored(intent.job, lost, saved)
+            found = sources(intent.job, lost, saved)
+        moved += [group for _, group in found]
     recovered = any(group.source == Source.OBJECT for group in moved)
     return Epoch(
         number=intent.number,
@@ -202,17 +219,60 @@ def random_by(seed: int, number: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=np.array([seed & 0xFFFFFFFFFFFFFFFF, number], dtype=np.uint64)))
 
 
-def restored(job: Job, lost: Mapping[str, GlobalIds], saved: Saved) -> list[BlockGroup]:
-    """One group per table, former owner and saved state."""
-    groups = []
+Found = tuple[Member | None, BlockGroup]
+
+
+def sources(
+    job: Job, lost: Mapping[str, GlobalIds], saved: Saved, workers: Sequence[Member] = (), copies: Sequence[Copy] = ()
+) -> list[Found]:
+    """Where lost blocks come back from: one group per table, former owner and state, with the shard that has it in memory."""
+    found: list[Found] = []
     for former, blocks in sorted(lost.items()):
         for table, ids in by_table(job, np.sort(blocks)).items():
-            for origin in saved.origins(table, ids):
-                source = Source.OBJECT if origin.object_key else Source.INITIAL
-                groups.append(
-                    BlockGroup(table, origin.ids, former, source, origin.object_key, origin.clock, dict(origin.watermark))
-                )
-    return groups
+            offers = [*_saved(table, ids, former, saved), *_copied(table, former, copies)]
+            found += _freshest(ids, sorted(offers, key=lambda offer: _freshness(offer, workers)))
+    return found
+
+
+def _saved(table: str, ids: Ids, former: str, saved: Saved) -> list[Found]:
+    return [
+        (
+            None,
+            BlockGroup(
+                table,
+                origin.ids,
+                former,
+                Source.OBJECT if origin.object_key else Source.INITIAL,
+                origin.object_key,
+                origin.clock,
+                dict(origin.watermark),
+            ),
+        )
+        for origin in saved.origins(table, ids)
+    ]
+
+
+def _copied(table: str, former: str, copies: Sequence[Copy]) -> list[Found]:
+    return [
+        (copy.holder, BlockGroup(table, copy.ids, former, Source.REPLICA, "", copy.clock, dict(copy.watermark)))
+        for copy in copies
+        if copy.table == table
+    ]
+
+
+def _freshness(offer: Found, workers: Sequence[Member]) -> tuple[int, int, bool]:
+    """States of one block follow each other, so the one that contains more pushes of those who still push is the newer one."""
+    holder, group = offer
+    return sum(group.watermark.get(worker.key, 0) for worker in workers), group.clock, holder is not None
+
+
+def _freshest(ids: Ids, offers: Sequence[Found]) -> list[Found]:
+    """Every block from the last offer that has it."""
+    choice = np.full(len(ids), -1, np.int64)
+    for index, (_, group) in enumerate(offers):
+        at = positions_of(ids, group.ids)
+        choice[at[at >= 0]] = index
+    return [(offers[index][0], replace(offers[index][1], ids=ids[choice == index])) for index in np.unique(choice).tolist()]
 
 
 def owned_by_key(job: Job, epoch: Epoch) -> dict[str, GlobalIds]:

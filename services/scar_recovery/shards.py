@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,7 +21,7 @@ from scar.v1 import (
     worker_pb2,
     worker_pb2_grpc,
 )
-from scar_recovery.plans import Blocks
+from scar_recovery.plans import Blocks, Copy
 from scar_runtime.addresses import is_ours, parted
 
 ADOPT_SECONDS = 5.0
@@ -29,6 +29,7 @@ STATUS_SECONDS = 1.0
 CONFIRM_SECONDS = 0.3  # a suspect has had its whole lease to answer others
 FREEZE_SECONDS = 5.0
 RECEIVE_SECONDS = 30.0
+CLAIM_SECONDS = 2.0
 CONNECT_SECONDS = 0.3
 
 
@@ -56,6 +57,10 @@ class Shards(Protocol):
         ...
 
     def receive(self, target: Member, epoch: int, donor: Member, blocks: Blocks) -> None: ...
+
+    def claim(self, member: Member, epoch: int, dead: Sequence[str], blocks: Blocks) -> list[Copy]:
+        """Copies that it keeps of blocks of dead owners; it takes no newer ones from them in this epoch."""
+        ...
 
     def alive(self, member: Member) -> bool:
         """Does this very incarnation still work? Asked in a way that does not lengthen a shard's lease."""
@@ -106,6 +111,14 @@ class RemoteShards:
         link = self._link(target)
         request = ps_pb2.ReceiveRequest(epoch=epoch, donor=codec.member_to_proto(donor), tables=_tables(blocks), job=self.job)
         link.call(link.control.Receive, request, RECEIVE_SECONDS)
+
+    def claim(self, member: Member, epoch: int, dead: Sequence[str], blocks: Blocks) -> list[Copy]:
+        link = self._link(member)
+        request = ps_pb2.ClaimRequest(epoch=epoch, dead=dead, tables=_tables(blocks))
+        reply = link.call(link.control.Claim, request, CLAIM_SECONDS)
+        return [
+            Copy(member, one.table, codec.ids_from_bytes(one.block_ids), one.clock, dict(one.watermark)) for one in reply.kept
+        ]
 
     def alive(self, member: Member) -> bool:
         """A shard whose lease has run out does not work, though it may answer; it gets the lease back only from us."""

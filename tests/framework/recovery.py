@@ -6,7 +6,7 @@ Every call to the store or to a shard is a *step*; a coordinator can be killed a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self
@@ -22,7 +22,7 @@ from scar_recovery.archive import Archive
 from scar_recovery.executor import Executor
 from scar_recovery.members import Report
 from scar_recovery.planner import Planner, Settings
-from scar_recovery.plans import Blocks
+from scar_recovery.plans import Blocks, Copy
 from scar_recovery.shards import ShardState
 from scar_runtime.store.base import Data, Store, joined
 
@@ -147,6 +147,7 @@ class World:
         self.store = MemoryStore()
         self.fuse = self.store.fuse
         self.shards: dict[str, FakeShard] = {}
+        self.copies: list[Copy] = []  # that shards keep of lost blocks
         self.now = 100.0
         self._lives = 0
 
@@ -241,6 +242,10 @@ class World:
             shard.aside_epoch = epoch
 
         self.fuse.around(copy)
+
+    def claim(self, member: Member, epoch: int, dead: Sequence[str], blocks: Blocks) -> list[Copy]:
+        self._shard(member)
+        return [copy for copy in self.copies if copy.holder == member]
 
     def alive(self, member: Member) -> bool:
         shard = self.shards.get(member.key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,7 +16,8 @@ from scar.tables import Job, Table
 from scar_ps.barrier import Sender
 from scar_ps.blockstore import Contents, Part
 from scar_ps.holdings import Load
-from scar_ps.shard import Push, Shard
+from scar_ps.requests import Push
+from scar_ps.shard import Shard
 
 ME = Member(Role.SHARD, "ps-0", "aaaaaaaaaaaa", "127.0.0.1:1")
 OTHER = Member(Role.SHARD, "ps-1", "bbbbbbbbbbbb", "127.0.0.1:2")
@@ -30,8 +32,9 @@ def sender(rank: int, life: int = 0) -> Sender:
     return Sender(member.name, member.incarnation)
 
 
-def job(*declared: Table, consistency: str = "bsp", staleness: int = 0) -> Job:
-    return Job("test", declared or (Table("w", (6, 2)),), consistency=consistency, staleness=staleness)
+def job(*declared: Table, **options: Any) -> Job:
+    """``options``: of :class:`scar.Job`."""
+    return Job("test", declared or (Table("w", (6, 2)),), **options)
 
 
 def ids(*numbers: int) -> Ids:

@@ -12,7 +12,8 @@ from scar.placement import Source
 from scar.tables import Table
 from scar_ps import moves
 from scar_ps.holdings import Pending
-from scar_ps.shard import Push, Shard
+from scar_ps.requests import Push
+from scar_ps.shard import Shard
 from tests.unit.ps_support import (
     ME,
     OTHER,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,11 +11,12 @@ from hypothesis import strategies as st
 
 from scar.errors import Busy, InvalidRequest, StaleEpoch
 from scar.placement import Source
+from scar.tables import Checkpoint
 from scar_ps.barrier import NotYet
 from scar_ps.blockstore import Contents
 from scar_ps.distances import distances
 from scar_ps.rounds import committed_values
-from tests.unit.ps_support import ME, group, ids, job, next_epoch, push, sender, started, worker
+from tests.unit.ps_support import ME, group, ids, job, next_epoch, push, sender, started, values, worker
 
 ASP, BSP = job(consistency="asp"), job()
 MINE = {"w": ids(0, 2, 4)}
@@ -193,3 +196,42 @@ def test_a_donor_tells_what_the_last_manifest_holds_also_in_the_middle_of_a_roun
     shard.rounds.finish(1, True)
     expected = [2, 3, 0, 0] if blocks == (2,) else [2, 3, 4, 5]
     assert committed_values(store, np.array([1, 2]), shard.rounds.pending).tolist() == expected
+
+
+STALLING = job(consistency="asp", recovery="sync-checkpoint", checkpoint=Checkpoint("full", period=2))
+
+
+@pytest.mark.parametrize("end", ["committed", "failed", "abandoned"])
+def test_training_waits_for_a_checkpoint_where_the_strategy_says_so(end):
+    shard, _ = started(STALLING, MINE)
+    push(shard, 0, 1, None, [1] * 6)
+    measure(shard, 1)
+    with pytest.raises(NotYet, match="durable"):
+        push(shard, 0, 2, None, [1] * 6)
+    assert push(shard, 0, 1, None, [1] * 6), "a duplicate is acknowledged all the same"
+    copied = copy(shard, 1, 0, 2, 4)
+    with pytest.raises(NotYet, match="durable"):
+        push(shard, 0, 2, None, [1] * 6)
+    if end == "failed":
+        shard.miss_round(copied)
+    else:
+        shard.uploaded(1, copied)
+        shard.finish_round(1, end == "committed")
+    assert not push(shard, 0, 2, None, [1] * 6)
+
+
+def test_a_clock_that_all_have_finished_closes_after_the_checkpoint():
+    shard, _ = started(replace(STALLING, consistency="bsp"), MINE, workers=1)
+    push(shard, 0, 1, None, [1] * 6)
+    measure(shard, 1)
+    shard.mark(sender(0), 1, 1, None)
+    assert (shard.clock, values(shard)) == (0, [0.0] * 6)
+    shard.finish_round(1, False)
+    assert (shard.clock, values(shard)) == (1, [1.0] * 6)
+
+
+def test_an_epoch_ends_a_checkpoint_that_nothing_was_copied_for():
+    shard, epoch = started(STALLING, MINE)
+    measure(shard, 1)
+    shard.adopt(next_epoch(epoch), STALLING)
+    assert not push(shard, 0, 1, None, [1] * 6)

@@ -14,7 +14,8 @@ from scar.errors import BlockOutOfRange, Fenced, NotServing, OutOfOrder, StaleEp
 from scar.tables import Table
 from scar_ps.barrier import DONE, NotYet, Sender
 from scar_ps.blockstore import Part
-from scar_ps.shard import Push, Shard
+from scar_ps.requests import Push
+from scar_ps.shard import Shard
 from tests.unit.ps_support import ME, first_epoch, group, ids, job, next_epoch, push, sender, started, values, worker
 
 ASP = job(consistency="asp")

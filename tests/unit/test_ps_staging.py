@@ -19,7 +19,7 @@ from scar.errors import (
 )
 from scar.tables import Table
 from scar.v1.ps_pb2 import TensorHeader
-from scar_ps.shard import View
+from scar_ps.requests import View
 from scar_ps.staging import Staging
 from tests.unit.ps_support import ids, job, started
 

@@ -13,7 +13,7 @@ from scar.v1 import types_pb2
 from scar.v1.checkpoint_pb2 import Manifest
 from scar_recovery.archive import Archive, Jobs
 from scar_recovery.chronicle import Chronicle
-from scar_recovery.plans import restored
+from scar_recovery.plans import sources
 from scar_runtime.objects import Group, Payload, encode_object, object_key, object_ref
 from scar_runtime.records import create_record, numbered
 from tests.framework.recovery import MemoryStore
@@ -82,7 +82,7 @@ def test_lost_blocks_come_from_their_newest_object() -> None:
     save(store, 2, [2, 6], 7)
     saved = archive.saved(full=False)
     assert (saved.manifest, saved.clock) == (2, 7)
-    groups = restored(JOB, {"ps-1@1": np.array([1, 2, 7, 9]), "ps-0@1": np.array([0, 3])}, saved)
+    groups = [group for _, group in sources(JOB, {"ps-1@1": np.array([1, 2, 7, 9]), "ps-0@1": np.array([0, 3])}, saved)]
     found = {(g.former_owner, g.table, tuple(g.ids.tolist())): (g.source, g.clock, g.watermark.get("w@1", 0)) for g in groups}
     assert found == {
         ("ps-0@1", "a", (0, 3)): (Source.OBJECT, 5, 50),

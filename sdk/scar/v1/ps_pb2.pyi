@@ -53,6 +53,26 @@ class TensorHeader(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class BaseEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TABLE_FIELD_NUMBER: _builtins.int
     DTYPE_FIELD_NUMBER: _builtins.int
     DENSE_FIELD_NUMBER: _builtins.int
@@ -67,6 +87,8 @@ class TensorHeader(_message.Message):
     LOSS_FIELD_NUMBER: _builtins.int
     LOSS_CLOCK_FIELD_NUMBER: _builtins.int
     PART_FIELD_NUMBER: _builtins.int
+    SHIPMENT_FIELD_NUMBER: _builtins.int
+    BASE_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """name"""
     dtype: _builtins.str
@@ -95,6 +117,14 @@ class TensorHeader(_message.Message):
     """pull: last closed clock with a loss, plus one; 0: none"""
     part: _builtins.str
     """Fetch: "values" | "saved" | "slot:<name>" | "steps" | "push" (waits for its clock); else empty"""
+    @_builtins.property
+    def shipment(self) -> Global___Shipment:
+        """Ship: set in the first header; its parts are "values" | "slot:<name>" | "steps" """
+
+    @_builtins.property
+    def base(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Ship, with "values": pushes that these blocks contain beside those of Shipment.watermark"""
+
     def __init__(
         self,
         *,
@@ -112,14 +142,248 @@ class TensorHeader(_message.Message):
         loss: _builtins.float = ...,
         loss_clock: _builtins.int = ...,
         part: _builtins.str = ...,
+        shipment: Global___Shipment | None = ...,
+        base: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["shipment", b"shipment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_ids", b"block_ids", "bytes", b"bytes", "clock", b"clock", "dense", b"dense", "dtype", b"dtype", "epoch", b"epoch", "incarnation", b"incarnation", "loss", b"loss", "loss_clock", b"loss_clock", "part", b"part", "push_id", b"push_id", "seq", b"seq", "table", b"table", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "block_ids", b"block_ids", "bytes", b"bytes", "clock", b"clock", "dense", b"dense", "dtype", b"dtype", "epoch", b"epoch", "incarnation", b"incarnation", "loss", b"loss", "loss_clock", b"loss_clock", "part", b"part", "push_id", b"push_id", "seq", b"seq", "shipment", b"shipment", "table", b"table", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TensorHeader: _TypeAlias = TensorHeader  # noqa: Y015
+
+@_typing.final
+class Shipment(_message.Message):
+    """What the blocks of a Ship stream are, together with those that came before them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class WatermarkEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    OWNER_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    CLOCK_FIELD_NUMBER: _builtins.int
+    WATERMARK_FIELD_NUMBER: _builtins.int
+    HOPS_FIELD_NUMBER: _builtins.int
+    owner: _builtins.str
+    """"name@incarnation" of the blocks' owner"""
+    epoch: _builtins.int
+    """must equal the shard's"""
+    number: _builtins.int
+    """of the owner: 1, 2, ..."""
+    since: _builtins.int
+    """the receiver must have this number; 0: this is all, what was kept before is void"""
+    clock: _builtins.int
+    """the owner's open clock when the blocks were copied"""
+    hops: _builtins.int
+    """replicas from the receiver to the end of the chain, the receiver included"""
+    @_builtins.property
+    def watermark(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """"worker@incarnation" -> last push id contained"""
+
+    def __init__(
+        self,
+        *,
+        owner: _builtins.str = ...,
+        epoch: _builtins.int = ...,
+        number: _builtins.int = ...,
+        since: _builtins.int = ...,
+        clock: _builtins.int = ...,
+        watermark: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        hops: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "epoch", b"epoch", "hops", b"hops", "number", b"number", "owner", b"owner", "since", b"since", "watermark", b"watermark"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Shipment: _TypeAlias = Shipment  # noqa: Y015
+
+@_typing.final
+class ShipReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShipReply: _TypeAlias = ShipReply  # noqa: Y015
+
+@_typing.final
+class ClaimRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    DEAD_FIELD_NUMBER: _builtins.int
+    TABLES_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """must equal the shard's"""
+    @_builtins.property
+    def dead(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """"name@incarnation" of owners"""
+
+    @_builtins.property
+    def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableBlocks]:
+        """their blocks"""
+
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        dead: _abc.Iterable[_builtins.str] | None = ...,
+        tables: _abc.Iterable[Global___TableBlocks] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead", b"dead", "epoch", b"epoch", "tables", b"tables"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClaimRequest: _TypeAlias = ClaimRequest  # noqa: Y015
+
+@_typing.final
+class Kept(_message.Message):
+    """Blocks of one table that are kept here and share one state."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class WatermarkEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    BLOCK_IDS_FIELD_NUMBER: _builtins.int
+    CLOCK_FIELD_NUMBER: _builtins.int
+    WATERMARK_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    """name"""
+    block_ids: _builtins.bytes
+    """uint32[n], ascending"""
+    clock: _builtins.int
+    """clocks contained"""
+    @_builtins.property
+    def watermark(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """"worker@incarnation" -> last push id contained"""
+
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+        block_ids: _builtins.bytes = ...,
+        clock: _builtins.int = ...,
+        watermark: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_ids", b"block_ids", "clock", b"clock", "table", b"table", "watermark", b"watermark"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Kept: _TypeAlias = Kept  # noqa: Y015
+
+@_typing.final
+class ClaimReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEPT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def kept(self) -> _containers.RepeatedCompositeFieldContainer[Global___Kept]:
+        """no block occurs twice"""
+
+    def __init__(
+        self,
+        *,
+        kept: _abc.Iterable[Global___Kept] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kept", b"kept"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClaimReply: _TypeAlias = ClaimReply  # noqa: Y015
+
+@_typing.final
+class ReleaseRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """must equal the shard's"""
+    owner: _builtins.str
+    """"name@incarnation" """
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        owner: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "owner", b"owner"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseRequest: _TypeAlias = ReleaseRequest  # noqa: Y015
+
+@_typing.final
+class ReleaseReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseReply: _TypeAlias = ReleaseReply  # noqa: Y015
 
 @_typing.final
 class PushReply(_message.Message):
@@ -934,6 +1198,7 @@ class ShardStatus(_message.Message):
     SERVING_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """newest adopted; 0: none"""
     clock: _builtins.int
@@ -954,6 +1219,8 @@ class ShardStatus(_message.Message):
     """the lease is young"""
     problem: _builtins.str
     """what it waits for, in words; empty: nothing"""
+    replicas: _builtins.int
+    """blocks of other shards that it keeps a copy of"""
     @_builtins.property
     def member(self) -> _types_pb2.Member:
         """who answers"""
@@ -987,10 +1254,11 @@ class ShardStatus(_message.Message):
         serving: _builtins.bool = ...,
         problem: _builtins.str = ...,
         finished: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        replicas: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["member", b"member"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "duplicates", b"duplicates", "epoch", b"epoch", "finished", b"finished", "losses", b"losses", "member", b"member", "problem", b"problem", "pushes", b"pushes", "round", b"round", "saved_age", b"saved_age", "saved_clock", b"saved_clock", "serving", b"serving", "stale", b"stale", "tables", b"tables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "duplicates", b"duplicates", "epoch", b"epoch", "finished", b"finished", "losses", b"losses", "member", b"member", "problem", b"problem", "pushes", b"pushes", "replicas", b"replicas", "round", b"round", "saved_age", b"saved_age", "saved_clock", b"saved_clock", "serving", b"serving", "stale", b"stale", "tables", b"tables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

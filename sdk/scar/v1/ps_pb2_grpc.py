@@ -50,6 +50,11 @@ class ShardDataStub(object):
                 request_serializer=scar_dot_v1_dot_ps__pb2.FetchRequest.SerializeToString,
                 response_deserializer=scar_dot_v1_dot_ps__pb2.TensorChunk.FromString,
                 _registered_method=True)
+        self.Ship = channel.stream_unary(
+                '/scar.v1.ShardData/Ship',
+                request_serializer=scar_dot_v1_dot_ps__pb2.TensorChunk.SerializeToString,
+                response_deserializer=scar_dot_v1_dot_ps__pb2.ShipReply.FromString,
+                _registered_method=True)
 
 
 class ShardDataServicer(object):
@@ -77,6 +82,13 @@ class ShardDataServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Ship(self, request_iterator, context):
+        """Shard to shard: blocks that changed, for the next replica of their chain. All of them are taken, or none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ShardDataServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -94,6 +106,11 @@ def add_ShardDataServicer_to_server(servicer, server):
                     servicer.Fetch,
                     request_deserializer=scar_dot_v1_dot_ps__pb2.FetchRequest.FromString,
                     response_serializer=scar_dot_v1_dot_ps__pb2.TensorChunk.SerializeToString,
+            ),
+            'Ship': grpc.stream_unary_rpc_method_handler(
+                    servicer.Ship,
+                    request_deserializer=scar_dot_v1_dot_ps__pb2.TensorChunk.FromString,
+                    response_serializer=scar_dot_v1_dot_ps__pb2.ShipReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -188,6 +205,33 @@ class ShardData(object):
             metadata,
             _registered_method=True)
 
+    @staticmethod
+    def Ship(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/scar.v1.ShardData/Ship',
+            scar_dot_v1_dot_ps__pb2.TensorChunk.SerializeToString,
+            scar_dot_v1_dot_ps__pb2.ShipReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
 
 class ShardControlStub(object):
     """Missing associated documentation comment in .proto file."""
@@ -222,6 +266,16 @@ class ShardControlStub(object):
                 '/scar.v1.ShardControl/Receive',
                 request_serializer=scar_dot_v1_dot_ps__pb2.ReceiveRequest.SerializeToString,
                 response_deserializer=scar_dot_v1_dot_ps__pb2.ReceiveReply.FromString,
+                _registered_method=True)
+        self.Claim = channel.unary_unary(
+                '/scar.v1.ShardControl/Claim',
+                request_serializer=scar_dot_v1_dot_ps__pb2.ClaimRequest.SerializeToString,
+                response_deserializer=scar_dot_v1_dot_ps__pb2.ClaimReply.FromString,
+                _registered_method=True)
+        self.Release = channel.unary_unary(
+                '/scar.v1.ShardControl/Release',
+                request_serializer=scar_dot_v1_dot_ps__pb2.ReleaseRequest.SerializeToString,
+                response_deserializer=scar_dot_v1_dot_ps__pb2.ReleaseReply.FromString,
                 _registered_method=True)
         self.Distances = channel.unary_unary(
                 '/scar.v1.ShardControl/Distances',
@@ -283,6 +337,20 @@ class ShardControlServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Claim(self, request, context):
+        """Which of a dead owner's blocks are kept here; nothing more is taken from that owner until a newer epoch arrives.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Release(self, request, context):
+        """A shard's chain is whole in this epoch: other copies of its blocks are of no use any more.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Distances(self, request, context):
         """||x - saved|| of every settled block (seed 000, section 4.3, steps 1 and 2).
         """
@@ -338,6 +406,16 @@ def add_ShardControlServicer_to_server(servicer, server):
                     servicer.Receive,
                     request_deserializer=scar_dot_v1_dot_ps__pb2.ReceiveRequest.FromString,
                     response_serializer=scar_dot_v1_dot_ps__pb2.ReceiveReply.SerializeToString,
+            ),
+            'Claim': grpc.unary_unary_rpc_method_handler(
+                    servicer.Claim,
+                    request_deserializer=scar_dot_v1_dot_ps__pb2.ClaimRequest.FromString,
+                    response_serializer=scar_dot_v1_dot_ps__pb2.ClaimReply.SerializeToString,
+            ),
+            'Release': grpc.unary_unary_rpc_method_handler(
+                    servicer.Release,
+                    request_deserializer=scar_dot_v1_dot_ps__pb2.ReleaseRequest.FromString,
+                    response_serializer=scar_dot_v1_dot_ps__pb2.ReleaseReply.SerializeToString,
             ),
             'Distances': grpc.unary_unary_rpc_method_handler(
                     servicer.Distances,
@@ -495,6 +573,60 @@ class ShardControl(object):
             '/scar.v1.ShardControl/Receive',
             scar_dot_v1_dot_ps__pb2.ReceiveRequest.SerializeToString,
             scar_dot_v1_dot_ps__pb2.ReceiveReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Claim(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scar.v1.ShardControl/Claim',
+            scar_dot_v1_dot_ps__pb2.ClaimRequest.SerializeToString,
+            scar_dot_v1_dot_ps__pb2.ClaimReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Release(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scar.v1.ShardControl/Release',
+            scar_dot_v1_dot_ps__pb2.ReleaseRequest.SerializeToString,
+            scar_dot_v1_dot_ps__pb2.ReleaseReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,6 +39,8 @@ class ShardDataStub:
     """Values at or after PullRequest.min_clock: for each table a chunk with a header, then data."""
     Fetch: _grpc.UnaryStreamMultiCallable[_ps_pb2.FetchRequest, _ps_pb2.TensorChunk]
     """Shard to shard: values, slots and steps of frozen blocks, for a live move."""
+    Ship: _grpc.StreamUnaryMultiCallable[_ps_pb2.TensorChunk, _ps_pb2.ShipReply]
+    """Shard to shard: blocks that changed, for the next replica of their chain. All of them are taken, or none."""
 
 @_typing.type_check_only
 class ShardDataAsyncStub(ShardDataStub):
@@ -51,6 +53,8 @@ class ShardDataAsyncStub(ShardDataStub):
     """Values at or after PullRequest.min_clock: for each table a chunk with a header, then data."""
     Fetch: _aio.UnaryStreamMultiCallable[_ps_pb2.FetchRequest, _ps_pb2.TensorChunk]  # type: ignore[assignment]
     """Shard to shard: values, slots and steps of frozen blocks, for a live move."""
+    Ship: _aio.StreamUnaryMultiCallable[_ps_pb2.TensorChunk, _ps_pb2.ShipReply]  # type: ignore[assignment]
+    """Shard to shard: blocks that changed, for the next replica of their chain. All of them are taken, or none."""
 
 class ShardDataServicer(metaclass=_abc_1.ABCMeta):
     """Tensors. Payload bytes never pass through protobuf objects in Python (see sdk/scar/codec.py); the wire format is this file."""
@@ -79,6 +83,14 @@ class ShardDataServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_ps_pb2.TensorChunk], _abc.AsyncIterator[_ps_pb2.TensorChunk]]:
         """Shard to shard: values, slots and steps of frozen blocks, for a live move."""
 
+    @_abc_1.abstractmethod
+    def Ship(
+        self,
+        request_iterator: _MaybeAsyncIterator[_ps_pb2.TensorChunk],
+        context: _ServicerContext,
+    ) -> _typing.Union[_ps_pb2.ShipReply, _abc.Awaitable[_ps_pb2.ShipReply]]:
+        """Shard to shard: blocks that changed, for the next replica of their chain. All of them are taken, or none."""
+
 def add_ShardDataServicer_to_server(servicer: ShardDataServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class ShardControlStub:
@@ -96,6 +108,10 @@ class ShardControlStub:
     """Stop serving some blocks until a newer epoch arrives (first half of a live move)."""
     Receive: _grpc.UnaryUnaryMultiCallable[_ps_pb2.ReceiveRequest, _ps_pb2.ReceiveReply]
     """Copy frozen blocks from their owner and keep them aside until an epoch makes them ours (second half)."""
+    Claim: _grpc.UnaryUnaryMultiCallable[_ps_pb2.ClaimRequest, _ps_pb2.ClaimReply]
+    """Which of a dead owner's blocks are kept here; nothing more is taken from that owner until a newer epoch arrives."""
+    Release: _grpc.UnaryUnaryMultiCallable[_ps_pb2.ReleaseRequest, _ps_pb2.ReleaseReply]
+    """A shard's chain is whole in this epoch: other copies of its blocks are of no use any more."""
     Distances: _grpc.UnaryUnaryMultiCallable[_ps_pb2.DistancesRequest, _ps_pb2.DistancesReply]
     """||x - saved|| of every settled block (seed 000, section 4.3, steps 1 and 2)."""
     Save: _grpc.UnaryUnaryMultiCallable[_ps_pb2.SaveRequest, _ps_pb2.SaveReply]
@@ -118,6 +134,10 @@ class ShardControlAsyncStub(ShardControlStub):
     """Stop serving some blocks until a newer epoch arrives (first half of a live move)."""
     Receive: _aio.UnaryUnaryMultiCallable[_ps_pb2.ReceiveRequest, _ps_pb2.ReceiveReply]  # type: ignore[assignment]
     """Copy frozen blocks from their owner and keep them aside until an epoch makes them ours (second half)."""
+    Claim: _aio.UnaryUnaryMultiCallable[_ps_pb2.ClaimRequest, _ps_pb2.ClaimReply]  # type: ignore[assignment]
+    """Which of a dead owner's blocks are kept here; nothing more is taken from that owner until a newer epoch arrives."""
+    Release: _aio.UnaryUnaryMultiCallable[_ps_pb2.ReleaseRequest, _ps_pb2.ReleaseReply]  # type: ignore[assignment]
+    """A shard's chain is whole in this epoch: other copies of its blocks are of no use any more."""
     Distances: _aio.UnaryUnaryMultiCallable[_ps_pb2.DistancesRequest, _ps_pb2.DistancesReply]  # type: ignore[assignment]
     """||x - saved|| of every settled block (seed 000, section 4.3, steps 1 and 2)."""
     Save: _aio.UnaryUnaryMultiCallable[_ps_pb2.SaveRequest, _ps_pb2.SaveReply]  # type: ignore[assignment]
@@ -167,6 +187,22 @@ class ShardControlServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_ps_pb2.ReceiveReply, _abc.Awaitable[_ps_pb2.ReceiveReply]]:
         """Copy frozen blocks from their owner and keep them aside until an epoch makes them ours (second half)."""
+
+    @_abc_1.abstractmethod
+    def Claim(
+        self,
+        request: _ps_pb2.ClaimRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_ps_pb2.ClaimReply, _abc.Awaitable[_ps_pb2.ClaimReply]]:
+        """Which of a dead owner's blocks are kept here; nothing more is taken from that owner until a newer epoch arrives."""
+
+    @_abc_1.abstractmethod
+    def Release(
+        self,
+        request: _ps_pb2.ReleaseRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_ps_pb2.ReleaseReply, _abc.Awaitable[_ps_pb2.ReleaseReply]]:
+        """A shard's chain is whole in this epoch: other copies of its blocks are of no use any more."""
 
     @_abc_1.abstractmethod
     def Distances(

@@ -560,7 +560,7 @@ class FailureRecord(_message.Message):
     number: _builtins.int
     """1, 2, ..."""
     strategy: _builtins.str
-    """"partial" | "full" """
+    """JobSpec.recovery"""
     epoch: _builtins.int
     """epoch that repaired it; 0: not yet"""
     manifest: _builtins.int
@@ -599,7 +599,7 @@ class FailureRecord(_message.Message):
 
     @_builtins.property
     def sources(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """"object" | "initial" | "donor" -> blocks"""
+        """"object" | "initial" | "donor" | "replica" -> blocks"""
 
     @_builtins.property
     def lost(self) -> _containers.RepeatedCompositeFieldContainer[Global___LostRange]:

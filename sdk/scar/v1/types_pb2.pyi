@@ -56,6 +56,8 @@ class _SourceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Source.ValueTy
     """an object of the running checkpoint"""
     SOURCE_DONOR: _Source.ValueType  # 3
     """copied live from the former owner, no perturbation"""
+    SOURCE_REPLICA: _Source.ValueType  # 4
+    """the new owner kept a copy of a dead owner's block"""
 
 class Source(_Source, metaclass=_SourceEnumTypeWrapper):
     """Where a block that changed hands takes its value from."""
@@ -67,6 +69,8 @@ SOURCE_OBJECT: Source.ValueType  # 2
 """an object of the running checkpoint"""
 SOURCE_DONOR: Source.ValueType  # 3
 """copied live from the former owner, no perturbation"""
+SOURCE_REPLICA: Source.ValueType  # 4
+"""the new owner kept a copy of a dead owner's block"""
 Global___Source: _TypeAlias = Source  # noqa: Y015
 
 @_typing.final
@@ -294,6 +298,8 @@ class JobSpec(_message.Message):
     WORKERS_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     RECOVERY_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    REPLICA_PERIOD_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """prefix in the store; [a-z0-9-]{1,63}"""
     seed: _builtins.int
@@ -307,7 +313,11 @@ class JobSpec(_message.Message):
     workers: _builtins.int
     """workers that must have joined before the first clock"""
     recovery: _builtins.str
-    """"partial" | "full" """
+    """strategy, a name of sdk/scar/strategies.py: "partial", "full", "sync-checkpoint", ..."""
+    replicas: _builtins.int
+    """other shards that keep a copy of every block; 0: as the strategy has it"""
+    replica_period: _builtins.int
+    """updates between two copies; 0: 1"""
     @_builtins.property
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableSpec]:
         """global block ids count over them in this order"""
@@ -328,10 +338,12 @@ class JobSpec(_message.Message):
         workers: _builtins.int = ...,
         checkpoint: Global___CheckpointPolicy | None = ...,
         recovery: _builtins.str = ...,
+        replicas: _builtins.int = ...,
+        replica_period: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "consistency", b"consistency", "name", b"name", "recovery", b"recovery", "seed", b"seed", "shards", b"shards", "staleness", b"staleness", "tables", b"tables", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "consistency", b"consistency", "name", b"name", "recovery", b"recovery", "replica_period", b"replica_period", "replicas", b"replicas", "seed", b"seed", "shards", b"shards", "staleness", b"staleness", "tables", b"tables", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,110 @@
+"""Every server-side strategy survives a server that dies once, and then another one; the books agree with what it promises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scar.placement import Epoch, chain
+from scar.v1.recovery_pb2 import FailureRecord
+from tests.framework.cluster import Cluster, running
+
+CHECKPOINT: dict[str, Any] = {"checkpoint": {"selection": "full", "fraction": 1.0, "period": 10}}
+
+
+def kill(cluster: Cluster, name: str) -> tuple[FailureRecord, Epoch]:
+    """SIGKILL, healed, judged; what the ledger says, and the epoch that repaired it."""
+    before, failures = cluster.incarnations(), len(cluster.ledger())
+    cluster.local.kill(name)
+    cluster.wait_healed(before, [name])
+    cluster.verify()
+    record = cluster.ledger()[failures]
+    assert [member.split("@")[0] for member in record.members] == [name]
+    assert record.strategy == cluster.job.recovery
+    return record, next(epoch for epoch in cluster.epochs() if epoch.number == record.epoch)
+
+
+def finish(cluster: Cluster) -> None:
+    assert set(cluster.finish().values()) == {0}
+    cluster.check(cluster.values())
+
+
+@pytest.mark.parametrize("consistency", ["bsp", "asp"])
+@pytest.mark.parametrize("recovery", ["sync-checkpoint", "async-checkpoint"])
+def test_a_checkpoint_strategy_takes_everything_back(tmp_path: Path, recovery: str, consistency: str) -> None:
+    with running(tmp_path, shards=3, workers=2, recovery=recovery, consistency=consistency, **CHECKPOINT) as cluster:
+        for name in ("ps-1", "ps-2"):
+            saved = cluster.wait(
+                lambda status: bool(status.checkpoint and status.checkpoint.clock > status.clock - 10), "a checkpoint"
+            )
+            assert saved.checkpoint is not None
+            record, repaired = kill(cluster, name)
+            assert repaired.rollback
+            assert repaired.manifest >= saved.checkpoint.manifest
+            assert sum(len(group.ids) for group in repaired.moved) == cluster.job.blocks
+            assert record.clock - repaired.clock <= 3 * 10, "it went further back than two checkpoints that were missed"
+        finish(cluster)
+
+
+def wait_chained(cluster: Cluster) -> None:
+    """Until every block has as many copies as the job wants."""
+    wanted = cluster.job.blocks * cluster.job.strategy.replicas
+    cluster.wait(lambda status: sum(shard.replicas for shard in status.shards.values()) == wanted, "whole chains")
+
+
+@pytest.mark.parametrize("consistency", ["bsp", "ssp", "asp"])
+@pytest.mark.parametrize("recovery", ["sync-chain", "async-chain"])
+def test_a_successor_takes_over(tmp_path: Path, recovery: str, consistency: str) -> None:
+    options: dict[str, Any] = {"staleness": 1} if consistency == "ssp" else {}
+    with running(tmp_path, shards=3, workers=2, recovery=recovery, consistency=consistency, **options) as cluster:
+        for name in ("ps-1", "ps-2"):
+            wait_chained(cluster)
+            cluster.advance(5)
+            record, repaired = kill(cluster, name)
+            assert not repaired.rollback
+            assert dict(record.sources) == {"replica": record.lost_blocks}
+            assert record.clock - min(group.clock for group in repaired.moved) <= 2
+            if recovery == "sync-chain":
+                assert record.lost_pushes == 0
+        finish(cluster)
+
+
+def test_what_a_period_may_lose_is_in_the_books(tmp_path: Path) -> None:
+    with running(tmp_path, shards=3, workers=2, recovery="sync-chain", replica_period=10) as cluster:
+        for name in ("ps-1", "ps-2"):
+            wait_chained(cluster)
+            cluster.advance(12)
+            record, repaired = kill(cluster, name)
+            assert set(record.sources) <= {"replica", "object"}
+            assert record.clock - min(group.clock for group in repaired.moved) <= 10
+        finish(cluster)
+
+
+def test_the_second_replica_serves_when_two_neighbours_die_at_once(tmp_path: Path) -> None:
+    with running(tmp_path, shards=4, workers=2, recovery="sync-chain", replicas=2) as cluster:
+        wait_chained(cluster)
+        cluster.advance(5)
+        epoch = cluster.epochs()[-1]
+        owner = epoch.shards[0]
+        pair = [owner.name, chain(cluster.job, epoch, owner.key)[0].name]
+        before = cluster.incarnations()
+        for name in pair:
+            cluster.local.kill(name)
+        cluster.wait_healed(before, pair)
+        cluster.verify()
+        assert sum(record.sources["replica"] for record in cluster.ledger()) >= sum(r.lost_blocks for r in cluster.ledger())
+        wait_chained(cluster)
+        finish(cluster)
+
+
+def test_partial_recovery_takes_the_freshest_source(tmp_path: Path) -> None:
+    """A copy of every update is fresher than a checkpoint; blocks without a copy still come from the checkpoint."""
+    with running(tmp_path, shards=3, workers=2, recovery="partial", replicas=1) as cluster:
+        wait_chained(cluster)
+        cluster.advance(5)
+        record, repaired = kill(cluster, "ps-1")
+        assert dict(record.sources) == {"replica": record.lost_blocks}
+        assert record.clock - min(group.clock for group in repaired.moved) <= 2
+        finish(cluster)

@@ -1,0 +1,42 @@
+"""What the command line changes about a training file's job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from scar.errors import ConfigError
+from scar_cli.main import app
+from scar_cli.places import Place
+from scar_cli.train import Plan
+from tests.repo.test_docs import ROOT
+
+FILE = ROOT / "examples" / "mlr.py"
+
+
+def test_the_file_decides_what_the_command_line_leaves_out() -> None:
+    job = Plan(FILE, Place()).job()
+    assert (job.recovery, job.replicas) == ("partial", 0)
+
+
+def test_a_strategy_that_rolls_back_gets_full_checkpoints() -> None:
+    job = Plan(FILE, Place(), strategy="sync-checkpoint").job()
+    assert job.strategy.stalls
+    assert job.checkpoint.selection == "full"
+
+
+def test_replicas() -> None:
+    assert Plan(FILE, Place(), shards=3, replicas=2).job().strategy.replicas == 2
+    with pytest.raises(ConfigError, match="need more than 2 shards"):
+        Plan(FILE, Place(), shards=2, replicas=2, strategy="sync-chain").job()
+
+
+def test_a_wrong_name_is_answered_with_the_right_ones(tmp_path: Path) -> None:
+    arguments = ["train", str(FILE), "--cluster", str(tmp_path / "none"), "--strategy", "chain"]
+    shown = CliRunner().invoke(app, arguments, env={"COLUMNS": "200", "TERM": "dumb"})
+    assert shown.exit_code != 0
+    said = shown.output + str(shown.exception)
+    assert "recovery 'chain' is unknown" in said
+    assert "sync-chain" in said

@@ -1,0 +1,75 @@
+"""How a job survives the loss of a shard: names, facts, and what cannot be combined. docs/strategies.md."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scar.codec import job_from_proto, job_to_proto
+from scar.errors import ConfigError
+from scar.strategies import STRATEGIES
+from scar.tables import Checkpoint, Job, Table
+from scar.v1 import types_pb2
+
+FULL = Checkpoint("full", period=5)
+
+
+def job(recovery: str = "partial", **options: object) -> Job:
+    chosen: dict[str, object] = {"checkpoint": FULL} if STRATEGIES[recovery].rollback else {}
+    return Job("test", [Table("w", (6, 2))], recovery=recovery, **(chosen | options))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_strategy_survives_the_wire(name: str) -> None:
+    declared = job(name, replica_period=3)
+    arrived = job_from_proto(job_to_proto(declared))
+    assert arrived == replace(declared, tables=arrived.tables)
+    assert arrived.strategy == declared.strategy
+
+
+def test_a_description_of_before_replicas_is_still_the_same_job() -> None:
+    message = job_to_proto(job())
+    old = types_pb2.JobSpec()
+    old.CopyFrom(message)
+    old.replica_period = 0
+    assert job_to_proto(job_from_proto(old)) == message
+
+
+def test_an_unknown_name_is_answered_with_those_that_there_are() -> None:
+    with pytest.raises(ConfigError, match="recovery 'chain' is unknown") as caught:
+        Job("test", [Table("w", 3)], recovery="chain")
+    assert all(name in str(caught.value) for name in STRATEGIES)
+
+
+@pytest.mark.parametrize("name", [name for name, strategy in STRATEGIES.items() if strategy.rollback])
+def test_what_rolls_back_needs_full_checkpoints_and_no_replicas(name: str) -> None:
+    with pytest.raises(ConfigError, match="needs full checkpoints"):
+        Job("test", [Table("w", 3)], recovery=name)
+    with pytest.raises(ConfigError, match="replicas are of no use"):
+        job(name, replicas=1)
+
+
+@pytest.mark.parametrize(
+    ("recovery", "options", "replicas", "exact"),
+    [
+        ("partial", {}, 0, False),
+        ("partial", {"replicas": 1}, 1, False),
+        ("sync-chain", {}, 1, True),
+        ("sync-chain", {"replica_period": 5}, 1, False),
+        ("sync-chain", {"replicas": 2, "shards": 3}, 2, True),
+        ("async-chain", {}, 1, False),
+    ],
+)
+def test_replicas(recovery: str, options: dict[str, object], replicas: int, exact: bool) -> None:
+    strategy = job(recovery, **options).strategy
+    assert (strategy.replicas, strategy.exact) == (replicas, exact)
+    assert strategy.period == options.get("replica_period", 1)
+
+
+@pytest.mark.parametrize(
+    "options", [{"replicas": 2}, {"replicas": -1}, {"replica_period": 0}, {"recovery": "sync-chain", "shards": 1}]
+)
+def test_replicas_that_cannot_be(options: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        job(**options)  # type: ignore[arg-type]
