@@ -82,7 +82,8 @@ def report(options: Options, records: Sequence[Record]) -> Report:
         weights = (1 - 1 / (options.mean * options.horizon)) ** clocks
         age = float(np.average([one["age"] for one in found], weights=weights))
         movers = float(np.average([one["half"] for one in found], weights=weights))
-        limits = {lost: 1 - lost * age / ((options.period - 1) / 2) for lost in options.lost or LOST}
+        full = (options.period - 1) / 2
+        limits = {lost: 1 - lost * age / full if full else 0.0 for lost in dealing.lost(options, LOST)}
         summary[panel] = {"movers": movers, "age": age, "limits": {f"{lost:g}": limit for lost, limit in limits.items()}}
         rows += [[panel, f"{movers:.0%} of the blocks", f"{lost:g}", f"{limit:.1%}"] for lost, limit in limits.items()]
         line = Series("", clocks.tolist(), [one["age"] for one in found])

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from experiments.panels import title
+from experiments.statistics import Estimate
 
 Summary = Mapping[str, Any]
 Interval = Mapping[str, float]
@@ -61,7 +62,7 @@ def of_partial(found: Summary) -> Iterator[Claim]:
         for lost, range_ in PARTIAL.items():
             if lost in one["partial"]:
                 measured = one["partial"][lost]["reduction"]
-                yield Claim(name, f"partial saves, lost {lost}", _range(range_), percent(measured), _in(measured, range_))
+                yield Claim(name, f"partial saves, lost {lost}", _range(range_), _share(measured), _in(measured, range_))
         costs = [one["partial"][lost]["cost"] for lost in sorted(one["partial"], key=float)]
         here = " < ".join(f"{cost['value']:.2f}" for cost in costs)
         yield Claim(name, "cost grows with what is lost", "yes", here, _rises(costs))
@@ -75,7 +76,7 @@ def of_selection(found: Summary) -> Iterator[Claim]:
         fractions = sorted({case["fraction"] for case in cases})
         smallest, name = fractions[0], _named(panel, one)
         measured = by["priority", smallest]["reduction"]
-        yield Claim(name, f"priority saves, r = {smallest:g}", _range(COMBINED), percent(measured), _in(measured, COMBINED))
+        yield Claim(name, f"priority saves, r = {smallest:g}", _range(COMBINED), _share(measured), _in(measured, COMBINED))
         costs = [by["priority", r]["cost"] for r in fractions]
         here = " < ".join(f"{cost['value']:.2f}" for cost in costs)
         yield Claim(name, "priority's cost falls with r", "yes", here, _rises(costs))
@@ -88,17 +89,18 @@ def of_selection(found: Summary) -> Iterator[Claim]:
 def of_cluster(found: Summary) -> Iterator[Claim]:
     """Figure 9."""
     overhead = found["overhead"]
-    yield Claim("LDA", "overhead of 1/4-rounds", f"{OVERHEAD:.1%}", f"{overhead:.1%}", _said(overhead < OVERHEAD))
-    sooner = found["iterations_sooner"]
-    yield Claim("LDA", "same likelihood sooner, iterations", "about 3", f"{sooner:.1f}", _said(sooner > 0))
-    seconds = found["seconds_sooner"]
-    yield Claim("LDA", "same likelihood sooner, seconds", "about 360 of 243 an iteration", f"{seconds:.1f}", _said(seconds > 0))
+    said = YES if overhead["high"] < OVERHEAD else INSIDE if overhead["low"] < OVERHEAD else NO
+    yield Claim("LDA", "overhead of 1/4-rounds", f"{OVERHEAD:.1%}", _interval(overhead, ".1%"), said)
+    for name, paper in (("iterations", "about 3"), ("seconds", "about 360, of 243 an iteration")):
+        sooner = found[f"{name}_sooner"]
+        said = YES if sooner["low"] > 0 else INSIDE if sooner["high"] > 0 else NO
+        yield Claim("LDA", f"same likelihood sooner, {name}", paper, _interval(sooner, ".1f"), said)
 
 
 def of_real(found: Summary) -> Iterator[Claim]:
     """Real processes next to the simulation: no claim of the paper."""
     for panel, one in found["panels"].items():
-        here = f"{number(one['real'])} of {one['trials']} runs; simulated {number(one['simulated'])}"
+        here = f"{_interval(one['real'], '.2f')} of {one['trials']} runs; simulated {_interval(one['simulated'], '.2f')}"
         yield Claim(title(panel), "real SIGKILLs cost what the simulation says", "", here, _said(one["overlap"]))
 
 
@@ -106,14 +108,12 @@ def _named(panel: str, one: Summary) -> str:
     return f"{title(panel)} ({one['trials']} trials)"
 
 
-def percent(interval: Interval) -> str:
-    """A share with its interval."""
-    return f"{interval['value']:.0%} [{interval['low']:.0%}, {interval['high']:.0%}]"
+def _share(interval: Interval) -> str:
+    return _interval(interval, ".0%")
 
 
-def number(interval: Interval) -> str:
-    """A number with its interval."""
-    return f"{interval['value']:.2f} [{interval['low']:.2f}, {interval['high']:.2f}]"
+def _interval(interval: Interval, form: str) -> str:
+    return f"{Estimate(**interval):{form}}"
 
 
 def _range(range_: tuple[float, float]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,7 +16,7 @@ TRIALS = {"mlr": 100, "mf": 100}
 TRIALS_OF_RANDOM = 30
 QUICK = {"mlr": 8, "mf": 8, "lda": 8}
 QUICK_OF_NETWORK = 2
-THIN = {"mlr-covtype": 50, "mlr-mnist": 10, "mf-jester": 20, "lda-20newsgroups": 10}  # only for a quick look
+THIN = {"mlr-covtype": 50, "mlr-mnist": 10, "mf-movielens": 4, "mf-jester": 20, "lda-20newsgroups": 10}  # only for a quick look
 BATCH = 10  # trials of one trajectory, in one process
 
 
@@ -60,6 +60,11 @@ def count(options: Options, panel: str) -> int:
     if options.quick:
         return QUICK.get(model, QUICK_OF_NETWORK)
     return TRIALS.get(model, TRIALS_OF_RANDOM)
+
+
+def lost(options: Options, best: Sequence[float]) -> list[float]:
+    """The lost fractions of a figure, the smallest first."""
+    return sorted(set(options.lost or best))
 
 
 def full_checkpoints(period: int) -> Checkpoint:

@@ -26,7 +26,7 @@ def batches(options: Options) -> list[Batch]:
 
 def _cases(options: Options) -> tuple[Case, ...]:
     saved = dealing.full_checkpoints(options.period)
-    partial = tuple(Case(_name(lost), saved, "partial", lost) for lost in options.lost or LOST)
+    partial = tuple(Case(_name(lost), saved, "partial", lost) for lost in dealing.lost(options, LOST))
     return (Case(FULL, saved, "full", 1.0), *partial)
 
 
@@ -43,7 +43,7 @@ def report(options: Options, records: Sequence[Record]) -> Report:
         if not found:
             continue
         full = [record["costs"][FULL] for record in found]
-        costs = {lost: [record["costs"][_name(lost)] for record in found] for lost in options.lost or LOST}
+        costs = {lost: [record["costs"][_name(lost)] for record in found] for lost in dealing.lost(options, LOST)}
         summary[panel] = _summary(found, full, costs)
         for lost, values in costs.items():
             measured = str(statistics.mean(values)), str(statistics.mean(full)), statistics.reduction(values, full).percent

@@ -33,7 +33,7 @@ def cases(options: Options) -> tuple[Case, ...]:
     """Full recovery, and partial recovery for each lost fraction, selection and r."""
     partial = tuple(
         Case(case_name(selection, fraction, lost), Checkpoint(selection, fraction, options.period), "partial", lost)
-        for lost in options.lost or LOST
+        for lost in dealing.lost(options, LOST)
         for selection in SELECTIONS
         for fraction in _fractions(options)
     )
@@ -69,8 +69,8 @@ def report(options: Options, records: Sequence[Record]) -> Report:
         }
         rows.append([panel, str(len(found)), "1", FULL, "1", str(means[FULL]), ""])
         rows += _rows(options, panel, len(found), means, cheaper)
-        panels += [_panel(options, panel, lost, means) for lost in options.lost or LOST]
-    share = ", ".join(f"{lost:g}" for lost in options.lost or LOST)
+        panels += [_panel(options, panel, lost, means) for lost in dealing.lost(options, LOST)]
+    share = ", ".join(f"{lost:g}" for lost in dealing.lost(options, LOST))
     figure = Figure(panels, f"Which blocks to save; {share} of them lost, C = {options.period}")
     return Report({"panels": summary}, rows, figure)
 
@@ -84,7 +84,7 @@ def _summary(options: Options, means: dict[str, Estimate], cheaper: dict[str, Es
             "cost": means[case_name(selection, fraction, lost)].document,
             "reduction": cheaper[case_name(selection, fraction, lost)].document,
         }
-        for lost, selection, fraction in product(options.lost or LOST, SELECTIONS, _fractions(options))
+        for lost, selection, fraction in product(dealing.lost(options, LOST), SELECTIONS, _fractions(options))
     ]
 
 
@@ -92,7 +92,7 @@ def _rows(
     options: Options, panel: str, trials: int, means: dict[str, Estimate], cheaper: dict[str, Estimate]
 ) -> list[list[str]]:
     rows = []
-    for lost, selection, fraction in product(options.lost or LOST, SELECTIONS, _fractions(options)):
+    for lost, selection, fraction in product(dealing.lost(options, LOST), SELECTIONS, _fractions(options)):
         name = case_name(selection, fraction, lost)
         rows.append([panel, str(trials), f"{lost:g}", selection, f"{fraction:g}", str(means[name]), cheaper[name].percent])
     return rows
@@ -107,5 +107,5 @@ def _panel(options: Options, panel: str, lost: float, means: dict[str, Estimate]
     level = means[FULL].value
     series.append(Series("full recovery", [0, len(fractions) - 1], [level] * 2, style="dashed"))
     ticks = [(float(index), f"{1 / fraction:g}") for index, fraction in enumerate(fractions)]
-    heading = title(panel) if len(options.lost) < 2 else f"{title(panel)}, lost {lost:g}"
+    heading = title(panel) if len(dealing.lost(options, LOST)) == 1 else f"{title(panel)}, lost {lost:g}"
     return Panel(heading, "checkpoint frequency 1/r", "rework iterations", series, ticks, zero=True)

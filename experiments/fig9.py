@@ -14,11 +14,13 @@ from itertools import product
 
 import numpy as np
 
+from experiments import statistics
 from experiments.figures import Figure, Panel, Series
 from experiments.panels import chosen, split
 from experiments.processes import Plan, train
-from experiments.records import Record
+from experiments.records import Record, of_panel
 from experiments.runner import Batch, Options, Report
+from experiments.statistics import Estimate
 from experiments.workloads import TopicModel
 from scar import published
 from scar.tables import Checkpoint
@@ -28,8 +30,9 @@ FILE = "examples/lda.py"
 PANELS = ("lda-20newsgroups",)
 TOPICS = 200  # so that an iteration is long beside a round, as the paper's 243 s are
 KILL_AT = 7
-ITERATIONS = 30
+ITERATIONS, LONG = 30, 61  # of a run with a failure, and of one without: 30 pairs of iterations with and without a round
 QUICK_ITERATIONS = 16
+TRIALS = 5
 RUNS = {
     "SCAR": (Checkpoint("priority", 1 / 4, 4), "partial", True),
     "traditional": (Checkpoint("full", 1.0, 4), "full", True),
@@ -38,12 +41,18 @@ RUNS = {
 
 
 def batches(options: Options) -> list[Batch]:
-    iterations = QUICK_ITERATIONS if options.quick else ITERATIONS
     found = []
-    for number, panel in product(range(options.trials or 1), chosen(options.panels, PANELS, ("lda",))[:1]):
-        work = {name: partial(_run, name, split(panel)[1], options.seed, iterations) for name in RUNS}
+    trials = options.trials or (1 if options.quick else TRIALS)
+    for number, panel in product(range(trials), chosen(options.panels, PANELS, ("lda",))[:1]):
+        work = {name: partial(_run, name, split(panel)[1], options.seed, _iterations(options, name)) for name in RUNS}
         found += [Batch(name, (number,), run, alone=True) for name, run in work.items()]
     return found
+
+
+def _iterations(options: Options, name: str) -> int:
+    if options.quick:
+        return QUICK_ITERATIONS
+    return ITERATIONS if RUNS[name][2] else LONG
 
 
 def _run(name: str, data: str, seed: int, iterations: int, trials: tuple[int, ...]) -> Iterator[Record]:
@@ -58,39 +67,49 @@ def _run(name: str, data: str, seed: int, iterations: int, trials: tuple[int, ..
 
 def report(_options: Options, records: Sequence[Record]) -> Report:
     """Seconds of an iteration with and without rounds, and when each run is back at the likelihood of the failure."""
-    runs = {name: [one for one in records if one["panel"] == name] for name in RUNS}
-    pace = {name: _pace(runs["undisturbed"], first) for name, first in (("with a round", 2), ("without", 3))}
-    overhead = pace["with a round"] / pace["without"] - 1
-    sooner, seconds = _sooner(runs["SCAR"], runs["traditional"])
+    runs = {name: of_panel(records, name) for name in RUNS}
+    rounds, others = _pace(runs["undisturbed"])
+    saved = statistics.reduction(rounds, others, np.median)
+    overhead = Estimate(-saved.value, -saved.high, -saved.low)
+    iterations, seconds = (statistics.mean(some) for some in _sooner(runs["SCAR"], runs["traditional"]))
     summary = {
-        "seconds_per_iteration": pace,
-        "overhead": overhead,
-        "iterations_sooner": sooner,
-        "seconds_sooner": seconds,
+        "trials": len(runs["SCAR"]),
+        "seconds_per_iteration": {"with": float(np.median(rounds)), "without": float(np.median(others))},
+        "overhead": overhead.document,
+        "iterations_sooner": iterations.document,
+        "seconds_sooner": seconds.document,
         "killed_at": KILL_AT,
         "topics": TOPICS,
     }
-    rows = [["", ""], *([f"seconds of an iteration {name}", f"{median:.3f}"] for name, median in pace.items())]
-    rows += [["overhead of 1/4-rounds", f"{overhead:.1%}"], ["same likelihood sooner by iterations", f"{sooner:.1f}"]]
-    rows += [["same likelihood sooner by seconds", f"{seconds:.1f}"]]
+    rows = [["", "median or mean", "of"]]
+    rows += [["seconds of an iteration with a round", f"{np.median(rounds):.3f}", f"{len(rounds)} iterations"]]
+    rows += [["seconds of an iteration without", f"{np.median(others):.3f}", f"{len(others)} iterations"]]
+    rows += [["overhead of 1/4-rounds", f"{overhead:.1%}", f"{len(rounds)} pairs"]]
+    rows += [["same likelihood sooner by iterations", f"{iterations:.1f}", f"{len(runs['SCAR'])} runs"]]
+    rows += [["same likelihood sooner by seconds", f"{seconds:.1f}", f"{len(runs['SCAR'])} runs"]]
     return Report(summary, rows, Figure(_panels(runs), f"LDA, {TOPICS} topics; half of the servers die in iteration {KILL_AT}"))
 
 
-def _pace(records: Sequence[Record], first: int) -> float:
-    """Median seconds of every second iteration from ``first`` on. Rounds are due after an even number of iterations, so they
-    are held during iterations with even numbers (from 0)."""
-    steps = [step for one in records for step in np.diff(one["seconds"])[first - 1 :: 2]]
-    return float(np.median(steps))
+def _pace(records: Sequence[Record]) -> tuple[list[float], list[float]]:
+    """Seconds of iterations with and without a round, in pairs of neighbours. Rounds are due after an even number of
+    iterations, so they are held during iterations with even numbers (from 0)."""
+    rounds, others = [], []
+    for one in records:
+        steps = np.diff(one["seconds"])[1:]
+        pairs = len(steps) // 2
+        rounds += steps[: 2 * pairs : 2].tolist()
+        others += steps[1 : 2 * pairs : 2].tolist()
+    return rounds, others
 
 
-def _sooner(scar_runs: Sequence[Record], traditional: Sequence[Record]) -> tuple[float, float]:
-    """By how many iterations and seconds SCAR reaches the likelihood that the other run ends with."""
+def _sooner(scar_runs: Sequence[Record], traditional: Sequence[Record]) -> tuple[list[float], list[float]]:
+    """By how many iterations and seconds SCAR reaches the likelihood that the other run ends with, for each trial."""
     iterations, seconds = [], []
-    for ours, theirs in zip(scar_runs, traditional, strict=True):
+    for ours, theirs in zip(scar_runs, traditional, strict=False):
         reached = int(np.argmax(np.array(ours["losses"]) <= theirs["losses"][-1]))
-        iterations.append(len(theirs["losses"]) - 1 - reached)
-        seconds.append(theirs["seconds"][-1] - ours["seconds"][reached])
-    return float(np.mean(iterations)), float(np.mean(seconds))
+        iterations.append(float(len(theirs["losses"]) - 1 - reached))
+        seconds.append(float(theirs["seconds"][-1] - ours["seconds"][reached]))
+    return iterations, seconds
 
 
 def _panels(runs: dict[str, list[Record]]) -> list[Panel]:

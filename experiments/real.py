@@ -1,8 +1,9 @@
 """From simulation to fact: the iteration cost of real SIGKILLs on real clusters, next to the experiment's interval.
 
 Two settings, MLR on MNIST and MF on MovieLens. Half of four servers die at the failure iteration of a trial of the experiment;
-1/8-rounds by priority, partial recovery. A trial and its simulation share seed, data, criterion and failure iteration, not the
-blocks: in a cluster it is the placement that says which are lost. Workers pause at the failure (``experiments/training.py``).
+1/8-rounds by priority, partial recovery. A real trial and the first of its simulated ones share seed, data, criterion and
+failure iteration, not the blocks: in a cluster it is the placement that says which are lost. Workers pause at the failure
+(``experiments/training.py``).
 """
 
 from __future__ import annotations
@@ -55,16 +56,18 @@ def batches(options: Options) -> list[Batch]:
     count = options.trials or (1 if options.quick else TRIALS)
     found = []
     for panel in chosen(options.panels, PANELS, ("mlr", "mf")):
-        trials = _trials(options, panel)
-        numbers = tuple(range(count * SIMULATED))
-        found.append(Batch(f"{panel} simulated", numbers, partial(_simulated, trials)))
-        found += [Batch(f"{panel} real", (number,), partial(_real, trials), alone=True) for number in range(count)]
+        for number in range(count):
+            trials = _trials(options, panel, number)
+            simulated = tuple(range(number * SIMULATED, (number + 1) * SIMULATED))
+            found.append(Batch(f"{panel} simulated", simulated, partial(_simulated, trials)))
+            found.append(Batch(f"{panel} real", (number,), partial(_real, trials), alone=True))
     return found
 
 
-def _trials(options: Options, panel: str) -> Trials:
+def _trials(options: Options, panel: str, number: int) -> Trials:
+    """Each has a seed of its own, so that each cluster has another placement."""
     case = Case(CASE, Checkpoint("priority", 1 / 8, options.period), "partial", 0.5)
-    return dealing.trials_of(options, panel, 1, (case,), 0)
+    return dealing.trials_of(options, panel, 1, (case,), number)
 
 
 def _simulated(trials: Trials, numbers: tuple[int, ...]) -> Iterator[Record]:
@@ -82,7 +85,7 @@ def _real(trials: Trials, numbers: tuple[int, ...]) -> Iterator[Record]:
 
 def _killed(trials: Trials, number: int, job: Job, criterion: Criterion, clocks: Clocks) -> Record:
     checkpoint = trials.cases[0].checkpoint
-    failed = failures.failure_iteration(trials, number, criterion.undisturbed)
+    failed = failures.failure_iteration(trials, number * SIMULATED, criterion.undisturbed)
     victims = np.random.default_rng([trials.seed, number]).choice(SHARDS, SHARDS // 2, replace=False)
     plan = Plan(
         FILE,

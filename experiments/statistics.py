@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,12 +21,15 @@ class Estimate:
     low: float
     high: float
 
+    def __format__(self, form: str) -> str:
+        return f"{self.value:{form}} [{self.low:{form}}, {self.high:{form}}]"
+
     def __str__(self) -> str:
-        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+        return f"{self:.2f}"
 
     @property
     def percent(self) -> str:
-        return f"{self.value:.0%} [{self.low:.0%}, {self.high:.0%}]"
+        return f"{self:.0%}"
 
     @property
     def document(self) -> dict[str, float]:
@@ -44,28 +47,19 @@ def mean(values: Sequence[float]) -> Estimate:
     return Estimate(middle, float(low), float(high))
 
 
-def reduction(values: Sequence[float], baseline: Sequence[float], seed: int = 0) -> Estimate:
-    """1 - mean(values) / mean(baseline), of pairs from the same trials; the interval is a bootstrap over trials."""
+def reduction(values: Sequence[float], baseline: Sequence[float], centre: Callable[..., Any] = np.mean) -> Estimate:
+    """1 - mean(values) / mean(baseline), of pairs from the same trials; the interval is a bootstrap over pairs.
+
+    ``centre``: ``np.median`` instead, for times on a busy machine.
+    """
     new, old = np.asarray(values, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
-    if old.mean() == 0:
+    if centre(old) == 0:
         return Estimate(0.0, 0.0, 0.0)
-    middle = float(1 - new.mean() / old.mean())
+    middle = float(1 - centre(new) / centre(old))
     if len(new) < 2 or (np.ptp(new) == 0 and np.ptp(old) == 0):
         return Estimate(middle, middle, middle)
-
-    def ratio(some: Any, others: Any, axis: int = -1) -> Any:
-        below = others.mean(axis=axis)
-        return 1 - some.mean(axis=axis) / np.where(below == 0, np.nan, below)
-
-    draw = stats.bootstrap(
-        (new, old),
-        ratio,
-        paired=True,
-        n_resamples=RESAMPLES,
-        confidence_level=LEVEL,
-        method="percentile",
-        rng=np.random.default_rng(seed),
-    )
-    spread = draw.bootstrap_distribution
-    low, high = np.nanquantile(spread, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    picked = np.random.default_rng(0).integers(0, len(new), (RESAMPLES, len(new)))
+    below = centre(old[picked], axis=1)
+    spread = (1 - centre(new[picked], axis=1)[below != 0] / below[below != 0]).tolist()  # a resample may hold no cost at all
+    low, high = np.quantile(spread, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Estimate(middle, float(low), float(high))

@@ -18,7 +18,7 @@ from experiments.statistics import Estimate
 
 NAME = "sweep"
 PANELS = ("mlr-mnist", "mf-movielens", "lda-reuters")
-TRIALS, QUICK = 20, 4
+TRIALS, QUICK = 20, 2
 LOST, FRACTIONS = 0.5, (1.0, 0.125)
 CHANGES: Mapping[str, Mapping[str, Any]] = {
     "as chosen": {},

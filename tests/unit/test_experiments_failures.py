@@ -121,6 +121,22 @@ def test_figures_report_what_was_measured(experiment) -> None:
     assert found["given_up"] == 0
 
 
+def test_other_fractions_and_periods_are_shown_as_asked_for() -> None:
+    options = Options(trials=3, panels=("mlr-mnist",), lost=(0.6, 0.3), fractions=(0.2, 1.0), period=5, mean=0.3, horizon=30)
+    (batch,) = fig8.batches(options)
+    records = [{"panel": batch.panel, **record} for record in batch.work(batch.trials)]
+    report = fig8.report(options, records)
+    assert {(case["lost"], case["fraction"]) for case in report.summary["panels"]["mlr-mnist"]["cases"]} == {
+        (0.3, 1.0),
+        (0.3, 0.2),
+        (0.6, 1.0),
+        (0.6, 0.2),
+    }
+    assert [panel.title for panel in report.figure.panels] == ["MLR, MNIST, lost 0.3", "MLR, MNIST, lost 0.6"]
+    assert all(record["undisturbed"] == 30 for record in records)
+    assert all(record["costs"]["full"] == pytest.approx(record["failed"] % 5) for record in records)
+
+
 def test_panels_that_cannot_be_are_refused() -> None:
     with pytest.raises(ConfigError):
         fig7.batches(Options(panels=("gan-mnist",)))
