@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from experiments import fig3, fig5, fig6, fig7, fig8, fig9, real
+from experiments import budget, fig3, fig5, fig6, fig7, fig8, fig9, real, sweep
 from experiments.runner import Experiment
+from experiments.simulate import choice, paper
 from scar.errors import ConfigError
 
-EXPERIMENTS: tuple[Experiment, ...] = (fig3, fig5, fig6, fig7, fig8, fig9, real)
+EXPERIMENTS: tuple[Experiment, ...] = (fig3, fig5, fig6, fig7, fig8, fig9, real, sweep, budget, paper, choice)
 
 
 def named(name: str) -> list[Experiment]:

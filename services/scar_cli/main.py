@@ -252,15 +252,28 @@ def demo(
 
 @app.command()
 def experiment(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="fig3, fig5 to fig9, real, or all of them.")],
-    trials: Annotated[int, typer.Option(min=0, help="Trials of each panel; 0: as many as the figure needs.")] = 0,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="fig3, fig5 to fig9, real, sweep, simulate, which-strategy, or all of them.")
+    ],
+    trials: Annotated[
+        int, typer.Option("--trials", "--runs", min=0, help="Trials of each panel; 0: as many as the figure needs.")
+    ] = 0,
     seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 1,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Records, summaries and figures.")] = Path("build/experiments"),
     jobs: Annotated[int, typer.Option(min=1, help="Processes; each uses one core.")] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="Few trials on thinned data: a first look.")] = False,
     panel: Annotated[list[str] | None, typer.Option(metavar="MODEL-DATA", help="Only this panel; repeatable.")] = None,
-    lost: Annotated[list[float] | None, typer.Option(min=0, max=1, help="Lost fraction; repeatable.")] = None,
+    lost: Annotated[list[float] | None, typer.Option(min=0, max=1, help="Lost fraction (fig7, fig8); repeatable.")] = None,
+    fraction: Annotated[
+        list[float] | None, typer.Option(min=0.001, max=1, help="r (fig8): saved in a round; repeatable.")
+    ] = None,
     period: Annotated[int, typer.Option(min=1, help="Iterations between full checkpoints, C.")] = 8,
+    mean: Annotated[float, typer.Option(min=0.01, max=10, help="Mean failure iteration, of those undisturbed.")] = 0.5,
+    gain: Annotated[float | None, typer.Option(min=0.01, max=1, help="Converged: this share of the horizon's gain.")] = None,
+    horizon: Annotated[int, typer.Option(min=2, help="Undisturbed iterations that set the criterion.")] = 60,
+    pending: Annotated[bool, typer.Option("--pending", help="A failure finds the round that is due not done yet.")] = False,
+    recorded: Annotated[bool, typer.Option("--recorded", help="Run nothing; report what is recorded.")] = False,
+    output: Json = Output.text,
 ) -> None:
     """Make figures of the paper again, with 95 % intervals. A run that was stopped goes on where it was.
 
@@ -268,7 +281,9 @@ def experiment(
     """
     from scar_cli.experiment import options, run
 
-    run(name, options(trials, seed, out, jobs, quick, panel or [], lost or [], period))
+    given = {"trials": trials, "seed": seed, "out": out, "jobs": jobs, "quick": quick, "panels": panel, "lost": lost}
+    given |= {"fractions": fraction, "period": period, "mean": mean, "gain": gain, "horizon": horizon}
+    run(name, options(**given, pending=pending, recorded=recorded), output)
 
 
 app.command()(chaos)

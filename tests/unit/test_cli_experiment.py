@@ -1,0 +1,119 @@
+"""``scar experiment``: what is asked for reaches the experiments, and what cannot be is refused in words."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("scipy")
+
+from experiments import suite
+from experiments.figures import Figure, Panel, Series
+from experiments.panels import chosen
+from experiments.records import Record
+from experiments.runner import Batch, Options, Report
+from scar.errors import ConfigError
+from scar_cli.experiment import options, run
+from scar_cli.main import app
+
+
+class Stub:
+    """Shows panels of MLR; remembers what was asked for."""
+
+    NAME = "stub"
+    asked: Options
+
+    def batches(self, options: Options) -> list[Batch]:
+        self.asked = options
+        return [Batch(panel, (0, 1), _work) for panel in chosen(options.panels, ("mlr-mnist",), ("mlr",))]
+
+    def report(self, _options: Options, records: Sequence[Record]) -> Report:
+        figure = Figure([Panel("", "", "", [Series("", [0, 1], [0, 1])])])
+        return Report({"trials": len(records)}, [["trials"], [str(len(records))]], figure)
+
+
+def _work(trials: tuple[int, ...]):
+    for trial in trials:
+        yield {"trial": trial}
+
+
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> Stub:
+    found = Stub()
+    monkeypatch.setattr(suite, "EXPERIMENTS", (found,))
+    return found
+
+
+def invoke(*words: object):
+    return CliRunner().invoke(app, ["experiment", *map(str, words)])
+
+
+def test_every_option_reaches_the_experiment(stub: Stub, tmp_path: Path) -> None:
+    words = "--trials 2 --seed 7 --jobs 1 --quick --panel mlr-fashion-mnist --lost 0.3 --lost 0.6 --fraction 0.2 --period 5"
+    more = "--mean 0.3 --gain 0.9 --horizon 40 --pending"
+    done = invoke("stub", *words.split(), *more.split(), "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert stub.asked == Options(
+        trials=2,
+        seed=7,
+        out=tmp_path,
+        quick=True,
+        panels=("mlr-fashion-mnist",),
+        lost=(0.3, 0.6),
+        fractions=(0.2,),
+        period=5,
+        mean=0.3,
+        gain=0.9,
+        horizon=40,
+        pending=True,
+    )
+    command = json.loads((tmp_path / "stub.json").read_text())["command"]
+    again = invoke(*command.split()[2:], "--out", tmp_path, "--recorded")
+    assert again.exit_code == 0, again.output
+    assert stub.asked.horizon == 40, "the command in the summary asks for the same"
+    assert json.loads((tmp_path / "stub.json").read_text())["command"] == command
+
+
+def test_what_is_left_out_is_as_the_experiment_thinks_best() -> None:
+    assert options(trials=3, panels=[], lost=None, fractions=None, gain=None) == Options(trials=3)
+
+
+def test_all_leaves_out_what_shows_none_of_the_panels(stub: Stub, tmp_path: Path) -> None:
+    assert invoke("all", "--panel", "lda-reuters", "--out", tmp_path).exit_code == 0
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ConfigError, match="stub shows none of these panels"):
+        run("stub", options(panels=["lda-reuters"], out=tmp_path))
+
+
+def test_nothing_recorded_is_nothing_to_report(stub: Stub, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="holds no trial"):
+        run("stub", options(recorded=True, out=tmp_path))
+
+
+def test_only_the_trials_that_are_asked_for_are_reported(stub: Stub, tmp_path: Path) -> None:
+    run("stub", options(out=tmp_path))
+    journal = tmp_path / "stub.jsonl"
+    journal.write_text(journal.read_text() + journal.read_text().splitlines()[0].replace('"trial": 0', '"trial": 9') + "\n")
+    done = invoke("stub", "--recorded", "--output", "json", "--out", tmp_path)
+    assert json.loads(done.stdout)["trials"] == 2
+
+
+def test_unknown_experiments_and_missing_parts_are_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'fig4' is unknown"):
+        run("fig4", options(out=tmp_path))
+    monkeypatch.setitem(sys.modules, "experiments.runner", None)
+    with pytest.raises(ConfigError, match="cannot be run") as refused:
+        options(trials=1)
+    assert "pip install" in str(refused.value)
+
+
+def test_a_real_experiment_from_the_command_line(tmp_path: Path) -> None:
+    assert invoke("fig3", "--trials", 20, "--out", tmp_path).exit_code == 0
+    summary = json.loads((tmp_path / "fig3.json").read_text())
+    assert summary["panels"]["single"]["bound_crossed"] == 0
+    assert summary["table"][0][0] == "panel"
