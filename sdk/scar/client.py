@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scar.blocks import Array, Ids
+from scar.blocks import Array, Ids, positions_of
 from scar.epochs import Deal, Follower, Recovery, View
-from scar.errors import Fenced, Internal, InvalidRequest, ScarError
+from scar.errors import DeadlineExceeded, Fenced, Internal, InvalidRequest, ScarError
 from scar.lanes import DONE, Comparison, Course, Lane, resume_points
-from scar.packing import Wanted
+from scar.packing import Wanted, gathered
 from scar.placement import NOBODY, Epoch, Member
 from scar.pulls import Answer, Puller
 from scar.reports import Reports
@@ -28,6 +28,8 @@ UNACKED_BYTES = 256 << 20
 DRAIN_POLL_SECONDS = 0.02
 LOOK_SECONDS = 1.0  # between looks at the deadline, which may end early
 ASYNC_PULLS = 4
+AWAY_SECONDS = 0.5  # without an answer: a shard is away, where workers go on without it
+STALE_SECONDS = 0.05  # the same when it was away before
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ class Client:
         self.progress = 0  # operations of the user
         self.pace = Pace()
         self._unacked = unacked
+        self._queues = job.strategy.queues
+        self._stale = False  # the last pull had to do without a shard
         self._course = Course(self.view, member, timeout, self._compared)
         self._lanes: dict[str, Lane] = {}
         self._homeless: list[Part] = []  # retained parts for blocks without an owner
@@ -163,7 +167,7 @@ class Client:
         """Finish a clock: wait until its pushes are acknowledged; marks follow in the background. May be tried again."""
         self._await(self._acknowledged, Deadline(self.timeout), "pushes to be acknowledged")
         with self.view.lock:
-            self._course.finished, self._course.loss = self.finished + 1, loss
+            self._course.finish(self.finished + 1, loss)
             self.view.notify()
         self.pace.tick()
 
@@ -174,10 +178,32 @@ class Client:
 
     def _pull(self, wants: Sequence[Wanted], finished: int) -> None:
         self.progress += 1
-        self._puller.pull(wants, self._min_clock(finished), Deadline(self.timeout))
+        if not self._queues or not self._pulled_as_it_is(wants):
+            self._puller.pull(wants, self._min_clock(finished), Deadline(self.timeout))
         with self.view.lock:
             self._pulled = max(self._pulled, finished)
             self._cache.update({wanted.table.name: wanted for wanted in wants})
+
+    def _pulled_as_it_is(self, wants: Sequence[Wanted]) -> bool:
+        """Take what the shards give at once, and the values that were pulled last for blocks of those that are away."""
+        try:
+            self._puller.pull(wants, 0, Deadline(STALE_SECONDS if self._stale else AWAY_SECONDS))
+        except DeadlineExceeded:
+            with self.view.lock:
+                self._stale = all(self._remembered(wanted) for wanted in wants)
+            return self._stale
+        self._stale = False
+        return True
+
+    def _remembered(self, wanted: Wanted) -> bool:
+        """Complete it from the last pull. False when that did not have all of it."""
+        known = self._cache.get(wanted.table.name)
+        positions, ids = wanted.missing()
+        at = ids.astype(np.int64) if known is None or known.ids is None else positions_of(known.ids, ids)
+        if known is None or (at < 0).any():
+            return wanted.complete
+        wanted.fill(positions, known.layout.gather(known.flat, at))
+        return True
 
     def _min_clock(self, finished: int) -> int:
         return max(0, finished - self.job.slack)
@@ -211,14 +237,26 @@ class Client:
                 self._homeless.append(part)
             elif self.finished >= self._lanes[key].sealed:
                 self._lanes[key].add(part)
+        if self._queues:
+            self._bound()
+
+    def _bound(self) -> None:
+        """A queue of pushes for shards that are away takes no more memory than one push of everything that waits."""
+        if sum(part.bytes for part in self._homeless) > self._unacked:
+            self._homeless = [gathered(self.job, self._homeless)]
+        for lane in self._lanes.values():
+            if lane.held.waiting_bytes > self._unacked:
+                lane.held.gather()
 
     def _introduced(self) -> bool:
         return bool(self._lanes) and all(lane.record for lane in self._lanes.values())
 
     def _room(self) -> bool:
-        return all(lane.held.waiting_bytes < self._unacked for lane in self._lanes.values())
+        return self._queues or all(lane.held.waiting_bytes < self._unacked for lane in self._lanes.values())
 
     def _acknowledged(self) -> bool:
+        if self._queues:
+            return True
         lanes = self._lanes.values()
         return not self._homeless and all(lane.held.idle and lane.marked[1] >= self.finished for lane in lanes)
 

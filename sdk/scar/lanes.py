@@ -19,22 +19,27 @@ from scar.blocks import Array, Ids
 from scar.codec import Chunk
 from scar.epochs import View
 from scar.errors import DeadlineExceeded, Internal, InvalidRequest, ScarError, StaleEpoch, Temporary
+from scar.packing import gathered
 from scar.placement import Epoch, Member
 from scar.pulls import pull_request, receive
 from scar.reroute import Journal, Part, Piece
+from scar.strategies import BACKLOG, BACKLOG_RATE
 from scar.transport import ATTEMPT_SECONDS, Backoff, ShardLink
 from scar.v1 import ps_pb2
 
 DONE = 1 << 63  # mark of a worker that will not push any more
 
+LOSSES_KEPT = 256  # clocks
+
 Step = Callable[[], None]
 
 
 class Retained:
-    """Parts of one lane that may have to be sent again. ``until_closed``: keep them after the acknowledgement (BSP). Pure."""
+    """Parts of one lane that may have to be sent again. ``until_closed``: keep them after the acknowledgement (BSP);
+    ``gather``: what waits behind a part that is on its way becomes one part. Pure."""
 
-    def __init__(self, until_closed: bool) -> None:
-        self._until_closed = until_closed
+    def __init__(self, until_closed: bool, gather: Callable[[Sequence[Part]], Part] | None = None) -> None:
+        self._until_closed, self._gather = until_closed, gather
         self._acked: list[Part] = []
         self._waiting: deque[Part] = deque()
         self._seq = 0
@@ -49,11 +54,20 @@ class Retained:
         """The oldest part that is not acknowledged; it gets its number with the first look, because it is sent next."""
         if not self._waiting:
             return None
+        if not self._waiting[0].seq:
+            self.gather()
         part = self._waiting[0]
         if not part.seq:
             self._seq += 1
             part.seq = self._seq
         return part
+
+    def gather(self) -> None:
+        """Make one of all parts that were never sent, where that is allowed."""
+        fresh = [part for part in self._waiting if not part.seq]
+        if self._gather is not None and len(fresh) > 1:
+            self._waiting = deque([*(part for part in self._waiting if part.seq), self._gather(fresh)])
+            self.waiting_bytes = sum(part.bytes for part in self._waiting)
 
     def acknowledge(self, seq: int, clock: int) -> list[Part]:
         """The shard, whose open clock is ``clock``, has this number. Returns parts that need not be retained any more."""
@@ -92,6 +106,15 @@ class Retained:
     def unsettled(self) -> bool:
         """True while something that was sent again because of an epoch is not acknowledged."""
         return any(part.owed for part in self._waiting)
+
+    @property
+    def gathers(self) -> bool:
+        return self._gather is not None
+
+    @property
+    def first_clock(self) -> int:
+        """Lowest clock of what waits; no clock: :data:`DONE`."""
+        return min((part.clock for part in self._waiting), default=DONE)
 
     @property
     def idle(self) -> bool:
@@ -140,10 +163,23 @@ class Course:
     journal: Journal = field(init=False)
     finished: int | None = None  # clocks; None: not known yet
     loss: float | None = None  # this worker's part of the loss of the last finished clock
+    losses: dict[int, float] = field(default_factory=dict)  # finished clocks -> loss, for lanes that are behind
     done: bool = False
 
     def __post_init__(self) -> None:
         self.journal = Journal(self.view.job)
+
+    def loss_at(self, mark: int) -> float | None:
+        """This worker's part of the loss of the clock before this mark."""
+        return self.loss if mark == self.mark else self.losses.get(mark)
+
+    def finish(self, finished: int, loss: float | None) -> None:
+        """A clock is finished."""
+        self.finished, self.loss = finished, loss
+        if loss is not None:
+            self.losses[finished] = loss
+            while len(self.losses) > LOSSES_KEPT:
+                del self.losses[next(iter(self.losses))]
 
     @property
     def mark(self) -> int | None:
@@ -155,7 +191,8 @@ class Lane:
 
     def __init__(self, course: Course, shard: Member, link: ShardLink) -> None:
         self.shard = shard
-        self.held = Retained(course.view.job.consistency == "bsp")
+        job = course.view.job
+        self.held = Retained(job.consistency == "bsp", partial(gathered, job) if job.strategy.queues else None)
         self.comparisons: deque[Comparison] = deque()
         self.record: ps_pb2.SettleReply | None = None  # the shard's first answer
         self.marked: tuple[int, int] = (0, -1)  # epoch and number of the last mark
@@ -218,6 +255,8 @@ class Lane:
     def _next(self) -> Step | None:
         """What this lane owes its shard next; None: nothing. The lock is held."""
         epoch, finished, mark = self._view.epoch, self._course.finished or 0, self._course.mark
+        if self.held.gathers and mark is not None:  # nobody waits for what is on its way, so some always is
+            finished = mark = min(mark, self.held.first_clock)
         settle = self._settled < epoch.number and not self.held.unsettled()
         due = mark is not None and self.marked != (epoch.number, mark)
         head = self.held.head()
@@ -230,7 +269,7 @@ class Lane:
         if settle:
             return partial(self._settle, epoch)
         if due and mark is not None:
-            return partial(self._mark, epoch, mark, self._course.loss)
+            return partial(self._mark, epoch, mark, self._course.loss_at(mark))
         return None
 
     def _dense(self, part: Part, epoch: Epoch) -> set[str]:
@@ -261,6 +300,7 @@ class Lane:
                 seq=part.seq,
                 push_id=part.push_id,
                 clock=part.clock,
+                rate=BACKLOG_RATE if part.count > BACKLOG else 1.0,
             )
             yield from codec.chunks(header, piece.values)
 

@@ -6,13 +6,15 @@ seen a part of it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scar.blocks import Array, Ids, Layout, Positions, all_finite
 from scar.errors import BlockOutOfRange, InvalidRequest, NonFinite, ShapeMismatch
-from scar.reroute import Piece
-from scar.tables import Table
+from scar.reroute import Part, Piece
+from scar.tables import Job, Table
 
 
 def checked_ids(table: Table, ids: ArrayLike) -> Ids:
@@ -66,6 +68,25 @@ def combined(table: Table, ids: Ids, values: Array) -> Piece:
         out = np.zeros(target.elements, dtype=values.dtype)
         np.add.at(out, places, values)
     return Piece(unique.astype(np.uint32), out)
+
+
+def gathered(job: Job, parts: Sequence[Part]) -> Part:
+    """These parts, none of which was sent, as one: their sum (rule ``assign``: the last).
+
+    Who has the sum has all of them, so it goes under the number of the last, and belongs to the first one's clock.
+    """
+    pieces: dict[str, Piece] = {}
+    for table in {table: None for part in parts for table in part.pieces}:
+        mine = [part.pieces[table] for part in parts if table in part.pieces]
+        ids, values = np.concatenate([piece.ids for piece in mine]), np.concatenate([piece.values for piece in mine])
+        pieces[table] = mine[0] if len(mine) == 1 else combined(job.table(table), ids, values)
+    return Part(
+        max(part.push_id for part in parts),
+        min(part.clock for part in parts),
+        pieces,
+        owed=any(part.owed for part in parts),
+        count=sum(part.count for part in parts),
+    )
 
 
 class Wanted:

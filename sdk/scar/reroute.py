@@ -39,6 +39,7 @@ class Part:
     acked: bool = False
     joined: int = 0  # clock that the shard applies it with: its own, or a later one when it came late
     owed: bool = False  # sent again after an epoch change: the shard's blocks are not settled before it arrived
+    count: int = 1  # pushes that it is the sum of; push_id is that of the last
 
     @property
     def bytes(self) -> int:
@@ -185,7 +186,7 @@ def _split(job: Job, epoch: Epoch, moves: Moves, part: Part, outcome: Outcome, j
             key = NOWHERE if owner == NOBODY else epoch.shards[owner].key
             fresh.setdefault(key, {})[table] = cut(job, table, piece, missing[share])
     for key, pieces in fresh.items():
-        outcome.sent.setdefault(key, []).append(Part(part.push_id, part.clock, pieces, owed=True))
+        outcome.sent.setdefault(key, []).append(Part(part.push_id, part.clock, pieces, owed=True, count=part.count))
     untouched = all(kept.get(table) is piece for table, piece in part.pieces.items())
     return part if untouched else replace(part, pieces=kept)
 

@@ -19,6 +19,8 @@ class Strategy:
     ``stalls``: a checkpoint is on the critical path: nothing is applied until it is durable.
     ``replicas``: shards beside its owner that keep a copy of a block; ``period``: updates between two copies (BSP: clocks,
     else pushes to the shard); ``waits``: an acknowledgement waits until the next replica has what it must have.
+    ``stores``: an acknowledgement waits until the store has it. ``queues``: workers go on while a shard is away, with what they
+    pulled last; what they push meanwhile waits, and goes as one.
     """
 
     name: str
@@ -27,23 +29,41 @@ class Strategy:
     replicas: int = 0
     period: int = 1
     waits: bool = False
+    stores: bool = False
+    queues: bool = False
 
     @property
     def exact(self) -> bool:
         """Nothing that was acknowledged is lost with a shard whose chain is whole."""
-        return self.waits and self.period == 1
+        return self.stores or (self.waits and self.period == 1)
+
+    def check(self, shards: int, eager: bool) -> None:
+        """``eager``: nobody waits for a clock, and rounds save all that changes. Raises :class:`ConfigError`."""
+        if self.stores and not eager:
+            raise ConfigError(
+                f"recovery {self.name} needs consistency asp, and rounds that save all that has changed",
+                "Set consistency='asp', checkpoint=scar.Checkpoint(fraction=1.0)",
+            )
+        if self.replicas >= shards:
+            raise ConfigError(
+                f"{self.replicas} replicas need more than {shards} shards",
+                "A replica lives on another shard than its owner: start more shards, or ask for fewer replicas",
+            )
 
     def with_replicas(self, replicas: int, period: int) -> Strategy:
         """``replicas`` 0: as many as the strategy itself has. Raises :class:`ConfigError` for one that goes back as a whole."""
         if replicas < 0 or period < 1:
             raise ConfigError(f"replicas must be at least 0 and their period at least 1, not {replicas} and {period}")
-        if replicas and self.rollback:
+        if replicas and (self.rollback or self.stores):
             raise ConfigError(
-                f"recovery {self.name!r} rolls everything back: replicas are of no use",
+                f"recovery {self.name!r} takes nothing from other shards: replicas are of no use",
                 "Leave replicas out, or use partial, sync-chain or async-chain",
             )
         return replace(self, replicas=replicas or self.replicas, period=period)
 
+
+BACKLOG = 50  # pushes that wait; the sum of more is one step at a smaller learning rate (seed 003, section 2.3, and its code)
+BACKLOG_RATE = 0.1  # of the table's own
 
 STRATEGIES: Mapping[str, Strategy] = {
     strategy.name: strategy
@@ -54,6 +74,7 @@ STRATEGIES: Mapping[str, Strategy] = {
         Strategy("async-checkpoint", rollback=True),
         Strategy("sync-chain", replicas=1, waits=True),
         Strategy("async-chain", replicas=1),
+        Strategy("stateless", stores=True, queues=True),
     )
 }
 

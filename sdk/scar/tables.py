@@ -323,6 +323,11 @@ class Checkpoint:
         return max(1, round(self.effective_fraction * self.period))
 
     @property
+    def saves_changes(self) -> bool:
+        """A round saves everything that has changed since it was saved, and nothing else."""
+        return self.selection == "priority" and self.fraction == 1
+
+    @property
     def effective_fraction(self) -> float:
         return 1.0 if self.selection == "full" else self.fraction
 
@@ -362,11 +367,7 @@ class Job:
             raise ConfigError(
                 f"recovery {self.recovery} needs full checkpoints", "Set checkpoint=scar.Checkpoint(selection='full', period=n)"
             )
-        if self.strategy.replicas >= self.shards:
-            raise ConfigError(
-                f"job {self.name}: {self.strategy.replicas} replicas need more than {self.shards} shards",
-                "A replica lives on another shard than its owner: start more shards, or ask for fewer replicas",
-            )
+        self.strategy.check(self.shards, self.consistency == "asp" and self.checkpoint.saves_changes)
 
     @cached_property
     def strategy(self) -> Strategy:

@@ -23,7 +23,8 @@ def kept(job: Job, epochs: Sequence[Epoch], ledger: Sequence[FailureRecord], pas
         if epoch is None or not record.lost_blocks:
             continue
         _rolled_back(job, record, epoch)
-        if job.strategy.waits and set(record.sources) == {"replica"} and _was_calm(epochs, record, past):
+        whole = job.strategy.stores or (job.strategy.waits and set(record.sources) == {"replica"})
+        if whole and _was_calm(epochs, record, past):
             _bounded(job, record, epoch)
 
 

@@ -110,10 +110,14 @@ class Scene:
 
     def hold(self) -> int:
         """Bring all workers to rest at one clock; everything that they pushed is acknowledged. Returns the clock."""
-        clock = max(marks(self.status()), default=0) + AHEAD
+        clock = self.ahead()
         self.recorder.order(hold=clock)
         self.wait(lambda status: self._rest_at(status, clock), f"all workers to rest at clock {clock}")
         return clock
+
+    def ahead(self) -> int:
+        """A clock that no worker has begun: one that does not wait for acknowledgements is further than its marks say."""
+        return max([*marks(self.status()), *self.history().acknowledged.values(), 0]) + AHEAD
 
     def _rest_at(self, status: ClusterStatus, clock: int) -> bool:
         reached = min(marks(status), default=0)

@@ -34,6 +34,7 @@ from scar_runtime.selection import Report, decide
 
 AGAIN = 0.2  # seconds until a shard that cannot answer yet is asked again; doubled up to AGAIN_MOST
 AGAIN_MOST = 2.0
+PAUSE = 0.05  # seconds between rounds for which acknowledgements wait
 LATE = 1.0  # seconds after the first answer in which refusals are still asked again
 FINISH_SECONDS = 5.0  # to tell the shards, before the next round may begin
 BACKOFF = 0.5  # seconds until a failed round is tried again; doubled up to BACKOFF_MOST
@@ -58,7 +59,7 @@ class Coordinator:
         self._round: Round | None = None
         self._last_round = 0
         self._tickets: list[Ticket] = []
-        self._due = job.checkpoint.every
+        self._due = self._after(0)
         self._not_before = 0.0
         self._failures = 0
         self._committed_at: float | None = None
@@ -70,7 +71,7 @@ class Coordinator:
         seconds since it was committed, -1 for none."""
         self.leading = True
         self._follow(running, number)
-        self._due = running.manifest.clock + self.job.checkpoint.every
+        self._due = self._after(running.manifest.clock)
         self._committed_at = now - age if age >= 0 else None
         return self._next(now)
 
@@ -92,7 +93,7 @@ class Coordinator:
         """A newer placement. Shards that left it take no further part in the round; a rollback voids the round."""
         self.epoch = epoch
         if epoch.rollback:
-            self._due = min(self._due, epoch.clock + self.job.checkpoint.every)
+            self._due = min(self._due, self._after(epoch.clock))
         current = self._round
         if current is None:
             return self._next(now)
@@ -198,7 +199,7 @@ class Coordinator:
             return []
         if manifest.author == self._author:
             return self._commit(current)
-        self._due = max(self._due, manifest.clock + self.job.checkpoint.every)
+        self._due = max(self._due, self._after(manifest.clock))
         return self._fail(current, f"another coordinator has committed manifest {manifest.number}", now)
 
     def failed(self, round: int, why: str, now: float) -> list[Action]:
@@ -255,6 +256,10 @@ class Coordinator:
         if ticket:  # nobody has to wait for a clock
             self._round.answered, self._round.deadline = now, now + self._timeout
         return [self._measure(self._round, key) for key in shards]
+
+    def _after(self, clock: int) -> int:
+        """Clock for which the next periodic round waits; 0 where acknowledgements wait for rounds: it would never come."""
+        return 0 if self.job.strategy.stores else clock + self.job.checkpoint.every
 
     def _measure(self, current: Round, key: str) -> Measure:
         assert self.epoch is not None
@@ -328,7 +333,8 @@ class Coordinator:
     def _succeed(self, current: Round, result: str, why: str, now: float) -> list[Action]:
         self._failures, self._problem, self._not_before = 0, "", 0.0
         if current.ticket is None:
-            self._due = min(current.clocks.values()) + self.job.checkpoint.every
+            self._due = self._after(min(current.clocks.values()))
+            self._not_before = now + PAUSE if self.job.strategy.stores else 0.0
             if result == "committed" and current.selection == "full" and not self.running.manifest.full:
                 mixed = len({ref.clock for ref, _ in current.objects}) > 1
                 self._due = max(current.clocks.values()) + 1

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from scar.blocks import Array, Ids, Layout, Positions
 from scar.errors import BlockOutOfRange
-from scar.tables import Table
+from scar.tables import Rule, Table
 from scar_ps import rules
 from scar_ps.segments import Segments
 
@@ -120,8 +120,10 @@ class BlockStore:
 
     # --- changing values ---------------------------------------------------------------------------------------------
 
-    def apply(self, positions: Positions | None, pushed: Array | Segments, progress: Progress) -> None:
-        """One step of the table's rule on these blocks. ``pushed`` is packed and has the table's dtype."""
+    def apply(self, positions: Positions | None, pushed: Array | Segments, progress: Progress, rate: float = 1.0) -> None:
+        """One step of the table's rule on these blocks. ``pushed`` is packed and has the table's dtype; ``rate``: factor of the
+        learning rate."""
+        rule = rules.slowed(self.table.rule, rate)
         layout, first = self.packed(positions), 0
         self.changed[slice(None) if positions is None else positions] = True
         if positions is not None and len(positions) and int(positions[-1] - positions[0]) == len(positions) - 1:
@@ -131,24 +133,24 @@ class BlockStore:
                 piece = pushed[layout.starts[start] : layout.starts[stop]]
                 with self.lock:
                     if positions is None:
-                        self._apply_run(first + start, first + stop, piece)
+                        self._apply_run(rule, first + start, first + stop, piece)
                     else:
-                        self._apply_scattered(positions[start:stop], piece)
+                        self._apply_scattered(rule, positions[start:stop], piece)
                 progress()
 
-    def _apply_run(self, start: int, stop: int, pushed: Array) -> None:
+    def _apply_run(self, rule: Rule, start: int, stop: int, pushed: Array) -> None:
         span = slice(int(self.layout.starts[start]), int(self.layout.starts[stop]))
         slots = {name: self._shaped(slot[span]) for name, slot in self.slots.items()}
-        counts = self._counted(slice(start, stop)) if rules.counts_steps(self.table.rule) else 1
-        rules.step(self.table.rule, self._shaped(self.values[span]), self._shaped(pushed), slots, counts)
+        counts = self._counted(slice(start, stop)) if rules.counts_steps(rule) else 1
+        rules.step(rule, self._shaped(self.values[span]), self._shaped(pushed), slots, counts)
 
-    def _apply_scattered(self, positions: Positions, pushed: Array) -> None:
+    def _apply_scattered(self, rule: Rule, positions: Positions, pushed: Array) -> None:
         layout = self.layout
         values = layout.gather(self.values, positions)
         slots = {name: layout.gather(slot, positions) for name, slot in self.slots.items()}
         shaped = {name: self._shaped(slot) for name, slot in slots.items()}
-        counts = self._counted(positions) if rules.counts_steps(self.table.rule) else 1
-        rules.step(self.table.rule, self._shaped(values), self._shaped(pushed), shaped, counts)
+        counts = self._counted(positions) if rules.counts_steps(rule) else 1
+        rules.step(rule, self._shaped(values), self._shaped(pushed), shaped, counts)
         layout.scatter(self.values, positions, values)
         for name, slot in slots.items():
             layout.scatter(self.slots[name], positions, slot)

@@ -14,7 +14,7 @@ Wanted = Sequence[tuple[str, Ids | None]]  # tables with block ids; None: all bl
 
 @dataclass(slots=True)
 class Push:
-    """One staged push: checked against the tables of ``epoch``."""
+    """One staged push: checked against the tables of ``epoch``. ``rate``: factor of the learning rate."""
 
     sender: Sender
     epoch: int
@@ -22,6 +22,7 @@ class Push:
     push_id: int
     clock: int
     parts: Mapping[str, Part]
+    rate: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

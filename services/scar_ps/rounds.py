@@ -53,10 +53,11 @@ class Stage(Enum):
 
 class Rounds:
     """The round that this shard takes part in, ``underway`` from its begin to its end. ``saved_clock``: of the last one that
-    was committed."""
+    was committed; ``stored``: updates whose changes are all in the store, in a job whose rounds save all that changes."""
 
     def __init__(self) -> None:
-        self.number, self.saved_clock = 0, 0
+        self.number, self.saved_clock, self.stored = 0, 0, 0
+        self._updates = 0  # when the round began
         self.underway = False
         self.stage = Stage.IDLE
         self.pending: list[Part] = []  # former saved values
@@ -64,9 +65,13 @@ class Rounds:
         self._candidates: list[Candidates] = []
         self._copied: list[Copied] = []  # by identity: the copy that is being uploaded
 
-    def begin(self, number: int, holdings: Holdings) -> list[Candidates]:
-        """Start a round; one that was never finished counts as failed. Returns what may be saved, without distances."""
+    def begin(self, number: int, holdings: Holdings, updates: int = 0) -> list[Candidates]:
+        """Start a round; one that was never finished counts as failed. Returns what may be saved, without distances.
+
+        ``updates``: that were applied so far. Blocks that move belong to the next round, of another shard.
+        """
         self._put_back()
+        self._updates = 0 if holdings.frozen else updates
         self.number, self.stage, self._candidates, self.underway = number, Stage.IDLE, [], True
         return [Candidates(store, _settled(store)) for store in holdings.tables.values()]
 
@@ -74,6 +79,8 @@ class Rounds:
         """The distances are known."""
         if number == self.number and self.stage in (Stage.IDLE, Stage.MEASURED):
             self.stage, self._candidates = Stage.MEASURED, candidates
+            if not any(one.distances is None or one.distances.any() for one in candidates):
+                self.stored = max(self.stored, self._updates)  # all is as the store has it
 
     def candidates(self, number: int) -> list[Candidates]:
         """What was measured, to choose from. Raises :class:`Busy`, :class:`InvalidRequest`."""
@@ -115,6 +122,7 @@ class Rounds:
         kept = committed and self.stage is Stage.UPLOADED
         if kept:
             self.saved_clock, self.pending = self._clock, []
+            self.stored = max(self.stored, self._updates)
         self._put_back()
         self.stage, self._candidates, self.underway = Stage.IDLE, [], False
         return kept

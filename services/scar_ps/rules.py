@@ -24,6 +24,13 @@ def counts_steps(rule: Rule) -> bool:
     return rule.kind == "adam"
 
 
+def slowed(rule: Rule, rate: float) -> Rule:
+    """The rule with its learning rate, if it has one, times ``rate``."""
+    if rate == 1 or "lr" not in rule.parameters:
+        return rule
+    return Rule(rule.kind, {**rule.parameters, "lr": rule.parameters["lr"] * rate})
+
+
 def step(rule: Rule, values: Array, pushed: Array, slots: Mapping[str, Array], counts: Counts = 1) -> None:
     """One step of ``rule`` on ``values`` and ``slots`` (same shape as ``pushed``)."""
     _STEPS[rule.kind](rule.parameters, values, pushed, slots, counts)

@@ -53,7 +53,7 @@ class DataServicer:
             push = stage.push()
             work = timed(lambda: self._apply(push), metrics.APPLY_SECONDS.observe)
             reply, updates = self._engine.serve(work, _left(context))
-            if self._shard.chain.waits:
+            if self._shard.delays:
                 self._engine.serve(lambda: self._shard.await_copy(updates), _left(context), changes=False)
         (metrics.DUPLICATES if reply.duplicate else metrics.PUSHES).inc()
         return reply

@@ -206,7 +206,7 @@ class Shard:
             self.contributions.add(Contribution(push.sender, push.push_id, push.clock, joined, push.parts))
             return False
         for part in push.parts.values():
-            part.store.apply(part.positions, part.values, self._progress)
+            part.store.apply(part.positions, part.values, self._progress, push.rate)
         self.lanes.contains(push.sender.key, push.push_id)
         self.chain.updates += 1
         return False
@@ -215,6 +215,13 @@ class Shard:
         """Until this update may be acknowledged. BSP: what is not :attr:`told` need not wait, it is sent again."""
         if self.chain.waits and not self._bsp and self.chain.shipped < self.chain.owed(updates):
             raise NotYet(f"update {updates} waits for the next replica of {self.member.name}")
+        if self.job is not None and self.job.strategy.stores and self.rounds.stored < updates:
+            raise NotYet(f"update {updates} waits for the store")
+
+    @property
+    def delays(self) -> bool:
+        """An acknowledgement may have to wait: :meth:`await_copy`."""
+        return self.chain.waits or (self.job is not None and self.job.strategy.stores)
 
     def pull(self, sender: Sender, epoch: int, min_clock: int, wanted: Wanted) -> list[Part]:
         """Where the values of these blocks are (a part's values are those of the whole store), once the clock is open."""
@@ -317,7 +324,7 @@ class Shard:
         """Settled blocks, once the clock is open; their distances are to be handed to :meth:`measured`."""
         self.check_epoch(epoch)
         self._await_clock(min_clock)
-        return self.rounds.begin(number, self.holdings)
+        return self.rounds.begin(number, self.holdings, self.chain.updates)
 
     def measured(self, epoch: int, number: int, candidates: list[Candidates]) -> None:
         self.check_epoch(epoch)

@@ -80,7 +80,7 @@ class Stage:
             raise InvalidRequest("a push needs at least one table")
         header = self._first
         sender = Sender(header.worker, header.incarnation)
-        return Push(sender, header.epoch, header.seq, header.push_id, header.clock, self._parts)
+        return Push(sender, header.epoch, header.seq, header.push_id, header.clock, self._parts, header.rate or 1.0)
 
     def _begin(self, header: TensorHeader) -> None:
         self._complete()
@@ -114,6 +114,8 @@ class Stage:
     def _check_same_push(self, header: TensorHeader) -> None:
         if not header.worker or header.seq < 1 or header.push_id < 1:
             raise InvalidRequest("a push needs a worker, a seq and a push id")
+        if not 0 <= header.rate <= 1:
+            raise InvalidRequest(f"a push has a factor of the learning rate in (0, 1], not {header.rate}")
         self._first = self._first or header
         if _identity(header) != _identity(self._first):
             raise InvalidRequest("one stream carries one push")

@@ -22,7 +22,7 @@ from scar_chaos.faults import Fault, groups
 from scar_chaos.local import LocalTarget
 from scar_chaos.play import play
 from scar_chaos.recorder import Recorder
-from scar_chaos.scene import AHEAD, TIMEOUT, Scene, marks, staged
+from scar_chaos.scene import TIMEOUT, Scene, staged
 from scar_local import LocalCluster
 
 
@@ -46,7 +46,7 @@ class Cluster(Scene):
 
     def finish(self) -> dict[str, int]:
         """Let all workers end at one clock; returns their exit codes."""
-        self.recorder.order(end=max(marks(self.status()), default=0) + AHEAD)
+        self.recorder.order(end=self.ahead())
         return self.local.wait(TIMEOUT)
 
     def check(self, values: Mapping[str, np.ndarray]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -107,4 +108,40 @@ def test_partial_recovery_takes_the_freshest_source(tmp_path: Path) -> None:
         record, repaired = kill(cluster, "ps-1")
         assert dict(record.sources) == {"replica": record.lost_blocks}
         assert record.clock - min(group.clock for group in repaired.moved) <= 2
+        finish(cluster)
+
+
+STATELESS: dict[str, Any] = {
+    "recovery": "stateless",
+    "consistency": "asp",
+    "checkpoint": {"selection": "priority", "fraction": 1.0, "period": 1},
+}
+
+
+def test_what_a_stateless_server_acknowledged_is_in_the_store(tmp_path: Path) -> None:
+    with running(tmp_path, shards=3, workers=2, **STATELESS) as cluster:
+        for name in ("ps-1", "ps-2"):
+            cluster.advance(5)
+            record, repaired = kill(cluster, name)
+            assert not repaired.rollback
+            assert set(record.sources) <= {"object", "initial"}
+            assert record.lost_pushes == 0
+        finish(cluster)
+
+
+def test_workers_go_on_while_the_only_server_is_away(tmp_path: Path) -> None:
+    """What they push meanwhile is all applied when it is back, as one."""
+    with running(tmp_path, shards=1, workers=2, **STATELESS) as cluster:
+        for _ in range(2):
+            cluster.advance(5)
+            before, began = cluster.incarnations(), dict(cluster.history().acknowledged)
+            cluster.local.kill("ps-0", respawn=False)
+            deadline = time.monotonic() + 60
+            while min(clock - began[worker] for worker, clock in cluster.history().acknowledged.items()) < 20:
+                assert time.monotonic() < deadline, "a worker waits for the server"
+                time.sleep(0.1)
+            cluster.local.restart("ps-0")
+            cluster.wait_healed(before, ["ps-0"])
+            cluster.verify()
+        assert [record.lost_pushes for record in cluster.ledger()] == [0, 0]
         finish(cluster)

@@ -51,6 +51,16 @@ def test_a_round_goes_from_distances_to_finish() -> None:
     assert play.core.age(play.now + 5) == 5.0
 
 
+def test_where_acknowledgements_wait_for_rounds_no_round_waits_for_a_clock() -> None:
+    """A clock is finished by acknowledged pushes: it would never come."""
+    play = Play(job_with(fraction=1.0, period=1, recovery="stateless", consistency="asp"))
+    assert [one.min_clock for one in play.actions if isinstance(one, Measure)] == [0, 0]
+    play.round(clock=0)
+    assert play.take(Measure) == [], "a moment of rest between rounds"
+    play.later(0.1)
+    assert [one.min_clock for one in play.take(Measure)] == [0, 0]
+
+
 def test_a_job_without_a_manifest_waits_for_its_first_clocks_and_needs_no_round() -> None:
     play = Play(job_with(fraction=0.5, period=8))
     assert [one.min_clock for one in play.take(Measure)] == [4, 4]

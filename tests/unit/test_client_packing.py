@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 import scar
 from scar import errors
 from scar.orders import Order
-from scar.packing import Wanted, checked_ids, combined, flat, packed_rows, result
-from scar.tables import Table
+from scar.packing import Wanted, checked_ids, combined, flat, gathered, packed_rows, result
+from scar.reroute import Part, Piece
+from scar.tables import Job, Table
 
 SEEDED = settings(max_examples=60, deadline=None, derandomize=True)
 
@@ -132,3 +133,20 @@ def test_orders_of_several_tables() -> None:
         Order(job, "nothing", None)
     with pytest.raises(errors.InvalidRequest, match="dict"):
         Order(job, ["rows", "ragged"], [1])
+
+
+def test_parts_that_wait_are_summed_block_by_block() -> None:
+    """Their sum has the number of the last, for who has it has all of them, and belongs to the clock of the first."""
+    job = Job("test", [ROWS, ASSIGN])
+    one, two = np.array([1, 4], np.uint32), np.array([4, 6], np.uint32)
+    first = Part(3, 7, {"rows": Piece(one, np.arange(6, dtype=np.float32))})
+    second = Part(
+        5, 8, {"rows": Piece(two, np.full(6, 10, np.float32)), "assign": Piece(one, np.ones(6, np.float32))}, owed=True
+    )
+    third = Part(6, 8, {"assign": Piece(two, np.full(6, 2, np.float32))}, count=4)
+    part = gathered(job, [first, second, third])
+    assert (part.push_id, part.clock, part.owed, part.count) == (6, 7, True, 6)
+    assert part.pieces["rows"].ids.tolist() == [1, 4, 6]
+    assert part.pieces["rows"].values.tolist() == [0, 1, 2, 13, 14, 15, 10, 10, 10]
+    assert part.pieces["assign"].ids.tolist() == [1, 4, 6]
+    assert part.pieces["assign"].values.tolist() == [1, 1, 1, 2, 2, 2, 2, 2, 2]

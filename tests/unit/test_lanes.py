@@ -8,9 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scar.lanes import DONE, Retained, resume_points
+from scar.packing import gathered
 from scar.reroute import Part, Piece
+from scar.tables import Job, Table
 from scar.v1.ps_pb2 import SettleReply
 
+JOB = Job("test", [Table("w", (3, 4))])
 SEEDED = settings(max_examples=60, deadline=None, derandomize=True)
 
 
@@ -132,3 +135,32 @@ def test_replace_keeps_order_and_numbers() -> None:
 )
 def test_where_a_new_incarnation_goes_on(records: list[tuple[int, int]], points: list[int]) -> None:
     assert resume_points([SettleReply(clock=clock, finished=finished) for clock, finished in records]) == points
+
+
+def queue(*push_ids: int) -> Retained:
+    lane = Retained(until_closed=False, gather=lambda parts: gathered(JOB, parts))
+    for push_id in push_ids:
+        lane.add(part(push_id, clock=push_id))
+    return lane
+
+
+def test_what_waits_behind_a_part_on_its_way_becomes_one() -> None:
+    lane = queue(4)
+    assert sent(lane) == 1
+    for push_id in (5, 6, 7):
+        lane.add(part(push_id, clock=push_id))
+    assert lane.head().push_id == 4, "what was sent keeps its number and its values"
+    assert lane.first_clock == 4
+    lane.acknowledge(1, 0)
+    assert sent(lane) == 2
+    head = lane.head()
+    assert (head.push_id, head.clock, head.count) == (7, 5, 3)
+    assert lane.waiting_bytes == 16
+    assert [released.push_id for released in lane.acknowledge(2, 0)] == [7]
+    assert lane.first_clock == DONE
+
+
+def test_a_long_queue_is_as_large_as_one_push() -> None:
+    lane = queue(*range(1, 101))
+    lane.gather()
+    assert (lane.waiting_bytes, lane.head().count) == (16, 100)

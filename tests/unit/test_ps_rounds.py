@@ -235,3 +235,38 @@ def test_an_epoch_ends_a_checkpoint_that_nothing_was_copied_for():
     measure(shard, 1)
     shard.adopt(next_epoch(epoch), STALLING)
     assert not push(shard, 0, 1, None, [1] * 6)
+
+
+STORING = job(consistency="asp", recovery="stateless", checkpoint=Checkpoint(fraction=1.0, period=1))
+
+
+def test_an_acknowledgement_waits_for_the_store_where_the_strategy_says_so():
+    shard, _ = started(STORING, MINE)
+    push(shard, 0, 1, None, [1] * 6)
+    measure(shard, 1)
+    push(shard, 0, 2, None, [1] * 6)
+    copied = copy(shard, 1, 0, 2, 4)
+    shard.uploaded(1, copied)
+    with pytest.raises(NotYet, match="update 1 waits for the store"):
+        shard.await_copy(1)
+    shard.finish_round(1, True)
+    shard.await_copy(1)
+    with pytest.raises(NotYet):
+        shard.await_copy(2)  # it came after the distances were asked for
+
+
+def test_a_round_that_was_not_committed_stores_nothing():
+    shard, _ = started(STORING, MINE)
+    push(shard, 0, 1, None, [1] * 6)
+    measure(shard, 1)
+    shard.uploaded(1, copy(shard, 1, 0, 2, 4))
+    shard.finish_round(1, False)
+    with pytest.raises(NotYet):
+        shard.await_copy(1)
+
+
+def test_a_push_that_changes_nothing_need_not_be_stored():
+    shard, _ = started(STORING, MINE)
+    push(shard, 0, 1, None, [0] * 6)
+    measure(shard, 1)
+    shard.await_copy(1)

@@ -151,3 +151,15 @@ def test_install_fills_values_slots_steps_and_takes_values_for_saved():
     assert store.slots["first"].tolist() == [1, 0, 2]
     assert store.slots["second"].tolist() == [0, 0, 0]
     assert store.steps.tolist() == [3, 0, 4]
+
+
+@pytest.mark.parametrize("rule", every_rule(), ids=lambda rule: rule.kind)
+def test_a_slower_step_is_a_step_of_a_smaller_learning_rate(rule):
+    pushed = np.random.default_rng(2).normal(size=12).astype(np.float32)
+    slowed = tables.Rule(
+        rule.kind, {**rule.parameters, **({"lr": rule.parameters["lr"] / 4} if "lr" in rule.parameters else {})}
+    )
+    stores = [BlockStore(Table("w", (4, 3), rule=one), np.arange(4, dtype=np.uint32)) for one in (rule, slowed)]
+    stores[0].apply(None, pushed.copy(), lambda: None, 0.25)
+    stores[1].apply(None, pushed.copy(), lambda: None)
+    np.testing.assert_array_equal(stores[0].values, stores[1].values)

@@ -16,7 +16,11 @@ FULL = Checkpoint("full", period=5)
 
 
 def job(recovery: str = "partial", **options: object) -> Job:
-    chosen: dict[str, object] = {"checkpoint": FULL} if STRATEGIES[recovery].rollback else {}
+    strategy, chosen = STRATEGIES[recovery], dict[str, object]()
+    if strategy.rollback:
+        chosen = {"checkpoint": FULL}
+    if strategy.stores:
+        chosen = {"checkpoint": Checkpoint(fraction=1.0), "consistency": "asp"}
     return Job("test", [Table("w", (6, 2))], recovery=recovery, **(chosen | options))  # type: ignore[arg-type]
 
 
@@ -48,6 +52,15 @@ def test_what_rolls_back_needs_full_checkpoints_and_no_replicas(name: str) -> No
         Job("test", [Table("w", 3)], recovery=name)
     with pytest.raises(ConfigError, match="replicas are of no use"):
         job(name, replicas=1)
+
+
+@pytest.mark.parametrize(
+    "options", [{"consistency": "bsp"}, {"checkpoint": Checkpoint(fraction=0.5)}, {"checkpoint": FULL}, {"replicas": 1}]
+)
+def test_what_keeps_its_state_in_the_store_needs_rounds_that_save_what_changes(options: dict[str, object]) -> None:
+    assert job("stateless").strategy.exact
+    with pytest.raises(ConfigError):
+        job("stateless", **options)
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,7 @@ class TensorHeader(_message.Message):
     PART_FIELD_NUMBER: _builtins.int
     SHIPMENT_FIELD_NUMBER: _builtins.int
     BASE_FIELD_NUMBER: _builtins.int
+    RATE_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """name"""
     dtype: _builtins.str
@@ -117,6 +118,8 @@ class TensorHeader(_message.Message):
     """pull: last closed clock with a loss, plus one; 0: none"""
     part: _builtins.str
     """Fetch: "values" | "saved" | "slot:<name>" | "steps" | "push" (waits for its clock); else empty"""
+    rate: _builtins.float
+    """Push: factor of the table's learning rate, in (0, 1]; 0: 1"""
     @_builtins.property
     def shipment(self) -> Global___Shipment:
         """Ship: set in the first header; its parts are "values" | "slot:<name>" | "steps" """
@@ -144,10 +147,11 @@ class TensorHeader(_message.Message):
         part: _builtins.str = ...,
         shipment: Global___Shipment | None = ...,
         base: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        rate: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["shipment", b"shipment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "block_ids", b"block_ids", "bytes", b"bytes", "clock", b"clock", "dense", b"dense", "dtype", b"dtype", "epoch", b"epoch", "incarnation", b"incarnation", "loss", b"loss", "loss_clock", b"loss_clock", "part", b"part", "push_id", b"push_id", "seq", b"seq", "shipment", b"shipment", "table", b"table", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "block_ids", b"block_ids", "bytes", b"bytes", "clock", b"clock", "dense", b"dense", "dtype", b"dtype", "epoch", b"epoch", "incarnation", b"incarnation", "loss", b"loss", "loss_clock", b"loss_clock", "part", b"part", "push_id", b"push_id", "rate", b"rate", "seq", b"seq", "shipment", b"shipment", "table", b"table", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
