@@ -5,7 +5,7 @@ They know nothing of how the services work, only what they promise (docs/guarant
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, combinations, pairwise
 
@@ -53,6 +53,10 @@ class Losses:
         self.newest = epochs[-1].number if epochs else 0
         self.seen = dict(seen or {})
 
+    def gone(self, worker: str) -> bool:
+        """It is in no epoch any more."""
+        return self.last.get(worker, self.newest) < self.newest
+
     def of(self, push: Push) -> Ids:
         """Blocks for which this push is lost."""
         ranges = self.ranges.get((push.worker, push.table), [])
@@ -93,14 +97,17 @@ def surplus(job: Job, initial: Values, history: History, losses: Losses, values:
 
     Of the pushes that a killed worker never saw acknowledged, that its successor repeats, that a rollback voids, or that
     nobody is sure about, a run may be in it: a lane applies in order, and a recovery loses what is newer than the watermark
-    and older than what was sent again.
+    and older than what was sent again. Where workers do not wait for acknowledgements, one that is gone may have taken the last
+    of its pushes with it.
     """
     void = history.voided(losses.epochs)
+    queued = {worker for worker in history.acknowledged if job.strategy.queues and losses.gone(worker)}
     expected = {table.name: initial[table.name].astype(np.int64).copy() for table in job.tables}
     perhaps: dict[tuple[str, int], dict[str, list[int]]] = {}
     for push in history.pushes:
         kept = np.setdiff1d(push.ids, losses.of(push))
         certain = history.is_acknowledged(push) and not history.repeats(push) and (push.worker, push.clock) not in void
+        certain = certain and push.worker not in queued
         unsure = np.intersect1d(kept, losses.unsure(push)) if certain else kept
         expected[push.table][np.setdiff1d(kept, unsure)] += push.amount
         for block in unsure.tolist():
@@ -110,7 +117,7 @@ def surplus(job: Job, initial: Values, history: History, losses: Losses, values:
         extras = values[table.name].astype(np.int64) - expected[table.name]
         for block in np.flatnonzero(extras).tolist():
             extra = int(extras[block])
-            if extra not in _sums(perhaps.get((table.name, block), {})):
+            if extra not in _sums(perhaps.get((table.name, block), {}), queued):
                 found.append(Surplus(table.name, block, extra, _explain(job, history, losses, table.name, block, extra)))
     return found
 
@@ -121,12 +128,12 @@ def exactly_once(job: Job, initial: Values, history: History, losses: Losses, va
     demand(not wrong, wrong[0].text if wrong else "")
 
 
-def _sums(perhaps: Mapping[str, Sequence[int]]) -> set[int]:
-    """What the pushes of these workers may add to a block: of each worker one run of them, or none."""
+def _sums(perhaps: Mapping[str, Sequence[int]], queued: Collection[str]) -> set[int]:
+    """What the pushes of these workers may add to a block: of each one run of them, or none; of ``queued`` ones the first."""
     sums = {0}
-    for amounts in perhaps.values():
+    for worker, amounts in perhaps.items():
         ends = [0, *accumulate(amounts)]
-        runs = {end - start for start, end in combinations(ends, 2)} | {0}
+        runs = set(ends) if worker in queued else {end - start for start, end in combinations(ends, 2)} | {0}
         sums = {left + right for left in sums for right in runs}
     return sums
 

@@ -37,6 +37,7 @@ def chaos(
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Workers of the job; default: drawn, 1 or 2.")] = None,
     shards: Annotated[int | None, typer.Option(min=1, help="On this machine: shards; default: drawn, 2 or 3.")] = None,
+    strategy: Annotated[str, typer.Option(metavar="NAME", help="Recovery strategy of the job; default: partial.")] = "",
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all reports there as JSON.")] = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="text for people, json for programs.")] = Output.text,
     on: Annotated[
@@ -78,7 +79,7 @@ def chaos(
     """
     from scar_chaos.plans import Wish, inside_pod, on_release, on_this_machine
 
-    wish = Wish(seed, runs, groups, workers, shards, report, output.value, tuple(fault or ()))
+    wish = Wish(seed, runs, groups, workers, shards, report, output.value, tuple(fault or ()), strategy)
     if on is On.local and not (context or namespace or release):
         passed = on_this_machine(wish)
     elif inside_pod(os.environ):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import scar
+from scar.strategies import find_strategy
 
 OFFSETS = (0, 1, 3, 4, 9, 10, 12, 20, 21, 22, 30)  # ragged blocks
 
@@ -29,6 +30,16 @@ def make_job(name: str = "counting", **options: Any) -> scar.Job:
         scar.Table("ragged", (30, 2), dtype="float64", rule=scar.add(), blocks=scar.ragged(OFFSETS)),
     )
     return scar.Job(name, tables=tables, checkpoint=scar.Checkpoint(**policy), **options)
+
+
+def strategy_options(recovery: str) -> dict[str, Any]:
+    """Options of :func:`make_job` for a recovery strategy, with what it needs. Raises :class:`scar.errors.ConfigError`."""
+    strategy, chosen = find_strategy(recovery), dict[str, Any](recovery=recovery)
+    if strategy.rollback:
+        chosen["checkpoint"] = {"selection": "full", "fraction": 1.0, "period": 8}
+    if strategy.stores:
+        chosen |= {"consistency": "asp", "checkpoint": {"selection": "priority", "fraction": 1.0, "period": 1}}
+    return chosen
 
 
 def amount(worker: str, push: int) -> int:

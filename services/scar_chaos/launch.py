@@ -40,6 +40,7 @@ def _arguments(wish: Wish) -> list[str]:
     found = ["python", "-m", "scar_chaos", "--on", "kubernetes"]
     for name, value in given.items():
         found += [f"--{name}", str(value)] if value is not None else []
+    found += ["--strategy", wish.strategy] if wish.strategy else []
     for fault in wish.faults:
         found += ["--fault", fault]
     return found

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scar_chaos.counting import strategy_options
 from scar_chaos.faults import Fault
 from scar_chaos.gate import Plan, play_all
 from scar_chaos.schedule import Kinds, Room, spelled
@@ -25,10 +26,16 @@ class Wish:
     report: Path | None = None
     output: str = "text"
     faults: Sequence[str] = ()
+    strategy: str = ""
 
     def plan(self, again: str) -> Plan:
         """``again``: the command without seed and options of the draw."""
-        given = {"groups": self.groups if self.groups != 3 else None, "workers": self.workers, "shards": self.shards}
+        given: dict[str, object] = {
+            "groups": self.groups if self.groups != 3 else None,
+            "workers": self.workers,
+            "shards": self.shards,
+            "strategy": self.strategy or None,
+        }
         options = "".join(f" --{name} {value}" for name, value in given.items() if value is not None)
         options += "".join(f" --fault {fault}" for fault in self.faults)
         return Plan(self.seed, self.runs, f"{again}{options} --seed {{seed}}", self.report, self.output)
@@ -38,7 +45,8 @@ class Wish:
 
     def room(self, kinds: Kinds, shards: tuple[int, ...] = (2, 3)) -> Room:
         workers = (1, 2) if self.workers is None else (self.workers,)
-        return Room(kinds, shards if self.shards is None else (self.shards,), workers, self.groups)
+        fixed = strategy_options(self.strategy) if self.strategy else {}
+        return Room(kinds, shards if self.shards is None else (self.shards,), workers, self.groups, fixed)
 
 
 def on_this_machine(wish: Wish) -> bool:

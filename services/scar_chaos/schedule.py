@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scar.errors import ConfigError
@@ -43,12 +43,14 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Room:
-    """What may be drawn. ``kinds``: what the target can do to whom; ``shards``, ``workers``: how many there may be."""
+    """What may be drawn. ``kinds``: what the target can do to whom; ``shards``, ``workers``: how many there may be; ``fixed``:
+    options of the job that are not drawn."""
 
     kinds: Kinds
     shards: Sequence[int] = (2, 3)
     workers: Sequence[int] = (1, 2)
     groups: int = 3
+    fixed: Mapping[str, Any] = field(default_factory=dict)
 
 
 class _Draw:
@@ -125,7 +127,14 @@ GROUPS: tuple[Callable[[_Draw, int], list[Fault]], ...] = (
 def drawn(seed: int, room: Room, faults: Sequence[Fault] = (), **fixed: Any) -> Schedule:
     """``faults``: instead of drawn ones. ``fixed``: options of the job that are not drawn."""
     draw = _Draw(seed, room)
-    options = {"shards": len(draw.shards), "workers": len(draw.workers), "seed": seed, **draw.consistency, **fixed}
+    options = {
+        "shards": len(draw.shards),
+        "workers": len(draw.workers),
+        "seed": seed,
+        **draw.consistency,
+        **room.fixed,
+        **fixed,
+    }
     made = faults or [fault for _ in range(room.groups) for fault in draw.one(GROUPS)(draw, draw.one(CLOCKS))]
     return Schedule(seed, options, tuple(made))
 

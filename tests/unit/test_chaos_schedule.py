@@ -6,8 +6,11 @@ from collections import Counter
 
 import pytest
 
+from scar.strategies import STRATEGIES
 from scar_chaos import kube, local
+from scar_chaos.counting import make_job
 from scar_chaos.faults import MOMENTS, SECONDS, Fault, groups
+from scar_chaos.plans import Wish
 from scar_chaos.schedule import Kinds, Room, drawn
 
 TARGETS = {"local": local.KINDS, "kubernetes": kube.KINDS | {"store": ("delete", "cut", "kill", "freeze")}}
@@ -72,3 +75,13 @@ def test_groups_begin_where_clocks_pass() -> None:
 )
 def test_faults_read_as_what_they_are(fault: Fault, text: str) -> None:
     assert str(fault) == text
+
+
+@pytest.mark.parametrize("recovery", STRATEGIES)
+def test_a_strategy_brings_what_it_needs(recovery: str) -> None:
+    """The same seed is the same faults under every strategy, so that they can be compared."""
+    wish = Wish(seed=5, strategy=recovery, shards=3)
+    schedule = drawn(wish.seed, wish.room(local.KINDS))
+    assert make_job(**schedule.options).recovery == recovery
+    assert schedule.faults == drawn(wish.seed, Wish(seed=5, shards=3).room(local.KINDS)).faults
+    assert f"--strategy {recovery}" in wish.plan("scar chaos").again

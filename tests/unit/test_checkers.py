@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from scar.placement import BlockGroup, Epoch, Member, Role, Source, spread
+from scar.tables import Checkpoint
 from scar.v1 import recovery_pb2
 from scar_chaos import checkers
-from scar_chaos.counting import amount, make_job, torn
+from scar_chaos.counting import amount, make_job, strategy_options, torn
 from scar_chaos.history import History, Pull, Push
 
 JOB = make_job(shards=2)
@@ -98,6 +99,21 @@ def test_only_a_dead_worker_need_not_report(clock: int, workers: tuple[Member, .
     else:
         with pytest.raises(AssertionError, match="yet missing"):
             checkers.exactly_once(JOB, INITIAL, history, losses, values)
+
+
+def test_where_nobody_waits_a_dead_worker_takes_the_end_of_its_queue_along() -> None:
+    """Its pushes are applied in order: what is missing is the end, never something in between."""
+    job = replace(JOB, **{**strategy_options("stateless"), "checkpoint": Checkpoint(fraction=1.0, period=1)})
+    losses = checkers.Losses([], [epoch(1), epoch(2, workers=())])
+    history, values = past()
+    values["rows"][ids(1, 2)] -= amount(WORKER, 3)
+    values["rows"][6] = 0
+    checkers.exactly_once(job, INITIAL, history, losses, values)
+    with pytest.raises(AssertionError, match="acknowledged, yet missing"):
+        checkers.exactly_once(JOB, INITIAL, history, losses, values)
+    values["rows"][ids(1, 2)] += amount(WORKER, 3) - amount(WORKER, 1)
+    with pytest.raises(AssertionError):
+        checkers.exactly_once(job, INITIAL, history, losses, values)
 
 
 def test_going_backwards_needs_a_restoring_epoch() -> None:
