@@ -69,8 +69,11 @@ class Retained:
             self._waiting = deque([*(part for part in self._waiting if part.seq), self._gather(fresh)])
             self.waiting_bytes = sum(part.bytes for part in self._waiting)
 
-    def acknowledge(self, seq: int, clock: int) -> list[Part]:
-        """The shard, whose open clock is ``clock``, has this number. Returns parts that need not be retained any more."""
+    def acknowledge(self, seq: int, clock: int, joins: int = 0) -> list[Part]:
+        """The shard, whose open clock is ``clock``, has this number. Returns parts that need not be retained any more.
+
+        ``joins``: its open clock when it does not tell everybody yet; a late part is applied with that one.
+        """
         if not self._waiting or self._waiting[0].seq != seq:
             return []
         part = self._waiting.popleft()
@@ -78,7 +81,7 @@ class Retained:
         part.acked = True
         if not self._until_closed:
             return [part]
-        part.joined = max(part.clock, clock)
+        part.joined = max(part.clock, clock, joins)
         self._acked.append(part)
         return self.see(clock)
 
@@ -281,7 +284,7 @@ class Lane:
         reply = self._link.push(self._chunks(part, epoch.number, dense), self._course.timeout)
         with self._view.lock:
             if not self._ended:
-                self._course.journal.release(self.held.acknowledge(part.seq, reply.clock))
+                self._course.journal.release(self.held.acknowledge(part.seq, reply.clock, reply.joins))
                 self._view.changed.notify_all()
 
     def _chunks(self, part: Part, epoch: int, dense: set[str]) -> Iterator[Chunk]:

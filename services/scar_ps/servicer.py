@@ -61,7 +61,7 @@ class DataServicer:
     def _apply(self, push: Push) -> tuple[ps_pb2.PushReply, int]:
         """The answer, and the update that it may have to wait for."""
         duplicate = self._shard.push(push)
-        reply = ps_pb2.PushReply(epoch=self._shard.number, clock=self._shard.told, duplicate=duplicate)
+        reply = ps_pb2.PushReply(epoch=self._shard.number, clock=self._shard.told, duplicate=duplicate, joins=self._shard.clock)
         return reply, self._shard.chain.updates
 
     def pull(self, request: ps_pb2.PullRequest, context: grpc.ServicerContext) -> Iterator[bytes]:

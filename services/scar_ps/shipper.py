@@ -45,13 +45,12 @@ class Shipper:
                 stopped.wait(IDLE_SECONDS)
                 continue
             try:
-                cargo = self._engine.call(self._copies.load, WAIT_SECONDS)
-            except DeadlineExceeded:
+                arrived = self._deliver(self._engine.call(self._copies.load, WAIT_SECONDS))
+            except DeadlineExceeded:  # nothing to send
                 continue
             except NotServing:  # the apply thread has ended
-                stopped.wait(LOOK_SECONDS)
-                continue
-            if self._deliver(cargo):
+                arrived = False
+            if arrived:
                 self.problem = ""
                 backoff.reset()
             else:

@@ -164,3 +164,12 @@ def test_a_long_queue_is_as_large_as_one_push() -> None:
     lane = queue(*range(1, 101))
     lane.gather()
     assert (lane.waiting_bytes, lane.head().count) == (16, 100)
+
+
+def test_a_late_part_is_kept_until_the_clock_that_it_joined_is_told_closed() -> None:
+    """The shard is at clock 6 and tells 5: the part, of clock 4, is applied when 6 closes."""
+    lane = Retained(until_closed=True)
+    lane.add(part(1, clock=4))
+    assert lane.acknowledge(sent(lane), 5, 6) == []
+    assert lane.see(6) == []
+    assert [released.push_id for released in lane.see(7)] == [1]

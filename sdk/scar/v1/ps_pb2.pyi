@@ -396,22 +396,26 @@ class PushReply(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     CLOCK_FIELD_NUMBER: _builtins.int
     DUPLICATE_FIELD_NUMBER: _builtins.int
+    JOINS_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """the shard's"""
     clock: _builtins.int
-    """the shard's open clock: all clocks below are closed"""
+    """the shard's open clock, as others may hear of it: all clocks below are closed (docs/protocol.md §11)"""
     duplicate: _builtins.bool
     """this seq had been applied before; nothing was done"""
+    joins: _builtins.int
+    """the shard's open clock, with which a push is applied whose own is closed; not below clock"""
     def __init__(
         self,
         *,
         epoch: _builtins.int = ...,
         clock: _builtins.int = ...,
         duplicate: _builtins.bool = ...,
+        joins: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "duplicate", b"duplicate", "epoch", b"epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "duplicate", b"duplicate", "epoch", b"epoch", "joins", b"joins"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
