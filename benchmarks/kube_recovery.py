@@ -1,9 +1,10 @@
 """What a killed shard pod of a release costs: seeded kills while a large model trains, until the last block is served again.
 
-python -m benchmarks.kube_recovery --namespace scar [--kills 50] [--megabytes 100] [--kind kill|delete] [--seed 1]
+python -m benchmarks.kube_recovery --namespace scar [--kills 50] [--megabytes 100] [--kind kill|delete|freeze] [--seed 1]
 
 Needs a kubeconfig and a release of the chart with at least 2 shards and no training. ``kill`` is SIGKILL to the process, and
-its pod deleted; ``delete`` is ``kubectl delete pod --grace-period=0 --force``, after which Kubernetes still grants two seconds.
+its pod deleted; ``delete`` is ``kubectl delete pod --grace-period=0 --force``, after which Kubernetes still grants two seconds;
+``freeze`` is SIGSTOP, until its blocks are served by others.
 """
 
 from __future__ import annotations
@@ -36,12 +37,13 @@ CALM = 5.0  # seconds without kills, to know what is normal
 BARS = 40  # width of the histogram
 SCREEN = Console(highlight=False)
 MODEL = '''
+import time
 import numpy as np
 import scar
 
 ROWS, COLUMNS, AT_ONCE = {rows}, 64, 256
 table = scar.Table("w", (ROWS, COLUMNS), rule=scar.add(), blocks=scar.rows(AT_ONCE))
-policy = scar.Checkpoint("priority", 0.125, 64)
+policy = scar.Checkpoint("priority", 0.125, 800)  # a round every ten seconds or so
 job = scar.Job("{name}", [table], shards={shards}, workers=2, consistency="asp", checkpoint=policy)
 
 def train(worker):
@@ -54,6 +56,7 @@ def train(worker):
         ids = np.sort(draw.choice(blocks, 8, replace=False)).astype(np.uint32)
         worker.pull("w", ids=ids)
         worker.push("w", np.ones((8 * AT_ONCE, COLUMNS), np.float32), ids=ids)
+        time.sleep({pause})  # what others compute in
 '''
 
 
@@ -81,18 +84,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.add_argument(f"--{name}", default="")
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--megabytes", type=float, default=100, help="that one shard holds and loses")
-    parser.add_argument("--kind", choices=("kill", "delete"), default="kill")
+    parser.add_argument("--pause", type=float, default=0.1, help="seconds without work in each clock of a worker")
+    parser.add_argument("--kind", choices=("kill", "delete", "freeze"), default="kill")
     parser.add_argument("--seed", type=int, default=1, help="of the order in which pods are killed")
     options = parser.parse_args(arguments)
     with Release.find(Where(options.context, options.namespace, options.release)) as release:
-        seen = Bench(release, options.megabytes, options.kind, random.Random(options.seed)).run(options.kills)
+        bench = Bench(release, options.megabytes, options.pause, options.kind, random.Random(options.seed))
+        seen = bench.run(options.kills)
     _report(seen, options.kind)
     return 0
 
 
 class Bench:
-    def __init__(self, release: Release, megabytes: float, kind: str, draw: random.Random) -> None:
-        self._release, self._kind, self._draw = release, kind, draw
+    def __init__(self, release: Release, megabytes: float, pause: float, kind: str, draw: random.Random) -> None:
+        self._release, self._pause, self._kind, self._draw = release, pause, kind, draw
         self._shards = release.shards()
         self._megabytes = megabytes
         self._calm = 0.0
@@ -102,7 +107,7 @@ class Bench:
         rows = 256 * round(self._megabytes * 1e6 * self._shards / 4 / 64 / 256)
         with tempfile.TemporaryDirectory() as folder, self._release.observer() as observer:
             file = Path(folder) / "large.py"
-            file.write_text(MODEL.format(name=name, rows=rows, shards=self._shards))
+            file.write_text(MODEL.format(name=name, rows=rows, shards=self._shards, pause=self._pause))
             training = Training(self._release, Work(load_job(str(file))[0], file))
             training.begin(False)
             try:
@@ -132,6 +137,8 @@ class Bench:
         status = _until(observer, lambda now: _repaired(now, failures), "the recovery")
         served = time.monotonic() - begin
         pace = (_clocks(status) - first) / served / self._calm if self._calm else 0.0
+        if self._kind == "freeze":
+            self._signal(pod, "CONT")  # it hears that it is fenced, and comes back as a new one
         record = status.failures[failures]
         recover = max(0.0, record.wait_seconds) + record.commit_seconds + max(0.0, record.load_seconds)
         made = Kill(pod, held / 1e6, record.detect_seconds, recover, served, pace)
@@ -141,9 +148,13 @@ class Bench:
 
     def _kill(self, pod: str) -> None:
         api, namespace = self._release.api, self._release.namespace
-        if self._kind == "kill":
-            api.execute(namespace, pod, "ps", ["sh", "-c", "kill -KILL -1"])
-        api.ask("delete a pod", api.core.delete_namespaced_pod, pod, namespace, grace_period_seconds=0)
+        if self._kind != "delete":
+            self._signal(pod, {"kill": "KILL", "freeze": "STOP"}[self._kind])
+        if self._kind != "freeze":
+            api.ask("delete a pod", api.core.delete_namespaced_pod, pod, namespace, grace_period_seconds=0)
+
+    def _signal(self, pod: str, name: str) -> None:
+        self._release.api.execute(self._release.namespace, pod, "ps", ["sh", "-c", f"kill -{name} -1"])
 
     def _whole(self, status: ClusterStatus) -> bool:
         held = [sum(table.blocks for table in shard.tables) for shard in status.shards.values()]
@@ -171,15 +182,18 @@ def _until(observer: Observer, condition: Callable[[ClusterStatus], bool], what:
 
 
 def _report(seen: Sequence[Kill], kind: str) -> None:
-    totals = sorted(kill.total for kill in seen)
-    quantiles = {f"p{percent}": round(_quantile(totals, percent / 100), 3) for percent in (50, 90, 99)}
+    totals, quantiles = sorted(kill.total for kill in seen), _quantiles([kill.total for kill in seen])
+    served = _quantiles([kill.served for kill in seen])
     pace = statistics.median(kill.pace for kill in seen)
     SCREEN.print(f"{len(seen)} x {kind}: detect + recover {json.dumps(quantiles)} s; pace {pace:.0%} in the median")
+    SCREEN.print(f"from the order to kill until seen served {json.dumps(served)} s")
     for low, count in histogram(totals):
         SCREEN.print(f"{low:6.2f} s  {'#' * round(BARS * count / len(seen))} {count}")
     path = Path(f"build/bench/kube-recovery-{kind}.json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"quantiles": quantiles, "kills": [asdict(kill) for kill in seen]}, indent=1) + "\n")
+    path.write_text(
+        json.dumps({"quantiles": quantiles, "served": served, "kills": [asdict(kill) for kill in seen]}, indent=1) + "\n"
+    )
 
 
 def histogram(values: Sequence[float], step: float = 0.25) -> list[tuple[float, int]]:
@@ -189,8 +203,9 @@ def histogram(values: Sequence[float], step: float = 0.25) -> list[tuple[float, 
     return [(number * step, count) for number, count in enumerate(counts)]
 
 
-def _quantile(ordered: Sequence[float], part: float) -> float:
-    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
+def _quantiles(values: Sequence[float]) -> dict[str, float]:
+    ordered = sorted(values)
+    return {f"p{percent}": round(ordered[min(len(ordered) - 1, percent * len(ordered) // 100)], 3) for percent in (50, 90, 99)}
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ def test_histogram_has_every_step_up_to_the_largest() -> None:
 
 def test_the_model_has_the_size_that_was_asked_for(tmp_path: Path) -> None:
     file = tmp_path / "large.py"
-    file.write_text(MODEL.format(name="large", rows=256 * 1526, shards=2))
+    file.write_text(MODEL.format(name="large", rows=256 * 1526, shards=2, pause=0.1))
     job, _ = load_job(str(file))
     assert 99e6 < job.table("w").elements * 4 < 101e6
     assert (job.shards, job.blocks) == (2, 1526)
