@@ -15,7 +15,7 @@ from scar.tables import Checkpoint
 TRIALS = {"mlr": 100, "mf": 100}
 TRIALS_OF_RANDOM = 30
 QUICK = {"mlr": 8, "mf": 8, "lda": 8}
-QUICK_OF_NETWORK = 2
+QUICK_OF_NETWORK = 1
 THIN = {"mlr-covtype": 50, "mlr-mnist": 10, "mf-movielens": 4, "mf-jester": 20, "lda-20newsgroups": 10}  # only for a quick look
 BATCH = 10  # trials of one trajectory, in one process
 

@@ -84,8 +84,10 @@ def write(results: Path, to: Path) -> list[Path]:
         path.write_text(_page(name, summary), encoding="utf-8")
         for ending in (".png", ".svg"):
             shutil.copyfile(results / f"{name}{ending}", to / f"{name}{ending}")
-    (to / "README.md").write_text(_comparison(found), encoding="utf-8")
-    return [*written, to / "README.md"]
+    index = to / "README.md"
+    others = sorted(path for path in to.glob("*.md") if path not in (*written, index))
+    index.write_text(_comparison(found, others), encoding="utf-8")
+    return [*written, index]
 
 
 def _summary(path: Path) -> Summary:
@@ -101,7 +103,7 @@ def _page(name: str, summary: Summary) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _comparison(found: dict[str, Summary]) -> str:
+def _comparison(found: dict[str, Summary], others: Sequence[Path]) -> str:
     parts = [
         "# Results",
         "What the SCAR paper says, figure by figure, next to what was measured here. Its text gives ranges over all panels, no "
@@ -116,6 +118,9 @@ def _comparison(found: dict[str, Summary]) -> str:
         rows = [claim.row for claim in page.claims(summary)]
         parts.append(markdown([HEADINGS, *rows]) if rows else markdown(summary["table"]))
         parts.append(_code(summary["command"]))
+    if others:
+        headings = [(path.name, path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")) for path in others]
+        parts += ["## Other results", "\n".join(f"- [{heading}]({name})" for name, heading in headings)]
     return "\n\n".join(parts) + "\n"
 
 

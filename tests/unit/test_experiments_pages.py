@@ -61,6 +61,8 @@ def test_bounds_are_judged_where_the_assumption_held() -> None:
 def test_pages_repeat_figures_tables_and_commands(tmp_path: Path) -> None:
     results, to = tmp_path / "results", tmp_path / "docs"
     results.mkdir()
+    to.mkdir()
+    (to / "simulator.md").write_text("# A simulator\n\nwritten by another\n")
     table = [["panel", "saves"], ["mlr-mnist", "74% | 70%"]]
     summary = {"command": "scar experiment fig8 --seed 1", "table": table, **selection(interval(0.74))}
     (results / "fig8.json").write_text(json.dumps(summary))
@@ -73,3 +75,4 @@ def test_pages_repeat_figures_tables_and_commands(tmp_path: Path) -> None:
     assert "| MLR, MNIST (100 trials) | priority saves, r = 0.125 | 78-95% | 74% [73%, 75%] | no |" in comparison
     assert all("scar experiment fig8 --seed 1" in text for text in (page, comparison))
     assert (to / "fig8.svg").read_text() == "svg"
+    assert "- [A simulator](simulator.md)" in comparison
