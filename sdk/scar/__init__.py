@@ -1,6 +1,7 @@
 """Training that heals itself: the SDK of SCAR. Start with :func:`join`, or with a training file (``scar train FILE``)."""
 
 from scar.errors import ScarError
+from scar.local import Local, local_state
 from scar.orders import Pending
 from scar.tables import (
     Blocks,
@@ -33,6 +34,7 @@ __all__ = [
     "Checkpoint",
     "Init",
     "Job",
+    "Local",
     "Pending",
     "Reader",
     "Rule",
@@ -51,6 +53,7 @@ __all__ = [
     "layer",
     "layer_shards",
     "load_job",
+    "local_state",
     "momentum",
     "normal",
     "ragged",

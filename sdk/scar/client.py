@@ -92,7 +92,7 @@ class Client:
             known = {lane: lane.record for lane in self._lanes.values() if lane.record is not None}
             for lane, clock in zip(known, resume_points(list(known.values())), strict=True):
                 lane.sealed = clock
-            self._course.finished = min(lane.sealed for lane in known)
+            self._course.finished = max(min(lane.sealed for lane in known), self.view.epoch.restart)
             self.view.notify()
 
     def await_workers(self, deadline: Deadline) -> None:
@@ -150,7 +150,7 @@ class Client:
                 if deal is not self.view.deal:
                     continue  # cut again: an epoch arrived while the parts were copied
                 self._push_id += 1  # one that does not count any more has a number, too: its user counts it
-                if self._voided != self.finished:
+                if not self._void:
                     self._enqueue(shares)
                 return
 
@@ -167,9 +167,14 @@ class Client:
         """Finish a clock: wait until its pushes are acknowledged; marks follow in the background. May be tried again."""
         self._await(self._acknowledged, Deadline(self.timeout), "pushes to be acknowledged")
         with self.view.lock:
-            self._course.finish(self.finished + 1, loss)
+            self._course.finish(max(self.finished + 1, self.view.epoch.restart), None if self._void else loss)
             self.view.notify()
         self.pace.tick()
+
+    @property
+    def _void(self) -> bool:
+        """The open clock's pushes do not count: they are computed from values that no longer exist, or not by everybody."""
+        return self._voided == self.finished or self.finished < self.view.epoch.restart
 
     def refresh_loss(self) -> None:
         """Hear the loss of the last closed clock; in BSP all workers hear the same one."""

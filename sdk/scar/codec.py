@@ -169,6 +169,8 @@ def epoch_to_proto(epoch: Epoch) -> types_pb2.Epoch:
         clock=epoch.clock,
         cause=epoch.cause,
         failure=epoch.failure,
+        seats=epoch.seats,
+        restart=epoch.restart,
     )
 
 
@@ -187,6 +189,8 @@ def epoch_from_proto(message: types_pb2.Epoch) -> Epoch:
         clock=message.clock,
         cause=message.cause,
         failure=message.failure,
+        seats=tuple(message.seats),
+        restart=message.restart,
     )
 
 
@@ -248,6 +252,8 @@ def job_to_proto(job: Job) -> types_pb2.JobSpec:
         recovery=job.recovery,
         replicas=job.replicas,
         replica_period=job.replica_period,
+        worker_recovery=job.worker_recovery,
+        share=job.share,
     )
 
 
@@ -266,6 +272,8 @@ def job_from_proto(message: types_pb2.JobSpec) -> Job:
         recovery=message.recovery,
         replicas=message.replicas,
         replica_period=message.replica_period or 1,
+        worker_recovery=message.worker_recovery or "ignr",
+        share=message.share or "takeover",
     )
 
 

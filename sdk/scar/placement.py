@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +75,10 @@ END = "end"  # cause of a job's last epoch: nobody is in it, and every shard tha
 
 @dataclass(frozen=True)
 class Epoch:
-    """One placement. ``moved``: what changed hands (or value) on the way from the epoch before."""
+    """One placement. ``moved``: what changed hands (or value) on the way from the epoch before.
+
+    ``seats``, ``restart``: docs/protocol.md §12.
+    """
 
     number: int
     author: str
@@ -89,6 +93,13 @@ class Epoch:
     clock: int = 0
     cause: str = "start"
     failure: int = 0
+    seats: tuple[str, ...] = ()
+    restart: int = 0
+
+    @cached_property
+    def ranks(self) -> tuple[str, ...]:
+        """Names of workers in rank order, the living and those whose seat is kept."""
+        return self.seats or tuple(member.name for member in self.workers)
 
     def shard_index(self, key: str) -> int:
         """Index of the shard with this member key; -1 when it is not part of the epoch."""
@@ -112,7 +123,7 @@ class Epoch:
 
     def rank(self, worker: str) -> int:
         """Position of the worker (by name) in rank order; -1 when it is no member."""
-        return next((rank for rank, member in enumerate(self.workers) if member.name == worker), -1)
+        return self.ranks.index(worker) if worker in self.ranks else -1
 
 
 def spread(job: Job, shards: int) -> dict[str, Owners]:

@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from scar.blocks import Array, Ids, Layout
 from scar.errors import ConfigError, ShapeMismatch, UnknownTable
 from scar.strategies import Strategy, find_strategy
+from scar.worker_strategies import WorkerStrategy, find_worker_strategy
 
 DTYPES = ("float32", "float64", "int32", "int64")
 NORMS = ("l2", "l1", "tv", "histogram")  # the last: for tables of categories, see scar_ps.distances
@@ -339,6 +340,9 @@ class Job:
     ``recovery``: the strategy, a name of :data:`scar.strategies.STRATEGIES` (`docs/strategies.md`); "partial" puts back only
     what died. ``replicas``: other shards that keep a copy of every block, 0: as the strategy has it; ``replica_period``:
     updates between two copies.
+
+    ``worker_recovery``: what a worker's death means, a name of :data:`scar.worker_strategies.WORKER_STRATEGIES`; "ignr": the
+    others go on. ``share``: whether they take over its share of the data ("takeover") or leave it alone ("drop").
     """
 
     name: str
@@ -352,6 +356,8 @@ class Job:
     recovery: str = "partial"
     replicas: int = 0
     replica_period: int = 1
+    worker_recovery: str = "ignr"
+    share: str = "takeover"
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", self.name):
@@ -363,16 +369,20 @@ class Job:
             raise ConfigError(f"consistency {self.consistency!r} is unknown", "Use bsp, ssp or asp")
         if not 1 <= self.shards < 65535 or self.workers < 1 or self.staleness < 0:
             raise ConfigError(f"job {self.name}: shards must be 1 to 65534, workers at least 1, staleness at least 0")
-        if self.strategy.rollback and self.checkpoint.selection != "full":
-            raise ConfigError(
-                f"recovery {self.recovery} needs full checkpoints", "Set checkpoint=scar.Checkpoint(selection='full', period=n)"
-            )
+        if (self.strategy.rollback or self.worker_strategy.rollback) and self.checkpoint.selection != "full":
+            name = f"recovery {self.recovery}" if self.strategy.rollback else f"worker_recovery {self.worker_recovery}"
+            raise ConfigError(f"{name} needs full checkpoints", "Set checkpoint=scar.Checkpoint(selection='full', period=n)")
         self.strategy.check(self.shards, self.consistency == "asp" and self.checkpoint.saves_changes)
 
     @cached_property
     def strategy(self) -> Strategy:
         """How it survives the loss of a shard. Raises :class:`ConfigError` for a description that cannot be."""
         return find_strategy(self.recovery).with_replicas(self.replicas, self.replica_period)
+
+    @cached_property
+    def worker_strategy(self) -> WorkerStrategy:
+        """How it survives the loss of a worker. Raises :class:`ConfigError` for a description that cannot be."""
+        return find_worker_strategy(self.worker_recovery, self.share)
 
     def table(self, name: str) -> Table:
         for table in self.tables:

@@ -19,12 +19,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, overload
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from scar.beats import Beats
 from scar.client import UNACKED_BYTES, Client, Pushed
 from scar.epochs import Follower, Recovery, View
 from scar.errors import ConfigError, DeadlineExceeded, Fenced, InvalidRequest, JobNotFound, ScarError
+from scar.local import NAME as LOCAL
+from scar.local import Local, ensure_declared, unpacked
 from scar.orders import Names, Order, Pending, TableIds, Values, ids_for
 from scar.packing import combined, flat, packed_rows
 from scar.placement import Member, Role
@@ -47,6 +50,7 @@ class Worker:
     def __init__(self, client: Client, recovery: Recovery, beats: Beats | None) -> None:
         self._client, self._recovery, self._beats = client, recovery, beats
         self._reported: float | None = None
+        self._step = 0
         self._stopping = self._closed = False
         self.job = client.job
         self.member = client.member
@@ -65,13 +69,18 @@ class Worker:
 
     @property
     def rank(self) -> int:
-        """Position among the epoch's workers, from 0."""
+        """Position among the workers that share the data, from 0."""
         return self._client.view.epoch.rank(self.member.name)
 
     @property
     def world(self) -> int:
-        """Number of workers in the epoch."""
-        return len(self._client.view.epoch.workers)
+        """Number of workers that share the data: those of the epoch, and the dead whose seat is kept."""
+        return len(self._client.view.epoch.ranks)
+
+    @property
+    def leads(self) -> bool:
+        """First of the workers that live: for what one of them has to do."""
+        return self._client.view.epoch.workers[:1] == (self.member,)
 
     @property
     def loss(self) -> float:
@@ -158,6 +167,19 @@ class Worker:
         """Finish the open clock: waits until all pushes are acknowledged. :meth:`clocks` does it."""
         self._client.clock(self._reported)
         self._reported = None
+
+    def recall(self) -> Local:
+        """This worker's own state, of the same moment as the model: see :mod:`scar.local`."""
+        rank = self.rank
+        ensure_declared(self.job, rank)
+        found = unpacked(self.job, rank, np.ravel(self.pull(LOCAL, ids=[rank])))
+        self._step = found.step
+        return found
+
+    def keep(self, values: ArrayLike = ()) -> None:
+        """The step that was recalled in this clock is done; ``values`` are what the user hands in for the next one."""
+        row = np.concatenate(([self._step + 1.0], np.ravel(np.asarray(values, np.float64))))
+        self.push(LOCAL, row[np.newaxis], ids=[self.rank])
 
     # --- the end -----------------------------------------------------------------------------------------------------
 

@@ -91,8 +91,10 @@ class History:
         found = set()
         for number in (epoch.number for epoch in epochs if epoch.rollback):
             for worker in self.seen:
-                clocks = [pull.clock for pull in self.pulls if pull.worker == worker and pull.after >= number > 1]
-                found |= {(worker, clock) for first in clocks[:1] for clock in (first - 1, first)}
+                mine = [pull for pull in self.pulls if pull.worker == worker and number > 1]
+                last = [pull.clock for pull in mine if pull.before < number][-1:]
+                clocks = [pull.clock for pull in mine if pull.after >= number]
+                found |= {(worker, clock) for first in clocks[:1] for clock in (*last, first - 1, first)}
         return found
 
     @cached_property

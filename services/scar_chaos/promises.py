@@ -31,8 +31,9 @@ def kept(job: Job, epochs: Sequence[Epoch], ledger: Sequence[FailureRecord], pas
 def _rolled_back(job: Job, record: FailureRecord, epoch: Epoch) -> None:
     """All blocks together, or only those that were lost."""
     restored = sum(len(group.ids) for group in epoch.moved if group.source != Source.DONOR)
-    demand(epoch.rollback == job.strategy.rollback, f"failure {record.number}: {job.recovery} and rollback {epoch.rollback}")
-    if job.strategy.rollback:
+    expected = job.strategy.rollback or record.strategy == "ckpt"
+    demand(epoch.rollback == expected, f"failure {record.number}: {record.strategy} and rollback {epoch.rollback}")
+    if expected:
         demand(restored == job.blocks, f"failure {record.number}: {restored} of {job.blocks} blocks went back")
 
 

@@ -53,7 +53,7 @@ def judged(records: Records) -> Verdict:
         lambda: checkers.never_torn(past),
         lambda: checkers.never_ahead(records.saved, records.values),
     ]
-    if not job.strategy.rollback:
+    if not (job.strategy.rollback or job.worker_strategy.rollback):
         checks.append(lambda: checkers.never_backwards(past, epochs))
     surplus = checkers.surplus(job, initial(job), past, Losses(records.ledger, epochs, past.seen), records.values)
     wrong = [text for check in checks if (text := _violation(check))] + _told(surplus)

@@ -60,7 +60,14 @@ class Shard:
     @property
     def workers(self) -> list[str]:
         """Names in rank order."""
-        return [member.name for member in self.epoch.workers] if self.epoch else []
+        return list(self.epoch.ranks) if self.epoch else []
+
+    @property
+    def awaited(self) -> list[str]:
+        """Names of those without whom no clock closes."""
+        if self.epoch is None or (self.job is not None and self.job.worker_strategy.waits):
+            return self.workers
+        return [member.name for member in self.epoch.workers]
 
     # --- epochs ------------------------------------------------------------------------------------------------------
 
@@ -238,7 +245,7 @@ class Shard:
 
     def _await_clock(self, clock: int) -> None:
         if self.clock < clock:
-            behind = [name for name in self.workers if self.barrier.finished(name) < clock]
+            behind = [name for name in self.awaited if self.barrier.finished(name) < clock]
             waiting = ", ".join(behind) or "marks in this epoch"
             raise NotYet(f"{self.member.name} is at clock {self.clock}, not {clock}, and waits for {waiting}")
 
@@ -266,7 +273,7 @@ class Shard:
             self._unsettled, self.chain.urgent = False, True
 
     def _advance(self) -> None:
-        target = self.barrier.target(self.workers, self._gained)
+        target = self.barrier.target(self.awaited, self._gained)
         if self._bsp:
             if self.holdings.frozen or self.held:
                 return

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 from typing import Protocol, TypeVar
 
@@ -32,6 +33,7 @@ from scar_recovery.shards import Shards
 
 PARALLEL = 16  # calls to members at once
 CLAIM_PATIENCE = 5.0  # seconds to hear from every survivor what it keeps; a hung one is found dead before
+RESTART_AHEAD = 3  # clocks beyond the open one: some shard may be one ahead, a worker one ahead of it, one more to be beyond
 
 _log = logging.getLogger(__name__)
 Item = TypeVar("Item")
@@ -138,7 +140,9 @@ class Executor:
     def _commit(self, action: Commit) -> None:
         intent, started = action.intent, self._now()
         try:
-            needed = bool(intent.shards) and bool(intent.lost())
+            needed = bool(intent.shards) and (bool(intent.lost()) or intent.rollback)
+            if intent.rewinds:
+                intent = replace(intent, restart=self._restart(intent.shards))
             saved = self.archive.saved(intent.rollback) if needed else NothingSaved()
             copies = self._claimed(intent) if needed else []
             wanted = epoch_to_proto(draft(intent, saved, copies))
@@ -155,6 +159,17 @@ class Executor:
             self.deposed = winner.author
             return
         self._follow(winner, action if winner is wanted else None, self._now() - started)
+
+    def _restart(self, shards: Sequence[Member]) -> int:
+        """A clock that no worker can have reached while the dead one's mark is missing: all begin anew with it."""
+
+        def clock(member: Member) -> int:
+            try:
+                return self.shards.state(member).clock
+            except ScarError:
+                return 0  # a shard that does not answer is not ahead of the others by more than a clock
+
+        return max(self._parallel(clock, shards), default=0) + RESTART_AHEAD
 
     def _claimed(self, intent: Intent) -> list[Copy]:
         """Copies that survivors keep of what was lost. Raises :class:`NotServing` while one of them does not answer."""

@@ -63,14 +63,15 @@ class Ledger:
 
     def opened(self, intent: Intent, failures: Sequence[Failure], seconds: float, created: float) -> None:
         """A failure for which an epoch exists. ``seconds``: to plan and create it; ``created``: seconds since 1970."""
-        dead = [f for f in failures if intent.previous is not None and intent.previous.shard_index(f.key) >= 0]
+        previous = intent.previous
+        dead = [f for f in failures if previous is not None and (intent.rewinds or previous.shard_index(f.key) >= 0)]
         if intent.failure in self._records or not dead:
             return
         record = FailureRecord(
             number=intent.failure,
             members=[failure.key for failure in dead],
             evidence=[failure.report.evidence for failure in dead],
-            strategy=self._job.recovery,
+            strategy=self._job.worker_recovery if intent.rewinds else self._job.recovery,
             lost_blocks=sum(len(blocks) for key, blocks in intent.lost().items() if key in intent.dead),
             total_blocks=self._job.blocks,
             detect_seconds=max(failure.report.detect_seconds for failure in dead),
@@ -86,12 +87,14 @@ class Ledger:
         """A failure whose record the former leader had no time to write: what can be read off its epoch."""
         if not epoch.failure or epoch.failure in self._records:
             return
+        rewinds = epoch.restart > before.restart
         dead = [member.key for member in before.shards if epoch.shard_index(member.key) < 0]
+        dead += [member.key for member in before.workers if rewinds and member not in epoch.workers]
         self._records[epoch.failure] = FailureRecord(
             number=epoch.failure,
             members=dead,
             evidence=["recorded by a later leader"],
-            strategy=self._job.recovery,
+            strategy=self._job.worker_recovery if rewinds else self._job.recovery,
             lost_blocks=sum(len(ids) for key in dead for ids in before.owned_by(key).values()),
             total_blocks=self._job.blocks,
             delta_norm=UNKNOWN,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from scar.placement import END, Epoch, Member, Role
 from scar.tables import Job
 from scar_recovery.members import Failure, Members
-from scar_recovery.plans import GlobalIds, Intent, Moved, Transfer, orphaned, rank_order, transfers
+from scar_recovery.plans import GlobalIds, Intent, Moved, Transfer, orphaned, rank_order, seats, transfers
 
 FAILURE_BATCH = 0.03  # failures that arrive within this time are repaired by one epoch
 MEMBER_BATCH = 0.05  # members that come or go within this time share an epoch
@@ -163,6 +163,11 @@ class Planner:
             return f"waiting for shards: {waiting} of {self.job.shards} have joined"
         if self._orphans:
             return "no shard is left: their blocks wait for one to join"
+        if self.job.worker_strategy.waits and self.epoch is not None:
+            present = {member.name for member in self.epoch.workers}
+            absent = [name for name in self.epoch.ranks if name not in present]
+            if absent:
+                return f"clocks wait for {', '.join(absent)} to come back (worker_recovery {self.job.worker_recovery})"
         return "; ".join(f"{failure.key} is silent; its lease is awaited" for failure in self.members.suspects())
 
     # --- decisions ----------------------------------------------------------------------------------------------------
@@ -234,9 +239,12 @@ class Planner:
         workers = [member for member in epoch.workers if member.key not in gone]
         workers += [arrival.member for arrival in self.members.waiting(Role.WORKER)]
         lost_shard = any(member.key in dead for member in epoch.shards)
+        rewinds = job.worker_strategy.rollback and bool(staying) and any(member.key in dead for member in epoch.workers)
         assigned = bool(self._orphans) and bool(admitted)
         cause = "workers"
-        if lost_shard or assigned:
+        if rewinds:
+            cause = "failure"
+        elif lost_shard or assigned:
             cause = "failure" if lost_shard or self._orphan_failure else "resume"
         elif emptied or any(done.transfer.donor.key in self.members.departures for done in moved):
             cause = "leave"
@@ -250,7 +258,8 @@ class Planner:
             rank_order(workers),
             moved=moved,
             failures=failures,
-            failure=self._ledger + 1 if lost_shard else self._orphan_failure if assigned else 0,
+            failure=self._ledger + 1 if lost_shard or rewinds else self._orphan_failure if assigned else 0,
+            left=frozenset(self.members.departures),
         )
 
     def _intent(
@@ -263,6 +272,7 @@ class Planner:
         moved: tuple[Moved, ...] = (),
         failures: tuple[Failure, ...] = (),
         failure: int = 0,
+        left: frozenset[str] = frozenset(),
     ) -> Intent:
         return Intent(
             number=epoch.number + 1,
@@ -278,6 +288,7 @@ class Planner:
             orphans=dict(self._orphans),
             moved=moved,
             failure=failure,
+            seats=seats(job, epoch, workers, left),
         )
 
     def _last(self, job: Job, epoch: Epoch) -> Intent:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scar.blocks import Ids, positions_of
-from scar.placement import NOBODY, BlockGroup, Epoch, Member, Owners, Source, by_table, concatenated, spread
+from scar.placement import NOBODY, BlockGroup, Epoch, Member, Owners, Role, Source, by_table, concatenated, spread
 from scar.tables import Job
 
 GlobalIds = NDArray[np.int64]
@@ -103,10 +103,18 @@ class Intent:
     orphans: Mapping[str, GlobalIds] = field(default_factory=dict)  # former owner -> blocks that nobody owns
     moved: tuple[Moved, ...] = ()
     failure: int = 0
+    seats: tuple[str, ...] = ()
+    restart: int = 0  # first clock that counts after a rollback of which a worker is the reason
 
     @property
     def rollback(self) -> bool:
-        return self.job.strategy.rollback and bool(self.shards) and bool(self.lost())
+        return bool(self.shards) and (self.rewinds or (self.job.strategy.rollback and bool(self.lost())))
+
+    @property
+    def rewinds(self) -> bool:
+        """A worker's death takes everything back."""
+        workers = self.previous.workers if self.previous is not None else ()
+        return self.job.worker_strategy.rollback and any(member.key in self.dead for member in workers)
 
     def lost(self) -> dict[str, GlobalIds]:
         """Former owner -> blocks that have to come back from the running checkpoint."""
@@ -131,19 +139,32 @@ def rank_order(members: Sequence[Member]) -> tuple[Member, ...]:
     return tuple(sorted(members, key=parts))
 
 
+def seats(job: Job, epoch: Epoch, workers: Sequence[Member], left: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    """Names in rank order of the next epoch's ``workers`` and of the dead whose share stays theirs; (): the workers alone.
+
+    ``left``: keys of members that went by themselves; they leave nothing behind.
+    """
+    names = [member.name for member in workers]
+    gone = {member.name for member in epoch.workers if member.key in left}
+    absent = [name for name in epoch.ranks if name not in names and name not in gone]
+    if not absent or not job.worker_strategy.seat:
+        return ()
+    return tuple(member.name for member in rank_order([*workers, *(Member(Role.WORKER, name, "") for name in absent)]))
+
+
 def draft(intent: Intent, saved: Saved, copies: Sequence[Copy] = ()) -> Epoch:
     """The next epoch. ``saved`` and ``copies`` matter only when blocks were lost: the freshest of them wins, block by block."""
     if intent.previous is None:
         return _first(intent)
     owners, moved = _placed(intent, intent.previous)
     lost = intent.lost()
-    if lost and intent.shards:
+    restores = bool(intent.shards) and (bool(lost) or intent.rollback)
+    if restores:
         found = sources(intent.job, lost, saved, intent.workers, copies)
         for holder, group in found:
             if holder is not None:
                 owners[group.ids.astype(np.int64) + intent.job.bases[group.table]] = intent.shards.index(holder)
-        ids = np.concatenate(list(lost.values()))
-        ids = ids[owners[ids] == NOBODY]
+        ids = np.flatnonzero(owners == NOBODY)
         owners[ids] = deal(len(ids), _takers(intent, intent.previous), intent.job.seed, intent.number)
         if intent.rollback:
             lost = owned_by_key(intent.job, intent.previous) | dict(intent.orphans)
@@ -161,9 +182,11 @@ def draft(intent: Intent, saved: Saved, copies: Sequence[Copy] = ()) -> Epoch:
         fenced=intent.fenced[-FENCED_KEPT:],
         rollback=intent.rollback,
         manifest=saved.manifest if recovered else 0,
-        clock=_clock(intent, intent.previous, saved if lost and intent.shards else None),
+        clock=_clock(intent, intent.previous, saved if restores else None),
         cause=intent.cause,
         failure=intent.failure,
+        seats=intent.seats,
+        restart=max(intent.restart, intent.previous.restart),
     )
 
 

@@ -300,6 +300,8 @@ class JobSpec(_message.Message):
     RECOVERY_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
     REPLICA_PERIOD_FIELD_NUMBER: _builtins.int
+    WORKER_RECOVERY_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """prefix in the store; [a-z0-9-]{1,63}"""
     seed: _builtins.int
@@ -318,6 +320,10 @@ class JobSpec(_message.Message):
     """other shards that keep a copy of every block; 0: as the strategy has it"""
     replica_period: _builtins.int
     """updates between two copies; 0: 1"""
+    worker_recovery: _builtins.str
+    """when a worker dies, a name of sdk/scar/worker_strategies.py; empty: "ignr" """
+    share: _builtins.str
+    """of a dead worker for which nobody waits: "takeover" | "drop"; empty: "takeover" """
     @_builtins.property
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableSpec]:
         """global block ids count over them in this order"""
@@ -340,10 +346,12 @@ class JobSpec(_message.Message):
         recovery: _builtins.str = ...,
         replicas: _builtins.int = ...,
         replica_period: _builtins.int = ...,
+        worker_recovery: _builtins.str = ...,
+        share: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "consistency", b"consistency", "name", b"name", "recovery", b"recovery", "replica_period", b"replica_period", "replicas", b"replicas", "seed", b"seed", "shards", b"shards", "staleness", b"staleness", "tables", b"tables", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "consistency", b"consistency", "name", b"name", "recovery", b"recovery", "replica_period", b"replica_period", "replicas", b"replicas", "seed", b"seed", "shards", b"shards", "share", b"share", "staleness", b"staleness", "tables", b"tables", "worker_recovery", b"worker_recovery", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -462,6 +470,8 @@ class Epoch(_message.Message):
     CLOCK_FIELD_NUMBER: _builtins.int
     CAUSE_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
+    SEATS_FIELD_NUMBER: _builtins.int
+    RESTART_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """1, 2, ..."""
     author: _builtins.str
@@ -478,6 +488,8 @@ class Epoch(_message.Message):
     """"start" | "failure" | "join" | "leave" | "workers" | "leader" | "resume" | "end" """
     failure: _builtins.int
     """number of the ledger record it belongs to; 0: none"""
+    restart: _builtins.int
+    """pushes of clocks below are void, because a worker's death took everything back; 0: none"""
     @_builtins.property
     def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___Member]:
         """live shards; TableOwners index into this list"""
@@ -498,6 +510,10 @@ class Epoch(_message.Message):
     def fenced(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """incarnations that may never serve again"""
 
+    @_builtins.property
+    def seats(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """names in rank order, with those of dead workers whose share stays theirs; empty: workers"""
+
     def __init__(
         self,
         *,
@@ -514,10 +530,12 @@ class Epoch(_message.Message):
         clock: _builtins.int = ...,
         cause: _builtins.str = ...,
         failure: _builtins.int = ...,
+        seats: _abc.Iterable[_builtins.str] | None = ...,
+        restart: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "cause", b"cause", "clock", b"clock", "failure", b"failure", "fenced", b"fenced", "job", b"job", "manifest", b"manifest", "moved", b"moved", "number", b"number", "owners", b"owners", "rollback", b"rollback", "shards", b"shards", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "cause", b"cause", "clock", b"clock", "failure", b"failure", "fenced", b"fenced", "job", b"job", "manifest", b"manifest", "moved", b"moved", "number", b"number", "owners", b"owners", "restart", b"restart", "rollback", b"rollback", "seats", b"seats", "shards", b"shards", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
