@@ -45,7 +45,7 @@ def headline(status: ClusterStatus) -> str:
     if status.job is None:
         return "[bold]no job yet[/]; start one by `scar train FILE`"
     parts = [
-        f"[bold]job {status.job.name}[/] ({status.job.consistency})",
+        f"[bold]job {status.job.name}[/] ({status.job.consistency}, {status.job.recovery})",
         f"clock {status.clock}",
         f"loss {number(status.loss)}",
     ]
@@ -70,6 +70,7 @@ def shard_table(status: ClusterStatus, processes: Processes) -> Table:
             health(name, status, processes),
             _clock(shard.clock),
             sum(table.blocks for table in shard.tables),
+            shard.replicas or "",
             sum(table.loading for table in shard.tables) or "",
             output.size(sum(table.bytes for table in shard.tables)),
             shard.pushes,
@@ -80,10 +81,10 @@ def shard_table(status: ClusterStatus, processes: Processes) -> Table:
         for name, shard in sorted(status.shards.items())
     ]
     rows += [
-        (name, health(name, status, processes), *[""] * 7, *_process(name, processes))
+        (name, health(name, status, processes), *[""] * 8, *_process(name, processes))
         for name in sorted(_shards(status, processes) - set(status.shards))
     ]
-    counts = (">CLOCK", ">BLOCKS", ">LOADING", ">BYTES", ">PUSHES", ">SAVED")
+    counts = (">CLOCK", ">BLOCKS", ">COPIES", ">LOADING", ">BYTES", ">PUSHES", ">SAVED")
     return output.table(("SHARD", "HEALTH", *counts, "ADDRESS", ">PID", ">RESTARTS"), rows)
 
 

@@ -100,7 +100,7 @@ def test_status_shows_every_service(shell: Shell) -> None:
     shown = shell.run("status")
     for name in ("ps-0", "ps-1", "recovery-0", "checkpoint-0", "detector-0", "redis"):
         assert name in shown
-    assert "job count (bsp) · clock 400" in shown
+    assert "job count (bsp, partial) · clock 400" in shown
 
 
 def test_watch_without_a_terminal_prints_lines(shell: Shell) -> None:
@@ -111,7 +111,7 @@ def test_watch_without_a_terminal_prints_lines(shell: Shell) -> None:
         lines.append(watching.stdout.readline())
     watching.terminate()
     _, err = watching.communicate(timeout=20)
-    assert lines[0].startswith("job count (bsp)")
+    assert lines[0].startswith("job count (bsp, partial)")
     assert (bool(lines[-1]), watching.returncode, err) == (True, 0, "")
 
 

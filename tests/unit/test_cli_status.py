@@ -85,7 +85,7 @@ def test_shards_without_blocks_do_not_hold_the_clock_back() -> None:
 
 def test_the_headline_says_it_all() -> None:
     assert text_of(status.headline(STATUS)).strip() == (
-        "job mnist (bsp) · clock 40 · loss 0.25 · epoch 3 · 1 failures · checkpoint 12, 400 ms old"
+        "job mnist (bsp, partial) · clock 40 · loss 0.25 · epoch 3 · 1 failures · checkpoint 12, 400 ms old"
     )
     assert "no job yet" in text_of(status.headline(ClusterStatus()))
 
