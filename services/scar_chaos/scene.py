@@ -117,7 +117,8 @@ class Scene:
 
     def ahead(self) -> int:
         """A clock that no worker has begun: one that does not wait for acknowledgements is further than its marks say."""
-        return max([*marks(self.status()), *self.history().acknowledged.values(), 0]) + AHEAD
+        begun = history.newest_clocks(self.recorder.folder) if self.job.strategy.queues else []
+        return max([*marks(self.status()), *begun, 0]) + AHEAD
 
     def _rest_at(self, status: ClusterStatus, clock: int) -> bool:
         reached = min(marks(status), default=0)

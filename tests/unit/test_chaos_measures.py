@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from scar.placement import BlockGroup, Epoch, Member, Role, Source, spread
 from scar.v1.recovery_pb2 import FailureRecord
 from scar_chaos.counting import amount, initial, make_job
-from scar_chaos.history import History, Push
+from scar_chaos.history import History, Push, newest_clocks
 from scar_chaos.measures import cost, pace, rework
 from scar_chaos.verdict import Records, judged
 
@@ -106,3 +108,11 @@ def test_a_gap_in_the_epochs_is_a_violation() -> None:
     right = records()
     wrong = Records(right.job, [epoch(1), epoch(3)], right.ledger, right.history, right.values, right.saved)
     assert judged(wrong).violations == ("epochs are [1, 3]",)
+
+
+def test_the_clocks_that_were_opened_last(tmp_path: Path) -> None:
+    """Of a long record only the end is read; a line that is being written does not count."""
+    lines = "".join(f'{{"open": {clock}, "at": 1.0}}\n{{"pull": {clock}, "values": [{"0, " * 5000}0]}}\n' for clock in range(9))
+    (tmp_path / "worker-0@a.jsonl").write_text(lines + '{"open": 9, "at"')
+    (tmp_path / "worker-1@b.jsonl").write_text("")
+    assert newest_clocks(tmp_path) == [8]
