@@ -16,7 +16,6 @@ from scar.placement import Epoch
 from scar.tables import Job
 from scar_chaos.counting import amount
 
-
 TAIL_BYTES = 64 << 10  # of a worker's record; a clock takes a few thousand
 
 
