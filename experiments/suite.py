@@ -5,9 +5,10 @@ from __future__ import annotations
 from experiments import budget, fig3, fig5, fig6, fig7, fig8, fig9, real, sweep
 from experiments.runner import Experiment
 from experiments.simulate import choice, paper
+from experiments.through_failure import comparison
 from scar.errors import ConfigError
 
-EXPERIMENTS: tuple[Experiment, ...] = (fig3, fig5, fig6, fig7, fig8, fig9, real, sweep, budget, paper, choice)
+EXPERIMENTS: tuple[Experiment, ...] = (fig3, fig5, fig6, fig7, fig8, fig9, real, sweep, budget, paper, choice, comparison)
 
 
 def named(name: str) -> list[Experiment]:

@@ -251,9 +251,46 @@ def demo(
 
 
 @app.command()
+@placed()
+def compare(
+    place: Place,
+    strategies: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="STRATEGY...", help="Server-side or worker-side strategies; default: a few of both."),
+    ] = None,
+    kill: Annotated[
+        list[str] | None, typer.Option(metavar="NAME@CLOCK", help="SIGKILL at a clock; repeatable. [ps-1@20, worker-1@40]")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each strategy; intervals need at least 3.")] = 3,
+    seed: Annotated[int, typer.Option(help="The first of them.")] = 1,
+    goal: Annotated[float, typer.Option(min=0.01, help="Loss at which a training is over.")] = 0.6,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Records, summary and figure.")] = Path("build/compare"),
+    recorded: Annotated[bool, typer.Option("--recorded", help="Run nothing; report what is recorded.")] = False,
+    output: Json = Output.text,
+) -> None:
+    """Strategies side by side: real trainings with the same seeds and the same kills; one table with 95 % intervals, one plot.
+
+    Server-side strategies say what happens when a server dies: partial, full, sync-checkpoint, async-checkpoint, sync-chain,
+    async-chain. Worker-side ones when a worker does: ps (it comes back and does the lost iteration again, clocks wait), ckpt
+    (everything goes back to a checkpoint), ignr (the others take over its data), ignr-drop (nobody does).
+    Each is trained on a cluster of its own (3 workers, 4 servers), or on a release of the chart with --on kubernetes. Rework
+    is what a strategy needs beyond the undisturbed training of the same seed. A run that was stopped goes on where it was.
+
+    Examples: [bold]scar compare[/] · [bold]scar compare partial full --kill ps-0@15 --kill ps-2@30 --seeds 5[/] ·
+    [bold]scar compare ps ckpt ignr ignr-drop --kill worker-1@20 -o json[/] · [bold]scar compare partial full --on kubernetes[/]
+    """
+    from scar_cli.compare import run
+
+    run(place, strategies or (), kill or (), goal, seeds, seed, out, recorded, output)
+
+
+@app.command()
 def experiment(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="fig3, fig5 to fig9, real, sweep, simulate, which-strategy, or all of them.")
+        str,
+        typer.Argument(
+            metavar="NAME", help="fig3, fig5 to fig9, real, sweep, simulate, which-strategy, through-failure, or all."
+        ),
     ],
     trials: Annotated[
         int, typer.Option("--trials", "--runs", min=0, help="Trials of each panel; 0: as many as the figure needs.")

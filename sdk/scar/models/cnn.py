@@ -72,6 +72,13 @@ def loss(parameters: Parameters, images: Array, labels: Labels, piece: int = 500
     return total / len(labels)
 
 
+def evaluate(parameters: Parameters, images: Array, labels: Labels) -> tuple[float, float]:
+    """Mean cross-entropy, and the share of the images that are told right."""
+    scores = _scores(parameters, _images(images))
+    right = float(np.mean(scores.argmax(axis=1) == labels))
+    return _softmax(scores, labels)[0], right
+
+
 def _images(images: Array) -> Array:
     if images.size != len(images) * SIDE * SIDE:
         raise ShapeMismatch(f"images {images.shape} are not of {SIDE} x {SIDE} pixels")

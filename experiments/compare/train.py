@@ -1,0 +1,29 @@
+"""The training file of `scar compare`: MLR on the digits that come with the package, until somebody stops it.
+
+The loss is of a fixed sample, so that it means the same whoever lives and however the data is shared.
+"""
+
+import numpy as np
+
+import scar
+from scar import datasets
+from scar.models import mlr
+
+THIN = 4  # a fourth of the images
+SAMPLE = 2000  # images whose loss is reported
+RATE = 0.2
+LIMIT = 100_000  # clocks; the runs end long before
+
+job = scar.Job("compare", tables=[scar.Table("w", (datasets.FEATURES, datasets.CLASSES), rule=scar.sgd(lr=RATE))], workers=3)
+
+
+def train(worker: scar.Worker) -> None:
+    data = datasets.load("digits")
+    x, y = data.examples()
+    order = np.random.default_rng(worker.job.seed).permutation(len(y))[::THIN]  # a seed is another choice of data
+    x, y = x[order], y[order]
+    for _ in worker.clocks(limit=LIMIT):
+        share, w = worker.share(len(y)), worker.pull("w")
+        worker.push("w", mlr.loss_and_gradient(w, x[share], y[share])[1] / np.float32(len(y)))
+        if worker.leads:
+            worker.report(mlr.loss_and_gradient(w, x[:SAMPLE], y[:SAMPLE])[0] / SAMPLE)

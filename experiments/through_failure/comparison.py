@@ -1,0 +1,151 @@
+"""Seed 003 made again: one and two kills of the server, seven families of fault tolerance, 20 seeds and more each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from experiments.figures import Figure, Panel, Series
+from experiments.records import Record, of_panel
+from experiments.runner import Batch, Options, Report
+from experiments.statistics import Estimate, mean
+from experiments.through_failure.modes import FLAWED, MODES, UNDISTURBED
+from experiments.through_failure.training import EVERY, SECONDS, Plan, carry_out
+
+NAME = "through-failure"
+UNDISTURBED_PANEL, FLAWED_PANEL = "undisturbed", "as-published"
+PLANS: Mapping[str, Plan] = {
+    "two-kills": Plan(MODES, 2),
+    "one-kill": Plan(MODES, 1),
+    UNDISTURBED_PANEL: Plan(UNDISTURBED, 0),
+    FLAWED_PANEL: Plan(FLAWED, 2),
+    "a-quarter-dies": Plan(MODES, 2, lost=0.25),
+}
+USUAL = ("two-kills", "one-kill", UNDISTURBED_PANEL)  # the published flaw, and servers that share the model, only on demand
+TRIALS, QUICK = 20, 2
+GOAL = 0.7  # accuracy
+MEGABYTE = 1e6
+
+
+def batches(options: Options) -> list[Batch]:
+    """A trial of every panel, then the next one: a run that is stopped has as many of each."""
+    trials = options.trials or (QUICK if options.quick else TRIALS)
+    wanted = [name for name in PLANS if name in (options.panels or USUAL)]
+    return [Batch(name, (trial,), partial(carry_out, PLANS[name], options.seed)) for trial in range(trials) for name in wanted]
+
+
+def report(_options: Options, records: Sequence[Record]) -> Report:
+    rows = [["kills", "mode", "seeds", *MEASURES]]
+    summary: dict[str, dict[str, Any]] = {}
+    drawn = []
+    for name in PLANS:
+        found = of_panel(records, name)
+        if found:
+            measured = {mode.name: _measured([one["modes"][mode.name] for one in found]) for mode in PLANS[name].modes}
+            rows += [[name, mode, str(len(found)), *map(_shown, numbers.values())] for mode, numbers in measured.items()]
+            summary[name] = {"seeds": len(found), "modes": _documents(measured), "winners": _winners(measured)}
+            rows += [[name, "best", "", *summary[name]["winners"].values()]]
+            undisturbed = of_panel(records, UNDISTURBED_PANEL)
+            drawn += [_drawn(name, what, like, found, undisturbed) for what in ("accuracy", "loss") for like in (False, True)]
+    return Report({"goal": GOAL, "panels": summary}, rows, Figure(drawn, "Training through failure: mean of all seeds"))
+
+
+# --- what is measured: a mode's outcome in one trial in, a number out; None: there is none ---------------------------------
+
+
+def _final(outcome: Record) -> float:
+    return float(outcome["accuracy"][-1])
+
+
+def _final_loss(outcome: Record) -> float:
+    return float(outcome["loss"][-1])
+
+
+def _reached(outcome: Record) -> float:
+    """Seconds until the accuracy is ``GOAL``, interpolated; the whole run for one that never is."""
+    before = None
+    for place, accuracy in enumerate(outcome["accuracy"]):
+        if accuracy is not None and accuracy >= GOAL:
+            share = 1.0 if before is None else (GOAL - before) / (accuracy - before)
+            return EVERY * (place - 1 + share) if place else 0.0
+        before = accuracy
+    return SECONDS
+
+
+def _average(outcome: Record) -> float:
+    """Accuracy over time, 0 while no server answers: what somebody who asks the model gets."""
+    return sum(accuracy or 0.0 for accuracy in outcome["accuracy"]) / len(outcome["accuracy"])
+
+
+def _drop(number: int, outcome: Record) -> float | None:
+    failures = outcome["failures"]
+    return failures[number]["before"] - failures[number]["after"] if number < len(failures) else None
+
+
+def _delta(outcome: Record) -> float | None:
+    """||delta|| of the failures, averaged."""
+    norms = [failure["delta"] for failure in outcome["failures"]]
+    return sum(norms) / len(norms) if norms else None
+
+
+MEASURES: Mapping[str, tuple[Callable[[Record], float | None], bool]] = {  # and whether more of it is better
+    "accuracy at the end": (_final, True),
+    "loss at the end": (_final_loss, False),
+    "seconds to 70 %": (_reached, False),
+    "accuracy over time": (_average, True),
+    "drop at kill 1": (partial(_drop, 0), False),
+    "drop at kill 2": (partial(_drop, 1), False),
+    "perturbation": (_delta, False),
+    "gradients": (lambda outcome: float(outcome["gradients"]), True),
+    "CPU busy": (lambda outcome: float(outcome["busy"]), True),
+    "memory, MB": (lambda outcome: outcome["memory"] / MEGABYTE, False),
+    "written, MB": (lambda outcome: outcome["written"] / MEGABYTE, False),
+}
+
+
+def _measured(outcomes: Sequence[Record]) -> dict[str, Estimate | None]:
+    numbers: dict[str, Estimate | None] = {}
+    for name, (measure, _) in MEASURES.items():
+        found = [value for value in map(measure, outcomes) if value is not None]
+        numbers[name] = mean(found) if found else None
+    return numbers
+
+
+def _winners(measured: Mapping[str, Mapping[str, Estimate | None]]) -> dict[str, str]:
+    """Of each measure the best mean, and every mode whose interval reaches it."""
+    winners = {}
+    for name, (_, more) in MEASURES.items():
+        found = {mode: one for mode, numbers in measured.items() if (one := numbers[name]) is not None}
+        best = (max if more else min)((one.value for one in found.values()), default=0.0)
+        winners[name] = ", ".join(mode for mode, one in found.items() if one.low <= best <= one.high)
+    return winners
+
+
+def _documents(measured: Mapping[str, Mapping[str, Estimate | None]]) -> dict[str, Any]:
+    return {
+        mode: {name: one.document for name, one in numbers.items() if one is not None} for mode, numbers in measured.items()
+    }
+
+
+def _shown(number: Estimate | None) -> str:
+    return "" if number is None else str(number)
+
+
+def _drawn(name: str, what: str, synchronous: bool, found: Sequence[Record], undisturbed: Sequence[Record]) -> Panel:
+    modes = [mode for mode in PLANS[name].modes if mode.synchronous is synchronous]
+    lines = [_line(mode.name, what, found) for mode in modes]
+    if name != UNDISTURBED_PANEL and undisturbed:
+        like = next(mode for mode in UNDISTURBED if mode.synchronous is synchronous)
+        lines.append(replace(_line(like.name, what, undisturbed), label="no failure", style="dashed"))
+    family = "synchronous" if synchronous else "asynchronous"
+    return Panel(f"{name}, {family}", "seconds (virtual)", what, lines)
+
+
+def _line(mode: str, what: str, found: Sequence[Record]) -> Series:
+    """Means over the seeds; where no server answers in some of them, of the others, if they are at least half."""
+    curves = zip(*(one["modes"][mode][what] for one in found), strict=True)
+    points = [(EVERY * place, [v for v in values if v is not None]) for place, values in enumerate(curves)]
+    shown = [(at, sum(values) / len(values)) for at, values in points if len(values) * 2 >= len(found)]
+    return Series(mode, [at for at, _ in shown], [value for _, value in shown])
