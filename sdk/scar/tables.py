@@ -23,13 +23,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scar.blocks import Array, Ids, Layout
+from scar.checkpoints import Checkpoint as Checkpoint
 from scar.errors import ConfigError, ShapeMismatch, UnknownTable
 from scar.strategies import Strategy, find_strategy
 from scar.worker_strategies import WorkerStrategy, find_worker_strategy
 
 DTYPES = ("float32", "float64", "int32", "int64")
 NORMS = ("l2", "l1", "tv", "histogram")  # the last: for tables of categories, see scar_ps.distances
-SELECTIONS = ("priority", "round", "random", "full")
 INITIALISERS = ("zeros", "constant", "uniform", "normal", "given")
 PAGE_ELEMENTS = 1 << 16  # initial values are made in pages of about this many elements
 MAX_BLOCKS = 1 << 27  # per table; descriptions come over the wire, so sizes are checked before anything is allocated
@@ -299,38 +299,6 @@ def _dtype(table: str, name: str) -> np.dtype[np.generic]:
     if dtype.name not in DTYPES or not dtype.isnative:
         raise ConfigError(f"table {table}: dtype {name!r} is not supported", f"Use one of {', '.join(DTYPES)}")
     return dtype
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """When to save and how much: a fraction ``r`` of the blocks every ``max(1, r * period)`` clocks (seed 000, section 4.2)."""
-
-    selection: str = "priority"
-    fraction: float = 0.125
-    period: int = 8
-    keep: int = 3
-
-    def __post_init__(self) -> None:
-        if self.selection not in SELECTIONS:
-            raise ConfigError(f"selection {self.selection!r} is unknown", f"Use one of {', '.join(SELECTIONS)}")
-        if not 0 < self.fraction <= 1:
-            raise ConfigError(f"checkpoint fraction {self.fraction} is not in (0, 1]")
-        if self.period < 1 or self.keep < 1:
-            raise ConfigError("checkpoint period and keep must be at least 1")
-
-    @property
-    def every(self) -> int:
-        """Clocks between rounds."""
-        return max(1, round(self.effective_fraction * self.period))
-
-    @property
-    def saves_changes(self) -> bool:
-        """A round saves everything that has changed since it was saved, and nothing else."""
-        return self.selection == "priority" and self.fraction == 1
-
-    @property
-    def effective_fraction(self) -> float:
-        return 1.0 if self.selection == "full" else self.fraction
 
 
 @dataclass(frozen=True)

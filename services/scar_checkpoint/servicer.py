@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import grpc
 
+from scar.checkpoints import SELECTIONS
 from scar.errors import InvalidRequest, NotServing
-from scar.tables import SELECTIONS
 from scar.v1 import checkpoint_pb2 as pb
 from scar.v1 import checkpoint_pb2_grpc
 from scar_checkpoint.term import Term, report

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scar.blocks import Ids
+from scar.checkpoints import SELECTIONS
 from scar.errors import ConfigError
-from scar.tables import SELECTIONS, Job
+from scar.tables import Job
 
 Distances = NDArray[np.float32]
 Report = tuple[str, Ids, Distances]  # table, blocks of one shard, their distances
