@@ -101,7 +101,7 @@ def of_real(found: Summary) -> Iterator[Claim]:
     """Real processes next to the simulation: no claim of the paper."""
     for panel, one in found["panels"].items():
         here = f"{_interval(one['real'], '.2f')} of {one['trials']} runs; simulated {_interval(one['simulated'], '.2f')}"
-        yield Claim(title(panel), "real SIGKILLs cost what the simulation says", "", here, _said(one["overlap"]))
+        yield Claim(title(panel), "real SIGKILLs cost what the simulation says", "", here, one["overlap"])
 
 
 def _named(panel: str, one: Summary) -> str:

@@ -30,7 +30,7 @@ FILE = "examples/lda.py"
 PANELS = ("lda-20newsgroups",)
 TOPICS = 200  # so that an iteration is long beside a round, as the paper's 243 s are
 KILL_AT = 7
-ITERATIONS, LONG = 30, 61  # of a run with a failure, and of one without: 30 pairs of iterations with and without a round
+ITERATIONS = 30
 QUICK_ITERATIONS = 16
 TRIALS = 5
 RUNS = {
@@ -42,17 +42,12 @@ RUNS = {
 
 def batches(options: Options) -> list[Batch]:
     found = []
+    iterations = QUICK_ITERATIONS if options.quick else ITERATIONS
     trials = options.trials or (1 if options.quick else TRIALS)
     for number, panel in product(range(trials), chosen(options.panels, PANELS, ("lda",))[:1]):
-        work = {name: partial(_run, name, split(panel)[1], options.seed, _iterations(options, name)) for name in RUNS}
+        work = {name: partial(_run, name, split(panel)[1], options.seed, iterations) for name in RUNS}
         found += [Batch(name, (number,), run, alone=True) for name, run in work.items()]
     return found
-
-
-def _iterations(options: Options, name: str) -> int:
-    if options.quick:
-        return QUICK_ITERATIONS
-    return ITERATIONS if RUNS[name][2] else LONG
 
 
 def _run(name: str, data: str, seed: int, iterations: int, trials: tuple[int, ...]) -> Iterator[Record]:

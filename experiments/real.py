@@ -21,6 +21,7 @@ from experiments.panels import chosen, title, workload
 from experiments.processes import SHARDS, WORKERS, Plan, train
 from experiments.records import Record, of_panel
 from experiments.runner import Batch, Options, Report
+from experiments.statistics import Estimate
 from experiments.workloads import Factorisation, Regression, Workload
 from scar.errors import ConfigError
 from scar.tables import Checkpoint, Job
@@ -127,8 +128,8 @@ def report(options: Options, records: Sequence[Record]) -> Report:
         if not (real and simulated):
             continue
         measured, expected = (statistics.mean([float(one["cost"]) for one in some]) for some in (real, simulated))
-        overlap = measured.low <= expected.high and expected.low <= measured.high
-        rows.append([panel, str(len(real)), str(measured), str(expected), "yes" if overlap else "no"])
+        overlap = _overlap(measured, expected) if len(real) > 1 else "one run has no interval"
+        rows.append([panel, str(len(real)), str(measured), str(expected), overlap])
         summary[panel] = {
             "trials": len(real),
             "real": measured.document,
@@ -138,6 +139,10 @@ def report(options: Options, records: Sequence[Record]) -> Report:
         }
         panels.append(_panel(panel, real, simulated))
     return Report({"panels": summary}, rows, Figure(panels, "Iteration cost: real processes and simulation"))
+
+
+def _overlap(one: Estimate, other: Estimate) -> str:
+    return "yes" if one.low <= other.high and other.low <= one.high else "no"
 
 
 def _panel(panel: str, real: Sequence[Record], simulated: Sequence[Record]) -> Panel:
