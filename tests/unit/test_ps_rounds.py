@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 from scar.errors import Busy, InvalidRequest, StaleEpoch
 from scar.placement import Source
 from scar.tables import Checkpoint
+from scar.v1.ps_pb2 import DistancesRequest
+from scar_ps import saver
 from scar_ps.barrier import NotYet
 from scar_ps.blockstore import Contents
 from scar_ps.distances import distances
 from scar_ps.rounds import committed_values
+from scar_ps.saver import Saver
 from tests.unit.ps_support import ME, group, ids, job, next_epoch, push, sender, started, values, worker
 
 ASP, BSP = job(consistency="asp"), job()
@@ -270,3 +273,23 @@ def test_a_push_that_changes_nothing_need_not_be_stored():
     push(shard, 0, 1, None, [0] * 6)
     measure(shard, 1)
     shard.await_copy(1)
+
+
+class Direct:
+    """An engine that does everything at once."""
+
+    def call(self, work, _timeout, **_options):
+        return work()
+
+
+def test_training_does_not_wait_for_ever_for_a_checkpoint(monkeypatch):
+    """Its coordinator may be dead, the store away."""
+    shard, _ = started(STALLING, MINE)
+    store = Saver(shard, Direct(), None)
+    store.measure(DistancesRequest(epoch=1, round=1, skip=True), 1.0)
+    store.let_go()
+    assert shard.held
+    monkeypatch.setattr(saver, "HOLD_SECONDS", 0.0)
+    store.let_go()
+    assert not shard.held
+    assert not push(shard, 0, 1, None, [1] * 6)
