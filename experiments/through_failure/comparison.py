@@ -42,13 +42,15 @@ def report(_options: Options, records: Sequence[Record]) -> Report:
     drawn = []
     for name in PLANS:
         found = of_panel(records, name)
-        if found:
-            measured = {mode.name: _measured([one["modes"][mode.name] for one in found]) for mode in PLANS[name].modes}
-            rows += [[name, mode, str(len(found)), *map(_shown, numbers.values())] for mode, numbers in measured.items()]
-            summary[name] = {"seeds": len(found), "modes": _documents(measured), "winners": _winners(measured)}
-            rows += [[name, "best", "", *summary[name]["winners"].values()]]
-            undisturbed = of_panel(records, UNDISTURBED_PANEL)
-            drawn += [_drawn(name, what, like, found, undisturbed) for what in ("accuracy", "loss") for like in (False, True)]
+        if not found:
+            continue
+        measured = {mode.name: _measured([one["modes"][mode.name] for one in found]) for mode in PLANS[name].modes}
+        winners = _winners(measured)
+        for mode, numbers in measured.items():
+            rows.append([name, mode, str(len(found)), *(_shown(one, mode in winners[what]) for what, one in numbers.items())])
+        summary[name] = {"seeds": len(found), "modes": _documents(measured), "winners": winners}
+        if PLANS[name].kills:
+            drawn += [_drawn(name, what, like, records) for what in ("accuracy", "loss") for like in (False, True)]
     return Report({"goal": GOAL, "panels": summary}, rows, Figure(drawn, "Training through failure: mean of all seeds"))
 
 
@@ -113,13 +115,13 @@ def _measured(outcomes: Sequence[Record]) -> dict[str, Estimate | None]:
     return numbers
 
 
-def _winners(measured: Mapping[str, Mapping[str, Estimate | None]]) -> dict[str, str]:
+def _winners(measured: Mapping[str, Mapping[str, Estimate | None]]) -> dict[str, list[str]]:
     """Of each measure the best mean, and every mode whose interval reaches it."""
     winners = {}
     for name, (_, more) in MEASURES.items():
         found = {mode: one for mode, numbers in measured.items() if (one := numbers[name]) is not None}
         best = (max if more else min)((one.value for one in found.values()), default=0.0)
-        winners[name] = ", ".join(mode for mode, one in found.items() if one.low <= best <= one.high)
+        winners[name] = [mode for mode, one in found.items() if one.low <= best <= one.high]
     return winners
 
 
@@ -129,14 +131,13 @@ def _documents(measured: Mapping[str, Mapping[str, Estimate | None]]) -> dict[st
     }
 
 
-def _shown(number: Estimate | None) -> str:
-    return "" if number is None else str(number)
+def _shown(number: Estimate | None, wins: bool) -> str:
+    return "" if number is None else f"{number}{' *' if wins else ''}"
 
 
-def _drawn(name: str, what: str, synchronous: bool, found: Sequence[Record], undisturbed: Sequence[Record]) -> Panel:
-    modes = [mode for mode in PLANS[name].modes if mode.synchronous is synchronous]
-    lines = [_line(mode.name, what, found) for mode in modes]
-    if name != UNDISTURBED_PANEL and undisturbed:
+def _drawn(name: str, what: str, synchronous: bool, records: Sequence[Record]) -> Panel:
+    lines = [_line(mode.name, what, of_panel(records, name)) for mode in PLANS[name].modes if mode.synchronous is synchronous]
+    if undisturbed := of_panel(records, UNDISTURBED_PANEL):
         like = next(mode for mode in UNDISTURBED if mode.synchronous is synchronous)
         lines.append(replace(_line(like.name, what, undisturbed), label="no failure", style="dashed"))
     family = "synchronous" if synchronous else "asynchronous"

@@ -26,7 +26,7 @@ BATCH, RATE = 32, 0.01
 KILLS, SHIFT = (30.0, 80.0), 12.0  # seconds; each seed moves both by up to SHIFT, so that checkpoints are of any age
 RETURN = 20.0  # seconds until a killed server is back, as in the paper's plots
 TAKEOVER = 3.0  # seconds until somebody who has the blocks serves them
-EVERY = 5.0  # seconds between evaluations
+EVERY = 10 * TICK  # seconds between evaluations
 SEEN = 500  # images, never trained on, that the model is judged by
 SHARDS_OF_A_LAYER = 8
 
