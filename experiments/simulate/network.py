@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from experiments.simulate.fairness import BANDWIDTH_FACTOR, CROSS_TRAFFIC, Path
@@ -59,10 +60,15 @@ def exchange(
 
     Raises :class:`ConfigError` when an outage never ends.
     """
-    kinds = _kinds(platform, usual, others or {}, outages)
+    cuts = tuple(Cut(SERVERS, outage.begin, outage.end) for outage in outages if outage.cluster < 0)
+    return _seconds(platform, _kinds(platform, usual, others or {}, outages), cuts)
+
+
+@lru_cache(maxsize=4096)  # most iterations look like another one
+def _seconds(platform: Platform, kinds: tuple[_Kind, ...], servers_cut: tuple[Cut, ...]) -> float:
     flows: list[Flow] = []
     rooms = {SERVERS: _room(platform.servers.backbone), **_two_ways("server", platform.servers.bandwidth)}
-    cuts = [Cut(SERVERS, outage.begin, outage.end) for outage in outages if outage.cluster < 0]
+    cuts = list(servers_cut)
     for number, kind in enumerate(kinds):
         backbone = f"backbone {number}"
         rooms[backbone] = _room(platform.workers.backbone)
@@ -78,7 +84,7 @@ def exchange(
     return max(ends(flows, rooms, cuts), default=0.0)
 
 
-def _kinds(platform: Platform, usual: Plan, others: Mapping[int, Plan], outages: Sequence[Outage]) -> list[_Kind]:
+def _kinds(platform: Platform, usual: Plan, others: Mapping[int, Plan], outages: Sequence[Outage]) -> tuple[_Kind, ...]:
     plans: dict[int, Counter[Plan]] = defaultdict(Counter)
     cuts: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for worker, plan in others.items():
@@ -92,7 +98,7 @@ def _kinds(platform: Platform, usual: Plan, others: Mapping[int, Plan], outages:
         found[usual] += platform.workers.nodes - found.total()
         kinds[tuple(sorted((+found).items())), tuple(sorted(cuts[cluster]))] += 1
     kinds[((usual, platform.workers.nodes),), ()] += platform.clusters - kinds.total()
-    return [_Kind(alike, cut, count) for (alike, cut), count in kinds.items() if count]
+    return tuple(_Kind(alike, cut, count) for (alike, cut), count in kinds.items() if count)
 
 
 def _path(platform: Platform) -> Path:

@@ -51,7 +51,7 @@ def ends(flows: Sequence[Flow], rooms: Mapping[str, float], cuts: Sequence[Cut] 
     now = 0.0
     while np.isinf(arrived).any():
         moving = np.flatnonzero((starts <= now) & np.isinf(arrived))
-        room = np.array([0.0 if _is_cut(link, now, cuts) else rooms[link] for link in links])
+        room = np.array([0.0 if cuts and _is_cut(link, now, cuts) else rooms[link] for link in links])
         speed = rates(loads[:, moving], room, [flows[int(place)].path for place in moving])
         remaining = np.divide(left[moving], speed, out=np.full(len(moving), np.inf), where=speed > 0)
         arrival = now + remaining.min(initial=np.inf)

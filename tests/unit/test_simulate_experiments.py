@@ -31,7 +31,8 @@ def test_json_has_the_baseline_and_a_row_for_each_strategy(
     found = json.loads(capsys.readouterr().out)
     assert found["baseline_seconds"] == pytest.approx(28_700, rel=0.01)
     rows = [(row["network"], row["strategy"], row["runs"]) for row in found["strategies"]]
-    assert rows == [(network, strategy, 2) for network in ("table-2", "table-3") for strategy in ("ckpt", "ps", "ignr")]
+    published = [(network, strategy, 2) for network in ("table-2", "table-3") for strategy in ("ckpt", "ps", "ignr")]
+    assert rows == [*published, *(("all-fail", strategy.name, 2) for strategy in STRATEGIES)]
     assert all(row["seconds"]["low"] <= row["seconds"]["value"] <= row["seconds"]["high"] for row in found["strategies"])
     assert {path.name for path in tmp_path.iterdir()} >= {"simulate.json", "simulate.png", "simulate.svg"}
     sweep = found["sweeps"]["table-2"]
