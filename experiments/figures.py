@@ -108,7 +108,8 @@ def _legends(drawing: Any, axes: Sequence[Any]) -> None:
             drawing.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=7.5)
         return
     for one in axes:
-        one.legend(frameon=False, fontsize=7)
+        if one.get_legend_handles_labels()[1]:
+            one.legend(frameon=False, fontsize=7)
 
 
 def _series(axes: Any, series: Series, colour: str, marker: str) -> None:

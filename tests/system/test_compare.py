@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from scar_cli.main import app
@@ -12,6 +13,7 @@ from scar_cli.main import app
 CALL = ["compare", "partial", "ps", "--kill", "ps-1@5", "--kill", "worker-1@10", "--seeds", "1", "--goal", "1.2", "-o", "json"]
 
 
+@pytest.mark.timeout(600)  # three whole trainings, on a busy machine
 def test_strategies_side_by_side(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [*CALL, "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output

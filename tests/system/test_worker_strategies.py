@@ -96,6 +96,7 @@ def wait_for_clock(cluster: LocalCluster, clock: int) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.timeout(300)  # two whole trainings, on a busy machine
 @pytest.mark.parametrize("recovery", ["ps", "ckpt"])
 def test_no_step_is_lost_or_done_twice(tmp_path: Path, recovery: str) -> None:
     """The lost iteration is done again from the same values with the same random numbers: the same bits as without deaths."""
