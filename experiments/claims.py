@@ -64,8 +64,8 @@ def of_partial(found: Summary) -> Iterator[Claim]:
                 measured = one["partial"][lost]["reduction"]
                 yield Claim(name, f"partial saves, lost {lost}", _range(range_), _share(measured), _in(measured, range_))
         costs = [one["partial"][lost]["cost"] for lost in sorted(one["partial"], key=float)]
-        here = " < ".join(f"{cost['value']:.2f}" for cost in costs)
-        yield Claim(name, "cost grows with what is lost", "yes", here, _rises(costs))
+        here = ", ".join(f"{cost['value']:.2f}" for cost in costs)
+        yield Claim(name, "cost grows with what is lost (small to large)", "yes", here, _rises(costs))
 
 
 def of_selection(found: Summary) -> Iterator[Claim]:
@@ -78,8 +78,8 @@ def of_selection(found: Summary) -> Iterator[Claim]:
         measured = by["priority", smallest]["reduction"]
         yield Claim(name, f"priority saves, r = {smallest:g}", _range(COMBINED), _share(measured), _in(measured, COMBINED))
         costs = [by["priority", r]["cost"] for r in fractions]
-        here = " < ".join(f"{cost['value']:.2f}" for cost in costs)
-        yield Claim(name, "priority's cost falls with r", "yes", here, _rises(costs))
+        here = ", ".join(f"{cost['value']:.2f}" for cost in costs)
+        yield Claim(name, "priority's cost falls with r (small to large)", "yes", here, _rises(costs))
         pairs = [(by["priority", r]["cost"], by["random", r]["cost"]) for r in fractions if r < 1]
         yield Claim(name, "random worse than priority", "yes", *_worse(pairs))
         pairs = [(by["random", 1.0]["cost"], by["random", r]["cost"]) for r in fractions if r < 1 and ("random", 1.0) in by]
@@ -141,7 +141,7 @@ def _rises(costs: list[Interval]) -> str:
 
 
 def _worse(pairs: list[tuple[Interval, Interval]]) -> tuple[str, str]:
-    here = ", ".join(f"{other['value']:.2f} > {one['value']:.2f}" for one, other in reversed(pairs))
+    here = ", ".join(f"{other['value']:.2f} against {one['value']:.2f}" for one, other in reversed(pairs))
     if all(one["value"] < other["value"] for one, other in pairs):
         return here, YES
     return here, INSIDE if all(one["low"] <= other["high"] for one, other in pairs) else NO

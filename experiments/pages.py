@@ -97,7 +97,7 @@ def _summary(path: Path) -> Summary:
 
 def _page(name: str, summary: Summary) -> str:
     page = PAGES[name]
-    parts = [f"# {page.title}", page.about, f"![{page.title}]({name}.png)", _code(summary["command"])]
+    parts = [f"# {page.title}", page.about, f"![{page.title}]({name}.png)", _made(summary)]
     parts.append("Intervals are 95 %. As vectors: " + f"[{name}.svg]({name}.svg).")
     parts.append(markdown(summary["table"]))
     return "\n\n".join(parts) + "\n"
@@ -117,15 +117,18 @@ def _comparison(found: dict[str, Summary], others: Sequence[Path]) -> str:
         parts += [f"## [{page.title}]({name}.md)", f"![{page.title}]({name}.png)"]
         rows = [claim.row for claim in page.claims(summary)]
         parts.append(markdown([HEADINGS, *rows]) if rows else markdown(summary["table"]))
-        parts.append(_code(summary["command"]))
+        parts.append(_made(summary))
     if others:
         headings = [(path.name, path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")) for path in others]
         parts += ["## Other results", "\n".join(f"- [{heading}]({name})" for name, heading in headings)]
     return "\n\n".join(parts) + "\n"
 
 
-def _code(command: str) -> str:
-    return f"```\n{command}\n```"
+def _made(summary: Summary) -> str:
+    """How to make it again, and what of it has not been run yet."""
+    missing = ", ".join(f"{panel} {count} trials" for panel, count in summary["missing"].items())
+    note = f"\n\nNot run yet: {missing}. The command goes on with them." if missing else ""
+    return f"```\n{summary['command']}\n```{note}"
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:

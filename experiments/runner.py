@@ -9,6 +9,7 @@ import json
 import multiprocessing
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -101,9 +102,12 @@ def run(experiment: Experiment, options: Options, console: Console) -> Report:
         raise ConfigError(f"{journal.path} holds no trial of this", "Run it without --recorded")
     report = experiment.report(options, records)
     figures = save(report.figure, options.out / experiment.NAME)
+    found = Counter(record["panel"] for record in records)
+    missing = {panel: count - found[panel] for panel, count in Counter(panel for panel, _ in wanted).items()}
     summary = {
         "experiment": experiment.NAME,
         "command": command(experiment.NAME, options),
+        "missing": {panel: count for panel, count in sorted(missing.items()) if count},
         **report.summary,
         "table": report.rows,
     }
