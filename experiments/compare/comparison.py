@@ -142,5 +142,5 @@ def _panels(summary: Mapping[str, Any], records: Sequence[Record]) -> list[Panel
             places = [float(place) for place in range(len(shown))]
             values, low, high = ([one[key] for one in shown.values()] for key in ("value", "low", "high"))
             marks = Series("", places, values, low, high, style="marks")
-            drawn.append(Panel(what, "", "", [marks], list(zip(places, shown, strict=True))))
+            drawn.append(Panel(what, "", "", [marks], list(zip(places, shown, strict=True)), zero=True))
     return drawn

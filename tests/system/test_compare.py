@@ -23,7 +23,7 @@ def test_strategies_side_by_side(tmp_path: Path) -> None:
         assert found[name]["seeds"] == 1
         assert found[name]["detect, s"]["value"] > 0
         assert found[name]["pause, s"]["value"] > 0
-        assert found[name]["rework"]["value"] >= 0
+        assert found[name]["iterations"]["value"] > 10, "it was over before the second kill"
         assert found[name]["written, MB"]["value"] > 0
     assert found["undisturbed"]["lost pushes"]["value"] == 0
     assert (tmp_path / "compare.png").is_file()
