@@ -9,9 +9,18 @@ from collections.abc import Mapping, Sequence
 
 from scar.blocks import Ids
 from scar.codec import job_from_proto, job_to_proto
-from scar.errors import AlreadyExists, CorruptCheckpoint, InvalidRequest, JobExists, JobNotFound, ObjectNotFound
+from scar.errors import (
+    AlreadyExists,
+    CorruptCheckpoint,
+    InvalidRequest,
+    JobExists,
+    JobNotFound,
+    ObjectNotFound,
+    StoreUnavailable,
+)
 from scar.tables import Job
 from scar.v1 import recovery_pb2, types_pb2
+from scar.v1.checkpoint_pb2 import Manifest
 from scar_recovery.plans import Origin, Saved
 from scar_runtime.records import create_record, get_record, newest, numbered, numbers, put_record
 from scar_runtime.running import MANIFESTS, Headers, RunningCheckpoint, load_newest
@@ -21,6 +30,7 @@ JOB = "job"
 EPOCHS = "epochs"
 LEDGER = "ledger"
 HISTORY = 4
+SEAL_ATTEMPTS = 8  # each one fails only because a round was committed meanwhile
 CLUSTERS = "_clusters"  # no job can have this name
 
 
@@ -98,7 +108,7 @@ class Archive:
         self.job = job
         self._store = store.under(job.name)
         self._headers = Headers(self._store, job)
-        self._saved: dict[bool, tuple[int, Saved]] = {}
+        self._saved: dict[bool, tuple[int, SavedBlocks]] = {}
 
     def newest_epoch(self) -> int:
         return newest(self._store, EPOCHS)
@@ -156,6 +166,25 @@ class Archive:
             self._saved[full] = cached
         return cached[1]
 
+    def sealed(self, full: bool, author: str) -> Saved:
+        """The same, and no round that is being committed can change it any more: the next number is taken, by a copy.
+
+        Else a manifest with what a dead shard had saved last could appear right after its blocks were put back without it. The
+        next recovery of these blocks would find pushes in them that the ledger has given up.
+        """
+        for _ in range(SEAL_ATTEMPTS):
+            self.saved(full=False)
+            number, newest_saved = self._saved[False]
+            copy = Manifest()
+            copy.CopyFrom(newest_saved.running.manifest)
+            copy.number, copy.parent, copy.job, copy.author = number + 1, newest_saved.manifest, self.job.name, author
+            try:
+                create_record(self._store, numbered(MANIFESTS, copy.number), copy)
+            except AlreadyExists:
+                continue
+            return self.saved(full)
+        raise StoreUnavailable("manifests are created faster than a recovery can read them")
+
     def warm(self) -> None:
         """Read new manifests and headers before a failure needs them."""
         self.saved(full=self.job.strategy.rollback)
@@ -165,7 +194,7 @@ class SavedBlocks:
     """A :class:`RunningCheckpoint` as plans see it."""
 
     def __init__(self, running: RunningCheckpoint) -> None:
-        self._running = running
+        self.running = running
         self.manifest = int(running.manifest.number)
         self.clock = int(running.manifest.clock)
 
@@ -174,9 +203,9 @@ class SavedBlocks:
         return [
             Origin(
                 origin.group.ids,
-                self._running.objects[origin.index].key if origin.index >= 0 else "",
+                self.running.objects[origin.index].key if origin.index >= 0 else "",
                 origin.group.clock,
                 origin.group.watermark,
             )
-            for origin in self._running.origins(table, ids)
+            for origin in self.running.origins(table, ids)
         ]

@@ -143,7 +143,7 @@ class Executor:
             needed = bool(intent.shards) and (bool(intent.lost()) or intent.rollback)
             if intent.rewinds:
                 intent = replace(intent, restart=self._restart(intent.shards))
-            saved = self.archive.saved(intent.rollback) if needed else NothingSaved()
+            saved = self.archive.sealed(intent.rollback, self.planner.author) if needed else NothingSaved()
             copies = self._claimed(intent) if needed else []
             wanted = epoch_to_proto(draft(intent, saved, copies))
             winner = self.archive.create_epoch(wanted)

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from scar.codec import job_to_proto
-from scar.errors import CorruptCheckpoint, InvalidRequest, JobExists, JobNotFound
+from scar.errors import AlreadyExists, CorruptCheckpoint, InvalidRequest, JobExists, JobNotFound
 from scar.placement import Source
 from scar.tables import Checkpoint, Job, Table, given
 from scar.v1 import types_pb2
 from scar.v1.checkpoint_pb2 import Manifest
 from scar_recovery.archive import Archive, Jobs
 from scar_recovery.chronicle import Chronicle
-from scar_recovery.plans import sources
+from scar_recovery.plans import Saved, sources
 from scar_runtime.objects import Group, Payload, encode_object, object_key, object_ref
 from scar_runtime.records import create_record, numbered
 from tests.framework.recovery import MemoryStore
@@ -120,6 +120,36 @@ def test_create_tells_who_was_first() -> None:
     assert archive.create_epoch(types_pb2.Epoch(number=1, job="test", author="other")).author == "me"
     assert archive.has_epoch(1)
     assert not archive.has_epoch(2)
+
+
+def test_a_round_that_is_being_committed_cannot_change_what_was_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    save(store, 1, [0, 1], clock=3)
+    archive = Archive(store, JOB)
+    sealed = archive.sealed(False, "recovery")
+    assert sealed.manifest == 2, "the number that the round wanted"
+    assert [origin.clock for origin in sealed.origins("a", np.array([0], np.uint32))] == [3]
+    with pytest.raises(AlreadyExists):
+        save(store, 2, [0], clock=4)
+    read, faster = archive.saved, [lambda: save(store, 3, [1], clock=5)]
+
+    def overtaken(full: bool) -> Saved:
+        found = read(full)
+        if faster:
+            faster.pop()()
+        return found
+
+    monkeypatch.setattr(archive, "saved", overtaken)
+    sealed = archive.sealed(False, "recovery")
+    assert sealed.manifest == 4, "a round was faster, and is part of it"
+    assert [origin.clock for origin in sealed.origins("a", np.array([1], np.uint32))] == [5]
+
+
+def test_what_was_never_saved_is_sealed_too() -> None:
+    archive = Archive(MemoryStore(), JOB)
+    sealed = archive.sealed(False, "recovery")
+    assert sealed.manifest == 1
+    assert [origin.object_key for origin in sealed.origins("a", np.arange(8, dtype=np.uint32))] == [""]
 
 
 def test_epoch_of_another_job_is_refused() -> None:
