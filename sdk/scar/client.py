@@ -183,11 +183,13 @@ class Client:
 
     def _pull(self, wants: Sequence[Wanted], finished: int) -> None:
         self.progress += 1
+        epoch = self.view.number
         if not self._queues or not self._pulled_as_it_is(wants):
             self._puller.pull(wants, self._min_clock(finished), Deadline(self.timeout))
         with self.view.lock:
             self._pulled = max(self._pulled, finished)
-            self._cache.update({wanted.table.name: wanted for wanted in wants})
+            if not self._queues or epoch == self.view.number:
+                self._cache.update({wanted.table.name: wanted for wanted in wants})
 
     def _pulled_as_it_is(self, wants: Sequence[Wanted]) -> bool:
         """Take what the shards give at once, and the values that were pulled last for blocks of those that are away."""
@@ -305,6 +307,8 @@ class Client:
             self.reroutes += known > 0
             self._move_lanes(epoch, outcome)
             self._compare(epoch, known > 0, outcome)
+            if self._queues:  # values of a former life of a block are not shown after those of the next
+                self._cache = {name: held for name, held in self._cache.items() if not _restored(epoch, name)}
             self.view.notify()
 
     def _held(self) -> dict[str, list[Part]]:
@@ -354,3 +358,7 @@ class Client:
 
     def _compared(self, comparison: Comparison, squared: float | None) -> None:
         self._reports.compared(comparison.epoch, comparison.table, len(comparison.ids), squared)
+
+
+def _restored(epoch: Epoch, table: str) -> bool:
+    return any(group.table == table and recovered(group) for group in epoch.moved)

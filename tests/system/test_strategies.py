@@ -12,6 +12,8 @@ from scar.placement import Epoch, chain
 from scar.v1.recovery_pb2 import FailureRecord
 from tests.framework.cluster import Cluster, running
 
+pytestmark = pytest.mark.timeout(300)  # two repairs, each waited for until all is well
+
 CHECKPOINT: dict[str, Any] = {"checkpoint": {"selection": "full", "fraction": 1.0, "period": 10}}
 
 
