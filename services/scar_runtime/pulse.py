@@ -22,6 +22,7 @@ from scar_runtime.metrics import BEATS
 BEAT_SECONDS = 0.1
 CALL_SECONDS = 0.3  # three paths that fail one after the other still fit into a lease
 REDIS_PAUSE_SECONDS = 1.0  # after a failure; its timeout must not slow the other paths' beats
+LAST_SECONDS = 2.0  # for the beat that is under way when the process ends
 CONFIRM_SECONDS = 0.25  # between questions to recovery while the lease is lost
 
 _log = logging.getLogger(__name__)
@@ -38,12 +39,19 @@ class Pulse:
         self._recovery = Link(recovery, "recovery", RECOVERY) if recovery and member.role is Role.SHARD else None
         self._redis_after = self._confirm_after = 0.0
         self._path = ""
+        self._beating = threading.Lock()  # held for each beat, and for good once there are to be no more
 
     def run(self, stopping: threading.Event) -> None:
         """Beat until ``stopping`` is set. Raises :class:`Fenced` when recovery says that this incarnation is out."""
         while not stopping.wait(BEAT_SECONDS):
-            if self._member.role is not Role.SHARD or not self._heart.stuck:
+            if self._member.role is Role.SHARD and self._heart.stuck:
+                continue
+            if not self._beating.acquire(blocking=False):
+                return
+            try:
                 self.once()
+            finally:
+                self._beating.release()
 
     def once(self) -> None:
         renewed = self._first(("redis", self._to_redis), ("detector", self._to_detector))
@@ -51,7 +59,8 @@ class Pulse:
             self._to_recovery()
 
     def close(self) -> None:
-        """Leave no heartbeat behind that would make the detector look for us."""
+        """Leave no heartbeat behind that would make the detector look for us: the one that is under way goes first."""
+        self._beating.acquire(timeout=LAST_SECONDS)
         try:
             self._beats.forget(self._member.key)
         except LivenessUnavailable:

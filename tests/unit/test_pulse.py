@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from scar.errors import Fenced, LivenessUnavailable
@@ -141,3 +143,33 @@ def test_without_an_epoch_nobody_is_bothered(monkeypatch: pytest.MonkeyPatch) ->
     body = Body(monkeypatch, epoch=0)
     assert not any(body.step() for _ in range(10))
     assert body.recovery.calls == 0
+
+
+def test_the_connection_closes_after_the_beat_that_is_under_way(body: Body, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the beat fails on a closed connection, or writes a heartbeat that nobody takes away."""
+    begun, go_on, order = threading.Event(), threading.Event(), []
+
+    def beat(member: Member, progress: int, epoch: int) -> Standing:
+        begun.set()
+        assert go_on.wait(10)
+        order.append("beat")
+        return Standing(0, False)
+
+    body.beats.beat = beat  # type: ignore[method-assign]
+    body.beats.forget = lambda key: order.append("forgotten")  # type: ignore[attr-defined]
+    body.beats.close = lambda: order.append("closed")  # type: ignore[attr-defined]
+    for link in (body.detector, body.recovery):
+        link.close = lambda: None  # type: ignore[attr-defined]
+    monkeypatch.setattr("scar_runtime.pulse.BEAT_SECONDS", 0.001)
+    stopping = threading.Event()
+    beating = threading.Thread(target=body.pulse.run, args=(stopping,))
+    beating.start()
+    assert begun.wait(10)
+    closing = threading.Thread(target=body.pulse.close)
+    closing.start()
+    go_on.set()
+    closing.join(10)
+    beating.join(10)
+    assert not beating.is_alive()
+    assert order[-2:] == ["forgotten", "closed"]
+    assert order[0] == "beat"
