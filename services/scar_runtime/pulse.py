@@ -43,15 +43,15 @@ class Pulse:
 
     def run(self, stopping: threading.Event) -> None:
         """Beat until ``stopping`` is set. Raises :class:`Fenced` when recovery says that this incarnation is out."""
-        while not stopping.wait(BEAT_SECONDS):
-            if self._member.role is Role.SHARD and self._heart.stuck:
-                continue
-            if not self._beating.acquire(blocking=False):
-                return
-            try:
-                self.once()
-            finally:
-                self._beating.release()
+        while not stopping.is_set():  # the first at once: who has never beaten is not missed when it dies
+            if self._member.role is not Role.SHARD or not self._heart.stuck:
+                if not self._beating.acquire(blocking=False):
+                    return
+                try:
+                    self.once()
+                finally:
+                    self._beating.release()
+            stopping.wait(BEAT_SECONDS)
 
     def once(self) -> None:
         renewed = self._first(("redis", self._to_redis), ("detector", self._to_detector))
