@@ -54,6 +54,7 @@ class Contributions:
 
     def __init__(self) -> None:
         self._kept: list[Contribution] = []
+        self._inherits = False
         self.bytes = 0
 
     @property
@@ -62,10 +63,13 @@ class Contributions:
 
     def add(self, contribution: Contribution) -> None:
         """A push to a block that came here with a copy of the same push takes that copy's place."""
-        for kept in self._kept:
-            if kept.inherited and (kept.sender, kept.push_id) == (contribution.sender, contribution.push_id):
-                kept.parts = kept.outside(contribution.parts)
-        self._replace([*(kept for kept in self._kept if kept.parts), contribution])
+        if self._inherits:
+            for kept in self._kept:
+                if kept.inherited and (kept.sender, kept.push_id) == (contribution.sender, contribution.push_id):
+                    kept.parts = kept.outside(contribution.parts)
+            self._replace([kept for kept in self._kept if kept.parts])
+        self._kept.append(contribution)
+        self.bytes += contribution.bytes
 
     def of(self, blocks: Part) -> list[Pending]:
         """What waits for these blocks, to go with them to their next owner."""
@@ -123,6 +127,7 @@ class Contributions:
 
     def _replace(self, kept: list[Contribution]) -> None:
         self._kept = kept
+        self._inherits = any(contribution.inherited for contribution in kept)  # rare: else a push is only appended
         self.bytes = sum(contribution.bytes for contribution in kept)
 
 
