@@ -6,11 +6,12 @@ on. Blocks that are not settled do not go: a copy's watermark must cover everyth
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from scar.blocks import Positions
 from scar.placement import Epoch, Member, chain
 from scar.strategies import Strategy
 from scar.tables import Job
@@ -97,8 +98,7 @@ class Chain:
         for store in holdings.tables.values():
             at = np.flatnonzero((store.changed | (since == 0)) & ~store.unsettled & (store.loading == 0))
             store.changed[at] = False
-            for origin in np.unique(store.origin[at]).tolist():
-                pieces.append(_copied(store, at[store.origin[at] == origin], holdings.watermark(origin, {})))
+            pieces += _copied(store, at, lambda origin: holdings.watermark(origin, {}))
         if not pieces:
             return None
         self._number += 1
@@ -116,8 +116,7 @@ class Chain:
             at = np.sort(there[there >= 0])
             at = at[store.changed[at] | (since == 0)]
             store.changed[at] = False
-            for origin in np.unique(store.origin[at]).tolist():
-                pieces.append(_copied(store, at[store.origin[at] == origin], replica.bases[origin]))
+            pieces += _copied(store, at, replica.bases.__getitem__)
         watermark = dict(replica.watermark)
         return Shipment(owner, epoch.number, replica.number, since, replica.clock, watermark, replica.hops - 1, pieces)
 
@@ -148,5 +147,10 @@ class Chain:
         self.urgent = self.urgent or not told
 
 
-def _copied(store: BlockStore, at: np.ndarray, base: Mapping[str, int]) -> Copied:
-    return Copied(store.table.name, store.ids[at], base, store.copy(at))
+def _copied(store: BlockStore, at: Positions, base: Callable[[int], Mapping[str, int]]) -> list[Copied]:
+    """Copies of these blocks, one for each origin. ``base``: what blocks of an origin contain beside the watermark."""
+    copied = []
+    for origin in np.unique(store.origin[at]).tolist():
+        mine = at[store.origin[at] == origin]
+        copied.append(Copied(store.table.name, store.ids[mine], base(origin), store.copy(mine)))
+    return copied
