@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 from scar.placement import END, Epoch, Member, Role
 from scar.tables import Job
+from scar_recovery.levelling import transfers
 from scar_recovery.members import Failure, Members
-from scar_recovery.plans import GlobalIds, Intent, Moved, Transfer, orphaned, rank_order, seats, transfers
+from scar_recovery.plans import GlobalIds, Intent, Moved, Transfer, orphaned, rank_order, seats
 
 FAILURE_BATCH = 0.03  # failures that arrive within this time are repaired by one epoch
 MEMBER_BATCH = 0.05  # members that come or go within this time share an epoch

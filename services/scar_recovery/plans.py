@@ -20,7 +20,6 @@ GlobalIds = NDArray[np.int64]
 Blocks = Mapping[str, Ids]
 
 FENCED_KEPT = 4096  # incarnations remembered in an epoch, newest last
-TOLERANCE = 0.05  # share of the mean by which block counts may differ after a rebalance
 
 
 @dataclass(frozen=True)
@@ -164,7 +163,7 @@ def draft(intent: Intent, saved: Saved, copies: Sequence[Copy] = ()) -> Epoch:
         for holder, group in found:
             if holder is not None:
                 owners[group.ids.astype(np.int64) + intent.job.bases[group.table]] = intent.shards.index(holder)
-        ids = np.flatnonzero(owners == NOBODY)
+        ids = _as_saved(intent.job, [group for holder, group in found if holder is None])
         owners[ids] = deal(len(ids), _takers(intent, intent.previous), intent.job.seed, intent.number)
         if intent.rollback:
             lost = owned_by_key(intent.job, intent.previous) | dict(intent.orphans)
@@ -230,12 +229,19 @@ def _clock(intent: Intent, previous: Epoch, saved: Saved | None) -> int:
     return max([previous.clock, *(done.clock for done in intent.moved)])
 
 
+def _as_saved(job: Job, groups: Sequence[BlockGroup]) -> GlobalIds:
+    """Lost blocks in the order in which they lie in the store."""
+    return np.concatenate([np.empty(0, np.int64), *(group.ids.astype(np.int64) + job.bases[group.table] for group in groups)])
+
+
 def deal(count: int, takers: NDArray[np.int64], seed: int, number: int) -> Owners:
-    """Seats for ``count`` lost blocks: evenly, at random, the same for the same job seed and epoch number."""
-    draw = random_by(seed, number)
-    owners = np.empty(count, dtype=np.uint16)
-    owners[draw.permutation(count)] = draw.permutation(takers)[np.arange(count) % len(takers)]
-    return owners
+    """Seats for ``count`` lost blocks: evenly, the same for the same job seed and epoch number.
+
+    Each taker gets one run of them, so that nobody reads past what others want. Which blocks were lost together was drawn by
+    the job's seed already; who takes which run is drawn here.
+    """
+    order = random_by(seed, number).permutation(takers).astype(np.uint16)
+    return order[np.arange(count) * len(order) // max(1, count)]
 
 
 def random_by(seed: int, number: int) -> np.random.Generator:
@@ -310,58 +316,6 @@ def orphaned(job: Job, before: Epoch, after: Epoch) -> dict[str, GlobalIds]:
     nobody = concatenated(job, after.owners) == NOBODY
     held = {key: blocks[nobody[blocks]] for key, blocks in owned_by_key(job, before).items()}
     return {key: blocks for key, blocks in held.items() if len(blocks)}
-
-
-def block_bytes(job: Job) -> NDArray[np.int64]:
-    """Bytes of values and slots of every block, by global id."""
-    return np.concatenate([t.layout.sizes * (t.dtype.itemsize * (1 + len(t.rule.slots))) for t in job.tables])
-
-
-def transfers(job: Job, epoch: Epoch, leaving: frozenset[str], level: bool, slice_bytes: int) -> tuple[Transfer, ...]:
-    """The next slice of moves: shards that leave give everything, the others level their counts when ``level`` is set.
-
-    One transfer carries at most ``slice_bytes`` (but at least one block). Nothing to do: ().
-    """
-    owners = concatenated(job, epoch.owners)
-    counts = np.bincount(owners[owners != NOBODY], minlength=len(epoch.shards))[: len(epoch.shards)]
-    stays = np.array([member.key not in leaving for member in epoch.shards], dtype=bool)
-    surplus = _surplus(counts, stays, level)
-    draw, sizes = random_by(job.seed, epoch.number), block_bytes(job)
-    takers = [[int(seat), -int(surplus[seat])] for seat in np.flatnonzero(surplus < 0)]
-    plan: list[Transfer] = []
-    for donor in np.flatnonzero(surplus > 0):
-        own = draw.permutation(np.flatnonzero(owners == donor))[: surplus[donor]]
-        while len(own) and takers:
-            target, room = takers[-1]
-            share, own = own[:room], own[room:]
-            takers[-1][1] -= len(share)
-            if not takers[-1][1]:
-                takers.pop()
-            fits = max(1, int(np.searchsorted(np.cumsum(sizes[share]), slice_bytes, side="right")))
-            plan.append(Transfer(epoch.shards[donor], epoch.shards[target], by_table(job, np.sort(share[:fits]))))
-    return tuple(plan)
-
-
-def _surplus(counts: NDArray[np.int64], stays: NDArray[np.bool_], level: bool) -> NDArray[np.int64]:
-    """Blocks that each shard has too many (positive) or too few (negative); all zero when it is good enough."""
-    staying = int(stays.sum())
-    if not staying:
-        return np.zeros_like(counts)
-    goal = np.zeros_like(counts)
-    if level:
-        mean, rest = divmod(int(counts.sum()), staying)
-        richest = np.flatnonzero(stays)[np.argsort(-counts[stays], kind="stable")]
-        goal[stays] = mean
-        goal[richest[:rest]] += 1
-        spread_now = int(counts[stays].max() - counts[stays].min())
-        if spread_now <= max(1.0, TOLERANCE * mean) and not counts[~stays].any():
-            return np.zeros_like(counts)
-        return counts - goal
-    leaving = np.where(stays, 0, counts)
-    share, rest = divmod(int(leaving.sum()), staying)
-    takes = np.where(stays, share, 0)
-    takes[np.flatnonzero(stays)[:rest]] += 1
-    return leaving - takes
 
 
 def _by_table(job: Job, owners: Owners) -> dict[str, Owners]:
