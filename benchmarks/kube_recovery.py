@@ -32,7 +32,7 @@ from scar_kube.where import Where
 from scar_runtime.status import ClusterStatus, Observer
 
 SECONDS = 120.0  # for anything that is waited for
-PAUSE = 0.02  # between two looks
+PAUSE = 0.1  # between two looks, each of which asks every process of the release
 CALM = 5.0  # seconds without kills, to know what is normal
 BARS = 40  # width of the histogram
 SCREEN = Console(highlight=False)
@@ -54,7 +54,10 @@ def near(worker, known):
     return found if len(found) >= 8 else known
 
 def train(worker):
-    """Everything once, so that every block has to come from the store; then a few blocks of one shard in every clock."""
+    """Everything once, so that every block has to come from the store; then a few blocks of one shard in every clock.
+
+    What is sent and fetched travels while the worker computes, as it does in a real training.
+    """
     draw, blocks = np.random.default_rng(worker.rank), np.arange(ROWS // AT_ONCE)
     for clock in worker.clocks(limit=1 << 30):
         if clock == 0:
@@ -63,29 +66,32 @@ def train(worker):
             continue
         blocks = near(worker, blocks)
         ids = np.sort(draw.choice(blocks, 8, replace=False)).astype(np.uint32)
-        worker.pull("w", ids=ids)
+        values = worker.pull_async("w", ids=ids)
         worker.push("w", np.ones((8 * AT_ONCE, COLUMNS), np.float32), ids=ids)
         time.sleep({pause})  # what others compute in
+        values.result()
 '''
 
 
 @dataclass(frozen=True)
 class Kill:
-    """Seconds. ``detect``, ``recover``: by the ledger, from the last sign of life; ``served``: from the order to kill until all
-    blocks were seen served from here. ``pace``: clocks a second from the kill until then, as a part of the calm pace, of the
+    """Seconds. ``detect``, then ``wait``, ``commit`` and ``load``: by the ledger, from the last sign of life; ``served``: from the
+    order to kill until all blocks were seen served from here. ``pace``: clocks a second from the kill until then, as a part of the calm pace, of the
     workers that train blocks of the other shards.
     """
 
     pod: str
     megabytes: float
     detect: float
-    recover: float
+    wait: float
+    commit: float
+    load: float
     served: float
     pace: float
 
     @property
     def total(self) -> float:
-        return self.detect + self.recover
+        return self.detect + self.wait + self.commit + self.load
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -94,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.add_argument(f"--{name}", default="")
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--megabytes", type=float, default=100, help="that one shard holds and loses")
-    parser.add_argument("--pause", type=float, default=0.1, help="seconds without work in each clock of a worker")
+    parser.add_argument("--pause", type=float, default=0.5, help="seconds without work in each clock of a worker")
     parser.add_argument("--kind", choices=("kill", "delete", "freeze"), default="kill")
     parser.add_argument("--seed", type=int, default=1, help="of the order in which pods are killed")
     options = parser.parse_args(arguments)
@@ -154,8 +160,8 @@ class Bench:
         if self._kind == "freeze":
             self._signal(pod, "CONT")  # it hears that it is fenced, and comes back as a new one
         record = status.failures[failures]
-        recover = max(0.0, record.wait_seconds) + record.commit_seconds + max(0.0, record.load_seconds)
-        made = Kill(pod, held / 1e6, record.detect_seconds, recover, served, pace)
+        parts = (record.detect_seconds, record.wait_seconds, record.commit_seconds, record.load_seconds)
+        made = Kill(pod, held / 1e6, *(max(0.0, part) for part in parts), served, pace)
         shown = {key: value if isinstance(value, str) else round(value, 3) for key, value in asdict(made).items()}
         SCREEN.print(f"{number}: {json.dumps(shown)}", soft_wrap=True)
         return made
