@@ -175,12 +175,14 @@ def _follow(screen: Console, training: Training, stop: Event) -> tuple[ClusterSt
     shown, losses = ClusterStatus(), dict[int, float]()
     with _display(screen) as display:
         while not stop.is_set():
-            status = training.observer.read(since_clock=max(losses, default=0))
+            workers = [
+                process for process in training.processes() if process.component == "worker"
+            ]  # before the look: it shows
+            status = training.observer.read(since_clock=max(losses, default=0))  # all that those have done who have ended
             losses.update(status.losses)
             if status.shards:
                 shown = replace(status, losses=dict(losses))
             display(shown, status.problems)
-            workers = [process for process in training.processes() if process.component == "worker"]
             if workers and all(process.final for process in workers):
                 return shown, {process.name: process.code or 0 for process in workers}
             if training.lost():

@@ -10,21 +10,28 @@ import contextlib
 import select
 import socket
 import threading
+import time
 from collections.abc import Callable, Collection
 from functools import partial
 
 from scar_kube.tunnel import ENDED, Tunnel
 
 CHUNK = 1 << 16  # bytes
+SPARE_SECONDS = 10.0  # for which a tunnel that nobody waited for is worth keeping
 
 Dial = Callable[[], Tunnel]  # connects to the pod that counts at the moment; raises when there is none
 
 
 class Forward:
-    """One port. Connections that lead nowhere are closed at once, so that whoever dials tries again."""
+    """One port. Connections that lead nowhere are closed at once, so that whoever dials tries again.
+
+    A tunnel that is there only after its dialer has given up waits for the next one: where everything is slow, nobody might
+    ever wait long enough, and each attempt would make the next one slower.
+    """
 
     def __init__(self, tunnel: Dial) -> None:
         self._tunnel = tunnel
+        self._spare: tuple[float, Tunnel] | None = None  # good until
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
@@ -39,6 +46,7 @@ class Forward:
             for near in self._open:
                 with contextlib.suppress(OSError):
                     near.shutdown(socket.SHUT_RDWR)
+        self._keep(None)
         _shut(self._listener)
 
     def _accept(self) -> None:
@@ -52,25 +60,66 @@ class Forward:
     def _carry(self, near: socket.socket) -> None:
         """One connection from its beginning to its end."""
         try:
-            far = self._tunnel()
+            far = self._kept() or self._tunnel()
         except Exception:  # the pod is gone, or the API server is: either way the dialer finds out by the closed connection
             return _shut(near)
+        if (said := _said(near)) is None:
+            self._keep(far)
+        else:
+            self._join(near, far, said)
+        return _shut(near)
+
+    def _join(self, near: socket.socket, far: Tunnel, said: bytes) -> None:
         with self._lock:
             closed = self._closed
             self._open.add(near)
         with contextlib.suppress(*ENDED):
+            if said and not closed:
+                far.send(said)
             if not closed:
                 _splice(near, far)
         with self._lock:
             self._open.discard(near)
         far.close()
-        return _shut(near)
+
+    def _keep(self, far: Tunnel | None) -> None:
+        with self._lock:
+            former = self._spare
+            self._spare = (time.monotonic() + SPARE_SECONDS, far) if far is not None else None
+        if former is not None:
+            former[1].close()
+
+    def _kept(self) -> Tunnel | None:
+        with self._lock:
+            spare, self._spare = self._spare, None
+        if spare is None:
+            return None
+        until, far = spare
+        if time.monotonic() > until:
+            far.close()
+            return None
+        return far
 
     @staticmethod
     def _spawn(target: Callable[[], object]) -> threading.Thread:
         thread = threading.Thread(target=target, name="forward", daemon=True)
         thread.start()
         return thread
+
+
+def _said(near: socket.socket) -> bytes | None:
+    """What a dialer has sent while it waited; None: it has given up."""
+    said = bytearray()
+    near.setblocking(False)
+    try:
+        while data := near.recv(CHUNK):
+            said += data
+    except BlockingIOError:
+        near.setblocking(True)
+        return bytes(said)
+    except OSError:
+        pass
+    return None
 
 
 def _splice(near: socket.socket, far: Tunnel) -> None:

@@ -10,6 +10,7 @@ only one in the namespace.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -37,6 +38,7 @@ class Release:
         self.api, self.namespace, self.name, self.fullname, self.where = api, namespace, name, fullname, where
         self._dialers: list[Forwards] = []
         self._pods: tuple[float, list[Pod]] = (0.0, [])
+        self._asking = threading.Lock()  # many ask at once, and one answer is enough
 
     @classmethod
     def find(cls, where: Where) -> Self:
@@ -72,16 +74,20 @@ class Release:
 
     def pods(self) -> list[Pod]:
         """All of its pods, by name; at most :data:`FRESH_SECONDS` old."""
-        if time.monotonic() > self._pods[0]:
-            found = self.api.ask(
-                f"list pods in namespace {self.namespace}",
-                self.api.core.list_namespaced_pod,
-                self.namespace,
-                label_selector=f"{NAME},{INSTANCE}={self.name}",
-            )
-            pods = sorted(map(read, found.items), key=lambda pod: pod.name)
-            self._pods = (time.monotonic() + FRESH_SECONDS, pods)
-        return self._pods[1]
+        with self._asking:
+            if time.monotonic() > self._pods[0]:
+                pods = self._list()
+                self._pods = (time.monotonic() + FRESH_SECONDS, pods)
+            return self._pods[1]
+
+    def _list(self) -> list[Pod]:
+        found = self.api.ask(
+            f"list pods in namespace {self.namespace}",
+            self.api.core.list_namespaced_pod,
+            self.namespace,
+            label_selector=f"{NAME},{INSTANCE}={self.name}",
+        )
+        return sorted(map(read, found.items), key=lambda pod: pod.name)
 
     def processes(self) -> tuple[ProcessInfo, ...]:
         return tuple(pod.process() for pod in self.pods())

@@ -167,6 +167,32 @@ def test_a_pod_that_dies_breaks_its_connections_and_the_next_goes_to_its_success
         assert successor.recv(10) == b"z"
 
 
+def test_a_tunnel_that_came_too_late_serves_the_next_dialer() -> None:
+    ready, made = threading.Event(), list[Echo]()
+
+    def connect() -> Echo:
+        made.append(Echo("a"))
+        ready.wait(5)
+        return made[-1]
+
+    forward = Forward(connect)  # type: ignore[arg-type,return-value]
+    with dial(forward.address) as impatient:
+        impatient.sendall(b"is anybody there?")
+        while not made:
+            time.sleep(0.001)
+    ready.set()
+    while forward._spare is None:
+        time.sleep(0.001)
+    with dial(forward.address) as next_one:
+        next_one.sendall(b"hello")
+        said = b""
+        while len(said) < len(b"aHELLO"):
+            said += next_one.recv(10)
+        assert said == b"aHELLO"
+    forward.close()
+    assert len(made) == 1
+
+
 def test_what_is_not_needed_any_more_is_closed(world: tuple[list[str], list[Echo], Forwards]) -> None:
     _, _, forwards = world
     pod, service = forwards.to("10.0.0.7:7070"), forwards.to("service").removeprefix("ipv4:").split(",")[0]
