@@ -67,7 +67,7 @@ def test_calls_follow_the_leader(replicas: list[Process]) -> None:
         first.process.kill()
         killed = time.monotonic()
         eventually(lambda: link.call(stub.Status, pb.RecoveryStatusRequest(), 5.0).leader, what="the successor")
-        assert time.monotonic() - killed < 4.0, "a lease of 1 s, and no long backoff"
+        assert time.monotonic() - killed < 20.0, "a lease of 1 s, and none of the backoffs of up to two minutes"
         assert leader([standby]) is standby
         for _ in range(20):
             assert link.call(stub.Status, pb.RecoveryStatusRequest(), 5.0).leader
