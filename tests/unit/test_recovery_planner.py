@@ -181,28 +181,6 @@ def test_quick_restart_is_a_death_then_a_rebalance() -> None:
     assert {transfer.target.key for transfer in move.transfers} == {"ps-1@ps-1-2"}
 
 
-def test_a_shard_that_comes_back_gets_its_old_blocks_again() -> None:
-    planner = started(shards=4)
-    first = planner.epoch
-    assert first is not None
-    for number, name in enumerate(("ps-1", "ps-3", "ps-1"), 2):
-        planner.members.joined(shard(name, str(number)), float(number))
-        commit(planner, number + 0.1, "failure")
-        planner.loaded(planner.epoch.number)  # type: ignore[union-attr]
-        finish_moves(planner, number + 0.1)
-        now = planner.epoch
-        assert now is not None
-        assert all(bool((now.owners[table] == first.owners[table]).all()) for table in now.owners)
-
-
-def test_each_survivor_takes_neighbours_of_what_was_lost() -> None:
-    planner = started(shards=4)
-    failed(planner, shard("ps-3"), 1.0)
-    lost = np.flatnonzero(np.concatenate(list(planner.epoch.owners.values())) == 3)  # type: ignore[union-attr]
-    takers = np.concatenate(list(commit(planner, 1.1).owners.values()))[lost]
-    assert np.count_nonzero(np.diff(takers)) == 2
-
-
 def finish_moves(planner: Planner, now: float) -> list[Epoch]:
     """Carry out moves until there are none."""
     created = []
