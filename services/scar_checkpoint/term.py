@@ -116,11 +116,12 @@ class Term:
                 continue
             self._trouble("recovery", "")
             for epoch in epochs:
+                if epoch.job != self.job.name or epoch.cause == END:
+                    return self._ended.set()
                 known = epoch.number
                 self._restoring[epoch.manifest] = time.monotonic()
                 self._conductor.adopt(epoch)
-            if epochs and epochs[-1].cause == END:
-                self._ended.set()
+        return None
 
     def _keep(self) -> None:
         """Compact and collect, again and again, while the store answers."""

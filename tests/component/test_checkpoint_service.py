@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -77,6 +78,21 @@ def test_a_new_leader_goes_on_from_the_newest_manifest(scene_of: Callable[..., S
     manifest = scene.committed(2)
     assert (manifest.number, manifest.parent, manifest.author) == (2, 1, "d" * 12)
     assert stub.Status(pb.CheckpointStatusRequest(), timeout=2).age < 60
+
+
+def test_a_leader_that_took_the_former_job_for_the_present_one_gives_up_at_its_first_epoch(
+    scene_of: Callable[..., Scene],
+) -> None:
+    scene = scene_of()
+    stub = scene.lead()
+    eventually(lambda: stub.Status(pb.CheckpointStatusRequest(), timeout=2).leader)
+    scene.recovery.job = replace(scene.job, name="next")
+    scene.recovery.announce(scene.shards)
+    eventually(lambda: not stub.Status(pb.CheckpointStatusRequest(), timeout=2).leader)
+    scene.train(9)
+    with pytest.raises(grpc.RpcError):
+        stub.Trigger(pb.TriggerRequest(), timeout=0.5)
+    assert load_newest(scene.store, scene.job).manifest.clock < 9
 
 
 # --- shards and epochs -----------------------------------------------------------------------------------------------
