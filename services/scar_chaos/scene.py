@@ -142,6 +142,15 @@ class Scene:
             raise NotHealed(f"not healed: {'; '.join(missing)}") from error
         return self.wait_clock(status.clock + 2)
 
+    def wait_saved(self, since: ClusterStatus) -> None:
+        """Wait until a round of this job is committed: a cluster whose checkpoint has stopped looks well until it is needed."""
+        number = since.checkpoint.manifest if since.checkpoint is not None else 0
+
+        def saved(status: ClusterStatus) -> bool:
+            return status.checkpoint is not None and status.checkpoint.manifest > number
+
+        self.wait(saved, "a round to be committed")
+
     def _unhealed(self, status: ClusterStatus) -> list[str]:
         """Everything that is not as it should be, in words."""
         epoch, recovery = status.epoch, status.recovery
@@ -172,7 +181,7 @@ class Scene:
 
     def verdict(self) -> Verdict:
         """The same, as a value."""
-        self.wait_healed()
+        self.wait_saved(self.wait_healed())
         self.hold()
         try:
             return self.judge(self.values())
