@@ -75,9 +75,9 @@ def train(worker):
 
 @dataclass(frozen=True)
 class Kill:
-    """Seconds. ``detect``, then ``wait``, ``commit`` and ``load``: by the ledger, from the last sign of life; ``served``: from the
-    order to kill until all blocks were seen served from here. ``pace``: clocks a second from the kill until then, as a part of the calm pace, of the
-    workers that train blocks of the other shards.
+    """Seconds. ``detect``, then ``wait``, ``commit`` and ``load``: by the ledger, from the last sign of life; ``served``: from
+    the order to kill until all blocks were seen served from here. ``pace``: clocks a second from the kill until then, as a part
+    of the calm pace, of the workers that train blocks of the other shards.
     """
 
     pod: str
