@@ -80,7 +80,9 @@ def _group(scene: Scene, faults: list[Fault], calm: float, tell: Tell) -> Group:
     scene.advance(faults[0].clock)
     epochs, failures = len(scene.epochs()), len(scene.ledger())
     struck = play(scene, faults)
-    healed, verdict = time.monotonic() - struck[0].at, scene.verdict()
+    healed = time.monotonic() - struck[0].at
+    scene.wait_saved(scene.status())
+    verdict = scene.verdict()
     spent = cost(scene.job, scene.epochs()[epochs:], scene.ledger()[failures:], scene.history(), struck[0].at, calm)
     texts = tuple(str(one.fault) for one in struck)
     tell(f"{' + '.join(texts)}: well again after {healed:.1f} s" + "".join(f"; VIOLATION: {v}" for v in verdict.violations))

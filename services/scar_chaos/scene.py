@@ -181,7 +181,7 @@ class Scene:
 
     def verdict(self) -> Verdict:
         """The same, as a value."""
-        self.wait_saved(self.wait_healed())
+        self.wait_healed()
         self.hold()
         try:
             return self.judge(self.values())
