@@ -165,6 +165,11 @@ def concatenated(job: Job, owners: Mapping[str, Owners]) -> Owners:
     return np.concatenate([owners[table.name] for table in job.tables])
 
 
+def global_ids(job: Job, table: str, ids: Ids) -> NDArray[np.int64]:
+    """Global ids of a table's blocks."""
+    return ids.astype(np.int64) + job.bases[table]
+
+
 def by_table(job: Job, global_ids: Sequence[int] | NDArray[np.int64]) -> dict[str, Ids]:
     """Ascending global ids -> table -> block ids (only tables that occur)."""
     ids = np.asarray(global_ids, dtype=np.int64)

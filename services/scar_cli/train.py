@@ -175,10 +175,9 @@ def _follow(screen: Console, training: Training, stop: Event) -> tuple[ClusterSt
     shown, losses = ClusterStatus(), dict[int, float]()
     with _display(screen) as display:
         while not stop.is_set():
-            workers = [
-                process for process in training.processes() if process.component == "worker"
-            ]  # before the look: it shows
-            status = training.observer.read(since_clock=max(losses, default=0))  # all that those have done who have ended
+            # Workers first: the look that follows shows everything that those have done who had ended.
+            workers = [process for process in training.processes() if process.component == "worker"]
+            status = training.observer.read(since_clock=max(losses, default=0))
             losses.update(status.losses)
             if status.shards:
                 shown = replace(status, losses=dict(losses))

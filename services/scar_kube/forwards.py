@@ -83,11 +83,12 @@ class Forward:
         far.close()
 
     def _keep(self, far: Tunnel | None) -> None:
+        spare = (time.monotonic() + SPARE_SECONDS, far) if far is not None else None
         with self._lock:
-            former = self._spare
-            self._spare = (time.monotonic() + SPARE_SECONDS, far) if far is not None else None
-        if former is not None:
-            former[1].close()
+            if spare is None or not self._closed:
+                self._spare, spare = spare, self._spare
+        if spare is not None:
+            spare[1].close()
 
     def _kept(self) -> Tunnel | None:
         with self._lock:

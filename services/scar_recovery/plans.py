@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scar.blocks import Ids, positions_of
-from scar.placement import NOBODY, BlockGroup, Epoch, Member, Owners, Role, Source, by_table, concatenated, spread
+from scar.placement import NOBODY, BlockGroup, Epoch, Member, Owners, Role, Source, by_table, concatenated, global_ids, spread
 from scar.tables import Job
 
 GlobalIds = NDArray[np.int64]
@@ -162,7 +162,7 @@ def draft(intent: Intent, saved: Saved, copies: Sequence[Copy] = ()) -> Epoch:
         found = sources(intent.job, lost, saved, intent.workers, copies)
         for holder, group in found:
             if holder is not None:
-                owners[group.ids.astype(np.int64) + intent.job.bases[group.table]] = intent.shards.index(holder)
+                owners[global_ids(intent.job, group.table, group.ids)] = intent.shards.index(holder)
         ids = _as_saved(intent.job, [group for holder, group in found if holder is None])
         owners[ids] = deal(len(ids), _takers(intent, intent.previous), intent.job.seed, intent.number)
         if intent.rollback:
@@ -207,7 +207,7 @@ def _placed(intent: Intent, previous: Epoch) -> tuple[Owners, list[BlockGroup]]:
     for done in intent.moved:
         transfer = done.transfer
         for table, ids in transfer.blocks.items():
-            fresh[ids.astype(np.int64) + intent.job.bases[table]] = seat[transfer.target.key]
+            fresh[global_ids(intent.job, table, ids)] = seat[transfer.target.key]
             groups.append(
                 BlockGroup(table, ids, transfer.donor.key, Source.DONOR, clock=done.clock, watermark=dict(done.watermark))
             )
@@ -231,7 +231,7 @@ def _clock(intent: Intent, previous: Epoch, saved: Saved | None) -> int:
 
 def _as_saved(job: Job, groups: Sequence[BlockGroup]) -> GlobalIds:
     """Lost blocks in the order in which they lie in the store."""
-    return np.concatenate([np.empty(0, np.int64), *(group.ids.astype(np.int64) + job.bases[group.table] for group in groups)])
+    return np.concatenate([np.empty(0, np.int64), *(global_ids(job, group.table, group.ids) for group in groups)])
 
 
 def deal(count: int, takers: NDArray[np.int64], seed: int, number: int) -> Owners:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scar.blocks import Ids
 from scar.checkpoints import SELECTIONS
 from scar.errors import ConfigError
+from scar.placement import global_ids
 from scar.tables import Job
 
 Distances = NDArray[np.float32]
@@ -60,7 +61,7 @@ def decide(selection: str, fraction: float, round: int, job: Job, distances: Seq
 
 def chosen(decision: Decision, job: Job, table: str, ids: Ids, distances: Distances) -> NDArray[np.bool_]:
     """Mask over ``ids``. ``distances`` are those that were reported for this round; only ``priority`` needs them."""
-    order = ids.astype(np.int64) + job.bases[table]
+    order = global_ids(job, table, ids)
     if decision.selection == "priority":
         comparable = _comparable(distances)
         level = np.float32(decision.threshold)
@@ -76,7 +77,7 @@ def chosen(decision: Decision, job: Job, table: str, ids: Ids, distances: Distan
 
 def _largest(count: int, job: Job, distances: Sequence[Report]) -> Decision:
     """Threshold at the ``count``-th largest distance; of the blocks exactly there, those with the lowest global ids."""
-    order = np.concatenate([np.empty(0, np.int64), *(ids.astype(np.int64) + job.bases[table] for table, ids, _ in distances)])
+    order = np.concatenate([np.empty(0, np.int64), *(global_ids(job, table, ids) for table, ids, _ in distances)])
     far = np.concatenate([np.empty(0, np.float32), *(_comparable(values) for _, _, values in distances)])
     changed = far > 0
     order, far = order[changed], far[changed]
