@@ -51,12 +51,11 @@ class Bar:
 
 @dataclass(frozen=True)
 class Accuse:
-    """Report it. ``silence``: seconds since its lease can last have been renewed; ``detect``: since its last sign of life."""
+    """Report it. ``silence``: seconds since its last sign of life; nothing that Redis knows of has renewed its lease since."""
 
     member: Member
     proved: bool
     silence: float
-    detect: float
     evidence: str
 
 
@@ -137,19 +136,12 @@ class Detector:
             known.lives(now)
             return
         known.misses += 1
-        if answer is Answer.LATE:
-            known.reached = now
 
     def barred(self, member: Member, *, done: bool) -> None:
         """:class:`Bar` was carried out, or could not be. If it is still silent, nothing has renewed its lease meanwhile."""
         known = self._watched.get(member.key)
         if known is not None and known.doom is Doom.ASKED:
             known.doom = Doom.SET if done else Doom.NONE
-
-    def refuses(self, key: str) -> bool:
-        """May a heartbeat of this member, sent to us directly, not renew its lease?"""
-        known = self._watched.get(key)
-        return known is not None and (known.dead or known.doom is not Doom.NONE)
 
     def tick(self, now: float) -> list[Action]:
         """What to do now. Call it every ``period``, and at once after ``broken`` and ``probed``."""
@@ -249,12 +241,14 @@ class Detector:
 
     def _accuse(self, known: Watched, proved: bool, now: float) -> Accuse:
         known.accused, known.returned = now, 0
-        silence, quiet = known.silence(now), now - known.sign
+        silence = now - known.sign
         answer = known.answer.value if known.answer is not None else "it was not asked"
         text = (
-            answer if proved else f"silent for {quiet:.2f} s (phi {known.intervals.phi(quiet):.1f}); probed directly: {answer}"
+            answer
+            if proved
+            else f"silent for {silence:.2f} s (phi {known.intervals.phi(silence):.1f}); probed directly: {answer}"
         )
-        return Accuse(known.member, proved, silence, quiet, text)
+        return Accuse(known.member, proved, silence, text)
 
     def _after_death(self, known: Watched, now: float) -> Iterator[Action]:
         """An accused member that keeps beating was not dead; one that stays silent is dropped from view."""

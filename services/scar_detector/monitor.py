@@ -18,6 +18,7 @@ from scar_runtime.liveness import Beat, Beats
 
 READ_SECONDS = 0.05
 MAX_MEMBERS = 4096
+ASK_RECOVERY = "Ask the recovery coordinator for the newest epoch"
 
 _log = logging.getLogger(__name__)
 Spawn = Callable[[str, Callable[[], None]], None]
@@ -60,14 +61,21 @@ class Monitor:
                 self._carry_out(action)
         self._decided.set()
 
-    def beat(self, member: Member, progress: int) -> None:
-        """A heartbeat sent to us. Raises :class:`NotServing` when it must not renew the sender's lease."""
+    def beat(self, member: Member, progress: int, epoch: int) -> None:
+        """A heartbeat sent to us goes on to Redis, where every detector sees it. Raises :class:`NotServing` when it must not
+        renew the sender's lease: Redis is out of our reach, knows a newer epoch, or that the sender is to be accused.
+        """
         with self._lock:
-            if not self._hear(member, progress):
-                raise Busy(f"{MAX_MEMBERS} members are watched already")
-            refused = self._core.refuses(member.key)
-        if refused:
-            raise NotServing(f"{member.key} is being declared dead", "Ask the recovery coordinator for the newest epoch")
+            redis, room = self._redis, member.key in self._watchers or len(self._watchers) < MAX_MEMBERS
+            if room and not redis:
+                self._hear(member, progress)
+        if not room:
+            raise Busy(f"{MAX_MEMBERS} members are watched already")
+        if not redis:
+            raise NotServing("Redis cannot be read", ASK_RECOVERY)
+        standing = self._beats.beat(member, progress, epoch)
+        if standing.doomed or standing.epoch > epoch:
+            raise NotServing(f"{member.key} is behind, or is being declared dead", ASK_RECOVERY)
 
     def look(self) -> tuple[list[View], bool, str]:
         """Everybody, whether Redis answers, and why nobody is accused."""

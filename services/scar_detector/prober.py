@@ -1,7 +1,7 @@
 """The second path: ask a member directly, over connections made for this question.
 
-A connection of its own, because a request that waits in an old connection to a frozen process would be answered when it wakes,
-and would renew its lease long after its death was reported. So nothing is asked before the other side has shown life.
+A connection of its own, because an old one may be broken without either side having noticed. A bare greeting goes first: it
+tells a closed port, a stranger and a frozen process apart, each within its time.
 """
 
 from __future__ import annotations
@@ -69,10 +69,14 @@ def _failed(error: grpc.RpcError) -> Answer:
     """A server without this method is no member of ours: the port belongs to somebody else now."""
     if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNIMPLEMENTED:
         return Answer.STRANGER
-    return Answer.ALIVE if isinstance(errors.from_rpc(error), errors.Busy) else Answer.LATE
+    return Answer.ALIVE if isinstance(errors.from_rpc(error), errors.Busy) else Answer.SILENT
 
 
 def _judge(member: Member, reply: member_pb2.ProbeReply) -> Answer:
     if reply.member.incarnation != member.incarnation:
         return Answer.STRANGER
-    return Answer.HUNG if member.role is Role.SHARD and reply.idle > HUNG_SECONDS else Answer.ALIVE
+    if member.role is not Role.SHARD:
+        return Answer.ALIVE
+    if reply.idle > HUNG_SECONDS:
+        return Answer.HUNG
+    return Answer.LAPSED if reply.lapsed else Answer.ALIVE

@@ -67,6 +67,6 @@ def _report(accusation: Accuse, waited: float) -> recovery_pb2.FailureReport:
         member=codec.member_to_proto(accusation.member),
         proved=accusation.proved,
         silence=accusation.silence + waited,
-        detect_seconds=accusation.detect + waited,
+        detect_seconds=accusation.silence + waited,
         evidence=accusation.evidence,
     )

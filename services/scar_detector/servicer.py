@@ -15,7 +15,7 @@ class DetectorServicer(detector_pb2_grpc.DetectorServicer):
         self._monitor = monitor
 
     def Beat(self, request: detector_pb2.BeatRequest, _context: grpc.ServicerContext) -> detector_pb2.BeatReply:
-        self._monitor.beat(codec.member_from_proto(request.member), request.progress)
+        self._monitor.beat(codec.member_from_proto(request.member), request.progress, request.epoch)
         return detector_pb2.BeatReply()
 
     def ListMembers(

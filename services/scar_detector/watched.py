@@ -17,9 +17,9 @@ class Answer(Enum):
     REFUSED = "its port is closed"
     REJECTED = "its port is closed, or something on the way rejects us"
     STRANGER = "another process answers at its address"
-    SILENT = "it does not answer, and the question never reached it"
-    LATE = "it does not answer, but the question may have reached it"
+    SILENT = "it does not answer"
     HUNG = "it answers, but its working thread does not move"
+    LAPSED = "it answers, but it cannot renew its lease and serves nobody"
 
 
 PROOFS = frozenset({Answer.REFUSED, Answer.STRANGER})
@@ -50,7 +50,6 @@ class Watched:
     intervals: Intervals
     sign: float
     beat: float = math.nan
-    reached: float = -math.inf  # last probe that may have renewed its lease without our seeing an answer
     excused: float = 0.0  # silence that was the detector's own lateness
     progress: int = 0
     misses: int = 0  # probes in a row without a sign of life
@@ -78,10 +77,6 @@ class Watched:
     def quiet(self, now: float) -> float:
         """Silence that counts against it."""
         return now - self.sign - self.excused
-
-    def silence(self, now: float) -> float:
-        """Time for which its lease has certainly not been renewed."""
-        return now - max(self.sign, self.reached)
 
     def lives(self, now: float) -> None:
         self.sign = now

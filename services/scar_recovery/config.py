@@ -11,6 +11,9 @@ from scar_runtime.config import ServiceSettings
 
 
 class RecoverySettings(ServiceSettings):
+    leader_seconds: float = Field(
+        1.0, ge=0.5, le=60, description="A standby leads when the leader has not renewed its claim for so long, in seconds"
+    )
     rebalance: bool = Field(True, description="Move blocks live to shards that join, until all hold about as many")
     flush_seconds: float = Field(
         3.0,

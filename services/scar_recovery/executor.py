@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Protocol, TypeVar
 
@@ -87,6 +88,7 @@ class Executor:
 
     def take_over(self) -> None:
         """Read where the job stands. Raises what the store raises; then it is tried again."""
+        started = self._now()
         protos = self.archive.history()
         history = [epoch_from_proto(proto) for proto in protos]
         records = self.archive.failures()
@@ -100,7 +102,7 @@ class Executor:
             self.chronicle.append(proto)
         with self.lock:
             self.ledger = ledger
-            self.planner.begin(self.job, history, ledger.newest, now)
+            self.planner.begin(self.job, history, ledger.newest, started)
             for member in gone:
                 self.planner.members.failed(Report(member, proved=True, evidence="nobody listens at its address"), now)
             for member in silent:
@@ -116,11 +118,11 @@ class Executor:
 
     def _call_roll(self, members: Sequence[Member]) -> tuple[list[Member], list[Member]]:
         """(gone for certain, silent). The detector's reports about them may have been taken by the former leader."""
-        refused = self._parallel(self.shards.gone, members)
+        questions = [partial(ask, member) for ask in (self.shards.gone, self.shards.alive) for member in members]
+        answers = self._parallel(lambda question: question(), questions)
+        refused, alive = answers[: len(members)], answers[len(members) :]
         gone = [member for member, no in zip(members, refused, strict=True) if no]
-        rest = [member for member, no in zip(members, refused, strict=True) if not no]
-        alive = self._parallel(self.shards.alive, rest)
-        return gone, [member for member, yes in zip(rest, alive, strict=True) if not yes]
+        return gone, [m for m, no, yes in zip(members, refused, alive, strict=True) if not (no or yes)]
 
     def step(self) -> bool:
         """Do the next thing, if there is one now. Never raises for a store that is down: that is tried again later."""

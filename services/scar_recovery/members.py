@@ -138,10 +138,12 @@ class Members:
             self._arrivals.pop(key, None)
             self._gone.add(key)
         known = self._failures.get(key)
-        if key not in self._inside or (known is not None and (known.report.proved or not report.proved)):
+        if key not in self._inside or (known is not None and known.report.proved):
             return
         last = max(now - report.silence, self._heard.get(key, self._since), self._since)
         allowed = now if report.proved else max(now, last + self._lease)
+        if known is not None and not report.proved:
+            allowed = min(allowed, known.allowed)
         self._failures[key] = Failure(report, known.reported if known else now, allowed)
 
     def confirmed(self, key: str, alive: bool, now: float) -> None:

@@ -30,9 +30,9 @@ class Leadership:
     def __init__(self, app: App, settings: RecoverySettings, goes: Callable[[Member], bool] = lambda _member: False) -> None:
         self._app, self._settings, self._goes = app, settings, goes
         self._store = open_store(settings.store)
-        self._ttl = settings.lease_seconds
+        self._ttl = settings.leader_seconds
         self._replaced = threading.Event()  # somebody else holds the lease
-        self._candidate = Candidate(app.beats, ROLE, app.incarnation, settings.lease_seconds)
+        self._candidate = Candidate(app.beats, ROLE, app.incarnation, settings.leader_seconds)
         self.term: Term | None = None
         self.safe = False  # the store was found safe
 

@@ -63,7 +63,7 @@ class Shards(Protocol):
         ...
 
     def alive(self, member: Member) -> bool:
-        """Does this very incarnation still work? Asked in a way that does not lengthen a shard's lease."""
+        """Does this very incarnation still work?"""
         ...
 
     def refuses(self, member: Member) -> bool:
@@ -130,7 +130,7 @@ class RemoteShards:
             return False
 
     def answers(self, member: Member) -> bool:
-        """Does this very incarnation answer? For a shard this lengthens its lease."""
+        """Does this very incarnation answer?"""
         link = self._link(member)
         probe = member_pb2_grpc.MemberServiceStub(link.channel).Probe
         try:
@@ -151,7 +151,7 @@ class RemoteShards:
         return mine and status.state in ("waiting", "training")
 
     def incarnation(self, member: Member) -> str:
-        """Who answers at the address of a shard or worker; empty: nobody does. Lengthens no lease."""
+        """Who answers at the address of a shard or worker; empty: nobody does."""
         try:
             if member.role == Role.WORKER:
                 return str(self._worker(member).member.incarnation)

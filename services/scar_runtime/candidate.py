@@ -8,7 +8,7 @@ from typing import Protocol
 
 from scar.errors import LivenessUnavailable
 
-PATIENCE = 2.0  # leases that a standby waits for a Redis that does not answer before it acts without it
+PATIENCE = 4.0  # seconds that a standby waits for a Redis that does not answer before it acts without it
 
 
 class Leases(Protocol):
@@ -44,4 +44,4 @@ class Candidate:
 
     def stand_back(self) -> None:
         """Somebody else leads: let them finish what they began."""
-        self.leads, self._patient_until = False, self._now() + PATIENCE * self._ttl
+        self.leads, self._patient_until = False, self._now() + PATIENCE

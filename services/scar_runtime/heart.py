@@ -2,7 +2,7 @@
 
 ``beat`` is called by the thread that does the work, so a process that still answers calls but whose work is stuck shows it.
 The lease counts from *before* the request that renewed it was sent. One that has run out comes back only when the recovery
-coordinator confirms the epoch: we may have been declared dead meanwhile, and neither Redis nor a late probe would know.
+coordinator confirms the epoch: we may have been declared dead meanwhile, and Redis would not know.
 """
 
 from __future__ import annotations
@@ -51,11 +51,6 @@ class Heart:
         with self._lock:
             if confirmed or self.lease_valid():
                 self._renewed = max(self._renewed, asked)
-
-    def probed(self) -> None:
-        """The detector has asked and gets an answer. A stuck process earns nothing by it."""
-        if not self.stuck:
-            self.renew(self.now())
 
     def resign(self) -> None:
         """Stop serving for good: this process is going away."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ MAX_BEAT_BYTES = 4096
 
 @dataclass(frozen=True)
 class Beat:
-    """The newest heartbeat of a member. ``count`` grows by one a beat; ``progress`` only when its working thread moves."""
+    """The newest heartbeat of a member. ``count``: another one every beat; ``progress`` grows when its working thread moves."""
 
     member: Member
     progress: int
@@ -48,7 +49,7 @@ class Beats:
     def __init__(self, url: str, cluster: str, timeout: float = 0.2) -> None:
         self._prefix = f"scar:{cluster}"
         self._url = url
-        self._count = 0
+        self._count = secrets.randbelow(1 << 32)  # a detector's beat on a member's behalf must look new, too
         try:
             self._redis = redis.Redis.from_url(
                 url, socket_timeout=timeout, socket_connect_timeout=timeout, retry=Retry(NoBackoff(), 0), decode_responses=True

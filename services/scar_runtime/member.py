@@ -24,9 +24,7 @@ class MemberServicer(member_pb2_grpc.MemberServiceServicer):
         self._closed = False
         self._lock = threading.Lock()
 
-    def Probe(self, request: member_pb2.ProbeRequest, _context: grpc.ServicerContext) -> member_pb2.ProbeReply:
-        if request.incarnation in ("", self._member.incarnation):
-            self._heart.probed()
+    def Probe(self, _request: member_pb2.ProbeRequest, _context: grpc.ServicerContext) -> member_pb2.ProbeReply:
         return self._reply()
 
     def Watch(self, _request: member_pb2.ProbeRequest, context: grpc.ServicerContext) -> Iterator[member_pb2.ProbeReply]:
@@ -53,5 +51,9 @@ class MemberServicer(member_pb2_grpc.MemberServiceServicer):
     def _reply(self) -> member_pb2.ProbeReply:
         heart = self._heart
         return member_pb2.ProbeReply(
-            member=codec.member_to_proto(self._member), progress=heart.progress, epoch=heart.epoch, idle=heart.idle
+            member=codec.member_to_proto(self._member),
+            progress=heart.progress,
+            epoch=heart.epoch,
+            idle=heart.idle,
+            lapsed=heart.epoch > 0 and not heart.lease_valid(),
         )

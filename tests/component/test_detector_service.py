@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from scar import codec
-from scar.errors import Internal
+from scar.errors import Internal, NotServing
 from scar.placement import Member, Role
 from scar.transport import Link
 from scar.v1 import detector_pb2, detector_pb2_grpc, recovery_pb2, recovery_pb2_grpc
@@ -54,11 +54,11 @@ class Scene:
         self.recovery_address = bind(self._server, "127.0.0.1:0")
         self._server.start()
         self.detector = self.start_detector()
-        self.members: dict[str, Process] = {}
+        self.members: dict[str, Process] = {"detector-0": self.detector}
 
-    def start_detector(self) -> Process:
+    def start_detector(self, name: str = "detector-0") -> Process:
         variables = {"SCAR_RECOVERY": self.recovery_address, "SCAR_REDIS": self.redis_url}
-        return self.processes.start("detector-0", "-m", "scar_detector", **variables).serving()
+        return self.processes.start(name, "-m", "scar_detector", **variables).serving()
 
     def add(self, *names: str, role: str = "SHARD") -> None:
         """Start members and wait until their rhythm is known."""
@@ -186,8 +186,8 @@ def test_a_restarted_detector_finds_the_dead_and_forgets_them(scene: Scene) -> N
     _, report = scene.reported("ps-0")
     assert report.proved
     beats = Beats(scene.redis_url, "scar")
-    eventually(lambda: {beat.member.name for beat in beats.read().values()} == {"ps-1", "detector-0"})
-    assert len(beats.read()) == 2, "the old detector is forgotten, too"
+    left = ["detector-0", "ps-1"]  # the old detector is forgotten, too
+    eventually(lambda: sorted(beat.member.name for beat in beats.read().values()) == left)
     beats.close()
 
 
@@ -201,15 +201,38 @@ def test_a_restarted_member_is_told_from_the_old_one(scene: Scene) -> None:
     assert [report.member.incarnation for _, report in scene.recovery.reports] == [old]
 
 
-def test_beats_sent_to_the_detector_count(scene: Scene) -> None:
+def test_beats_sent_to_a_detector_reach_redis_and_are_refused_when_redis_says_so(scene: Scene) -> None:
     me = Member(Role.WORKER, "worker-7", "aaaaaaaaaaaa")
-    link = Link(scene.detector.address, "detector")
+    link, beats = Link(scene.detector.address, "detector"), Beats(scene.redis_url, "scar")
     stub = detector_pb2_grpc.DetectorStub(link.channel)
+
+    def beat(progress: int) -> None:
+        link.call(stub.Beat, detector_pb2.BeatRequest(member=codec.member_to_proto(me), progress=progress, epoch=3), 2)
+
+    eventually(lambda: scene.look().redis)
     for progress in range(3):
-        link.call(stub.Beat, detector_pb2.BeatRequest(member=codec.member_to_proto(me), progress=progress), 2)
-    assert scene.view("worker-7").progress == 2
-    assert scene.view("worker-7").health == detector_pb2.HEALTH_LEARNING
+        beat(progress)
+    assert (beats.read()[me.key].progress, beats.read()[me.key].epoch) == (2, 3)
+    eventually(lambda: any(view.member.name == "worker-7" and view.progress == 2 for view in scene.look().members))
+    beats.doom(me.key)
+    with pytest.raises(NotServing, match="declared dead"):
+        beat(4)
+    beats.spare(me.key)
+    beats.publish_epoch(4)
+    with pytest.raises(NotServing, match="behind"):
+        beat(5)
+    beats.close()
     link.close()
+
+
+def test_two_detectors_report_the_same_death_and_only_that(scene: Scene) -> None:
+    scene.start_detector("detector-1")
+    scene.add("ps-0", "ps-1", "ps-2")
+    frozen = scene.signal("detector-0", signal.SIGKILL), scene.signal("ps-1", signal.SIGSTOP)
+    when, report = scene.reported("ps-1")
+    assert when - frozen[1] < 2.0
+    assert (report.proved, report.member.name) == (False, "ps-1")
+    assert {one.member.name for _, one in scene.recovery.reports} == {"ps-1"}
 
 
 def test_it_stops_cleanly_under_load(scene: Scene) -> None:

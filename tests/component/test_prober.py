@@ -47,23 +47,26 @@ def listening(answer: bytes) -> Iterator[Member]:
         yield replace(SHARD, address=f"127.0.0.1:{server.getsockname()[1]}")
 
 
-def test_a_living_member_answers_and_its_lease_is_renewed() -> None:
-    heart = Heart(2.0)
-    heart.renew(heart.now() - 1.9, confirmed=True)
-    with served(MemberServicer(SHARD, heart)) as member:
-        assert probe(member) is Answer.ALIVE
-    heart.beat()
-    assert heart.lease_valid()
-
-
-def test_another_incarnation_is_a_stranger_and_earns_nothing() -> None:
+def test_a_living_member_answers_and_earns_no_lease_by_it() -> None:
     heart = Heart(0.5)
-    heart.renew(heart.now() - 0.4, confirmed=True)
-    with served(MemberServicer(replace(SHARD, incarnation="bbbbbbbbbbbb"), heart)) as member:
+    heart.epoch = 1
+    heart.renew(heart.now(), confirmed=True)
+    with served(MemberServicer(SHARD, heart)) as member:
+        end = time.monotonic() + 5
+        while heart.lease_valid():
+            assert probe(member) in (Answer.ALIVE, Answer.LAPSED)
+            assert time.monotonic() < end
+        assert probe(member) is Answer.LAPSED
+
+
+def test_a_shard_that_waits_for_its_first_epoch_needs_no_lease() -> None:
+    with served(MemberServicer(SHARD, Heart())) as member:
+        assert probe(member) is Answer.ALIVE
+
+
+def test_another_incarnation_is_a_stranger() -> None:
+    with served(MemberServicer(replace(SHARD, incarnation="bbbbbbbbbbbb"), Heart())) as member:
         assert probe(member) is Answer.STRANGER
-    end = time.monotonic() + 5
-    while heart.lease_valid():
-        assert time.monotonic() < end
 
 
 def test_a_closed_port_is_refused() -> None:
@@ -98,7 +101,7 @@ def test_an_address_that_is_none_is_silence(address: str) -> None:
     assert probe(replace(SHARD, address=address)) is Answer.SILENT
 
 
-def test_a_member_that_takes_the_question_and_says_nothing_is_late() -> None:
+def test_a_member_that_takes_the_question_and_says_nothing_is_silent() -> None:
     release = threading.Event()
 
     class Mute(MemberServicer):
@@ -106,7 +109,7 @@ def test_a_member_that_takes_the_question_and_says_nothing_is_late() -> None:
             release.wait(10)
 
     with served(Mute(SHARD, Heart())) as member:
-        assert probe(member) is Answer.LATE
+        assert probe(member) is Answer.SILENT
         release.set()
 
 

@@ -47,7 +47,7 @@ class Lease:
 
 def coordinator(number: int, folder: Path, lease: Lease) -> tuple[Process, Leadership]:
     """Running in threads."""
-    settings = RecoverySettings(name=f"recovery-{number}", store=f"file://{folder}", lease_seconds=0.5)
+    settings = RecoverySettings(name=f"recovery-{number}", store=f"file://{folder}", lease_seconds=0.5, leader_seconds=0.5)
     process = Process(Member(Role.RECOVERY, settings.name, f"{number:012x}", "host:1"), settings, lease)
     leadership = Leadership(process, settings)  # type: ignore[arg-type]
     for target in (leadership.run, leadership.keep_lease):

@@ -51,9 +51,9 @@ def test_members_are_found_before_they_are_ready(everything: list[Object], servi
 
 def test_one_leads_and_one_stands_by(everything: list[Object]) -> None:
     replicas = {one["metadata"]["name"]: one["spec"]["replicas"] for one in of_kind(everything, "Deployment")}
-    assert replicas == {"scar-checkpoint": 2, "scar-recovery": 2, "scar-detector": 1, "scar-redis": 1}
+    assert replicas == {"scar-checkpoint": 2, "scar-recovery": 2, "scar-detector": 2, "scar-redis": 1}
     budgets = {one["metadata"]["name"]: one["spec"]["maxUnavailable"] for one in of_kind(everything, "PodDisruptionBudget")}
-    assert budgets == {"scar-ps": 1, "scar-checkpoint": 1, "scar-recovery": 1}
+    assert budgets == {"scar-ps": 1, "scar-checkpoint": 1, "scar-recovery": 1, "scar-detector": 1}
 
 
 def test_a_shard_has_time_to_hand_its_blocks_over(everything: list[Object]) -> None:

@@ -99,7 +99,7 @@ class World:
         if isinstance(action, Probe):
             asked = action.member
             answer = self.answers.get(asked.key, Answer.ALIVE)
-            slow = PROBE_SECONDS if answer in (Answer.SILENT, Answer.LATE) else STEP
+            slow = PROBE_SECONDS if answer is Answer.SILENT else STEP
             self._later.append((self.now + slow, lambda: self.detector.probed(asked, answer, self.now)))
         elif isinstance(action, Bar):
             self.detector.barred(action.member, done=self.redis)

@@ -87,8 +87,6 @@ def test_nobody_is_accused_of_silence_before_its_lease_is_barred() -> None:
     world.run(1.5)
     kinds = [type(action) for _, action in world.log if action.member == members[1]]
     assert kinds[kinds.index(Bar) :] == [Bar, Accuse]
-    assert world.detector.refuses(members[1].key)
-    assert not world.detector.refuses(members[0].key)
 
 
 def test_a_heartbeat_that_comes_with_the_bar_saves_the_member() -> None:
@@ -101,14 +99,12 @@ def test_a_heartbeat_that_comes_with_the_bar_saves_the_member() -> None:
     assert not world.accused()
 
 
-def test_a_probe_that_may_have_arrived_counts_as_a_renewed_lease() -> None:
+def test_silence_counts_from_the_last_heartbeat_or_answer() -> None:
     world, members = cluster()
     world.freeze(members[1])
-    world.answers[members[1].key] = Answer.LATE
     world.run(2)
     (accusation,) = world.accused()
-    assert accusation.silence <= 0.15
-    assert accusation.detect > 0.5
+    assert 0.5 < accusation.silence <= 1.0, "a probe renews nothing, so one on its way cannot make it shorter"
 
 
 @given(seed=st.integers(0, 2**32), jitter=st.floats(0.0, 0.09))
@@ -209,14 +205,16 @@ def test_most_members_crashed_is_proved_at_once() -> None:
     assert all(one.proved for one in world.accused())
 
 
-def test_a_hung_member_is_suspected() -> None:
+@pytest.mark.parametrize(("answer", "evidence"), [(Answer.HUNG, "working thread"), (Answer.LAPSED, "cannot renew its lease")])
+def test_who_answers_and_cannot_serve_is_suspected(answer: Answer, evidence: str) -> None:
+    """The chassis of a stuck shard stops beating; one that reaches neither Redis nor recovery has no lease."""
     world, members = cluster()
-    world.beating.discard(members[0].key)  # the chassis of a stuck shard stops beating
-    world.answers[members[0].key] = Answer.HUNG
+    world.beating.discard(members[0].key)
+    world.answers[members[0].key] = answer
     world.run(1.5)
     (accusation,) = world.accused()
     assert (accusation.member, accusation.proved) == (members[0], False)
-    assert "working thread" in accusation.evidence
+    assert evidence in accusation.evidence
 
 
 def test_a_restarted_member_clears_the_old_one() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from scar_runtime.heart import STUCK_SECONDS, Heart
@@ -40,7 +38,6 @@ def test_beats_are_progress(heart: Heart, clock: Clock) -> None:
 def test_no_lease_before_recovery_has_confirmed_one(clock: Clock) -> None:
     heart = Heart(2.0, clock)
     heart.renew(clock.now)
-    heart.probed()
     assert not heart.lease_valid()
     heart.renew(clock.now, confirmed=True)
     assert heart.lease_valid()
@@ -61,28 +58,14 @@ def test_a_late_answer_does_not_shorten_the_lease(heart: Heart, clock: Clock) ->
     assert heart.lease_valid()
 
 
-@pytest.mark.parametrize(
-    "revive", [lambda heart, now: heart.renew(now), lambda heart, now: heart.probed()], ids=["beat", "probe"]
-)
-def test_a_lost_lease_comes_back_only_by_recovery(heart: Heart, clock: Clock, revive: Callable[[Heart, float], None]) -> None:
+def test_a_lost_lease_comes_back_only_by_recovery(heart: Heart, clock: Clock) -> None:
     """A shard that was frozen wakes up: what waited in its sockets must not make it serve again."""
     clock.now += 10
     heart.beat()
-    revive(heart, clock.now)
+    heart.renew(clock.now)
     assert not heart.lease_valid()
     heart.renew(clock.now, confirmed=True)
     assert heart.lease_valid()
-
-
-def test_a_probe_renews_unless_the_work_is_stuck(heart: Heart, clock: Clock) -> None:
-    clock.now += 0.9
-    heart.probed()
-    clock.now += 1.9
-    assert heart.lease_valid()
-    assert heart.stuck
-    heart.probed()
-    clock.now += 0.2
-    assert not heart.lease_valid()
 
 
 def test_stuck_means_the_working_thread_alone(heart: Heart, clock: Clock) -> None:

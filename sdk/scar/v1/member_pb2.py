@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from scar.v1 import types_pb2 as scar_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14scar/v1/member.proto\x12\x07scar.v1\x1a\x13scar/v1/types.proto\"#\n\x0cProbeRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\"\\\n\nProbeReply\x12\x1f\n\x06member\x18\x01 \x01(\x0b\x32\x0f.scar.v1.Member\x12\x10\n\x08progress\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x0c\n\x04idle\x18\x04 \x01(\x01\x32{\n\rMemberService\x12\x33\n\x05Probe\x12\x15.scar.v1.ProbeRequest\x1a\x13.scar.v1.ProbeReply\x12\x35\n\x05Watch\x12\x15.scar.v1.ProbeRequest\x1a\x13.scar.v1.ProbeReply0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14scar/v1/member.proto\x12\x07scar.v1\x1a\x13scar/v1/types.proto\"#\n\x0cProbeRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\"l\n\nProbeReply\x12\x1f\n\x06member\x18\x01 \x01(\x0b\x32\x0f.scar.v1.Member\x12\x10\n\x08progress\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x0c\n\x04idle\x18\x04 \x01(\x01\x12\x0e\n\x06lapsed\x18\x05 \x01(\x08\x32{\n\rMemberService\x12\x33\n\x05Probe\x12\x15.scar.v1.ProbeRequest\x1a\x13.scar.v1.ProbeReply\x12\x35\n\x05Watch\x12\x15.scar.v1.ProbeRequest\x1a\x13.scar.v1.ProbeReply0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,7 +35,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PROBEREQUEST']._serialized_start=54
   _globals['_PROBEREQUEST']._serialized_end=89
   _globals['_PROBEREPLY']._serialized_start=91
-  _globals['_PROBEREPLY']._serialized_end=183
-  _globals['_MEMBERSERVICE']._serialized_start=185
-  _globals['_MEMBERSERVICE']._serialized_end=308
+  _globals['_PROBEREPLY']._serialized_end=199
+  _globals['_MEMBERSERVICE']._serialized_start=201
+  _globals['_MEMBERSERVICE']._serialized_end=324
 # @@protoc_insertion_point(module_scope)

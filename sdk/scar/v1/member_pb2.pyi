@@ -45,12 +45,15 @@ class ProbeReply(_message.Message):
     PROGRESS_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     IDLE_FIELD_NUMBER: _builtins.int
+    LAPSED_FIELD_NUMBER: _builtins.int
     progress: _builtins.int
     """counter that only the working thread increases"""
     epoch: _builtins.int
     """newest epoch this process knows; 0: none"""
     idle: _builtins.float
     """seconds since the working thread last moved"""
+    lapsed: _builtins.bool
+    """it is in an epoch and its lease has run out: a shard serves nobody until recovery renews it"""
     @_builtins.property
     def member(self) -> _types_pb2.Member:
         """who answered"""
@@ -62,10 +65,11 @@ class ProbeReply(_message.Message):
         progress: _builtins.int = ...,
         epoch: _builtins.int = ...,
         idle: _builtins.float = ...,
+        lapsed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["member", b"member"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "idle", b"idle", "member", b"member", "progress", b"progress"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "idle", b"idle", "lapsed", b"lapsed", "member", b"member", "progress", b"progress"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -50,7 +50,7 @@ class MemberServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Probe(self, request, context):
-        """One answer at once. Used to confirm a suspicion on a second path; it renews a shard's lease.
+        """One answer at once. Used to confirm a suspicion on a second path; it renews nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

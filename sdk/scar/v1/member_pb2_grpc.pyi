@@ -32,7 +32,7 @@ class MemberServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> MemberServiceAsyncStub: ...
     Probe: _grpc.UnaryUnaryMultiCallable[_member_pb2.ProbeRequest, _member_pb2.ProbeReply]
-    """One answer at once. Used to confirm a suspicion on a second path; it renews a shard's lease."""
+    """One answer at once. Used to confirm a suspicion on a second path; it renews nothing."""
     Watch: _grpc.UnaryStreamMultiCallable[_member_pb2.ProbeRequest, _member_pb2.ProbeReply]
     """One answer, then silence until the process ends: a broken stream is the fastest sign of a death."""
 
@@ -40,7 +40,7 @@ class MemberServiceStub:
 class MemberServiceAsyncStub(MemberServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Probe: _aio.UnaryUnaryMultiCallable[_member_pb2.ProbeRequest, _member_pb2.ProbeReply]  # type: ignore[assignment]
-    """One answer at once. Used to confirm a suspicion on a second path; it renews a shard's lease."""
+    """One answer at once. Used to confirm a suspicion on a second path; it renews nothing."""
     Watch: _aio.UnaryStreamMultiCallable[_member_pb2.ProbeRequest, _member_pb2.ProbeReply]  # type: ignore[assignment]
     """One answer, then silence until the process ends: a broken stream is the fastest sign of a death."""
 
@@ -51,7 +51,7 @@ class MemberServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _member_pb2.ProbeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_member_pb2.ProbeReply, _abc.Awaitable[_member_pb2.ProbeReply]]:
-        """One answer at once. Used to confirm a suspicion on a second path; it renews a shard's lease."""
+        """One answer at once. Used to confirm a suspicion on a second path; it renews nothing."""
 
     @_abc_1.abstractmethod
     def Watch(
