@@ -19,6 +19,7 @@ from scar.v1 import recovery_pb2
 from scar_chaos.history import History, Pull, Push
 
 Values = Mapping[str, np.ndarray]  # table -> one value per block
+Stretch = tuple[str, int]  # worker, and how many certain pushes of its came before: pushes with none of these in between
 
 
 class Violation(AssertionError):
@@ -96,28 +97,33 @@ def surplus(job: Job, initial: Values, history: History, losses: Losses, values:
     """Blocks that are not x(0) plus each acknowledged push that the books do not call lost, once, and nothing else.
 
     Of the pushes that a killed worker never saw acknowledged, that its successor repeats, that a rollback voids, or that
-    nobody is sure about, a run may be in it: a lane applies in order, and a recovery loses what is newer than the watermark
-    and older than what was sent again. Where workers do not wait for acknowledgements, one that is gone may have taken the last
-    of its pushes with it.
+    nobody is sure about, a run may be in it, one of each stretch between pushes that are certain: a lane applies in order, and
+    a recovery loses what is newer than the watermark and older than what was sent again. Where workers do not wait for
+    acknowledgements, one that is gone may have taken the last of its pushes with it.
     """
     void = history.voided(losses.epochs)
     queued = {worker for worker in history.acknowledged if job.strategy.queues and losses.gone(worker)}
     expected = {table.name: initial[table.name].astype(np.int64).copy() for table in job.tables}
-    perhaps: dict[tuple[str, int], dict[str, list[int]]] = {}
+    perhaps: dict[tuple[str, int], dict[Stretch, list[int]]] = {}
+    passed: dict[tuple[str, str], np.ndarray] = {}  # (worker, table) -> per block, its certain pushes so far
     for push in history.pushes:
         kept = np.setdiff1d(push.ids, losses.of(push))
         certain = history.is_acknowledged(push) and not history.repeats(push) and (push.worker, push.clock) not in void
         certain = certain and push.worker not in queued
         unsure = np.intersect1d(kept, losses.unsure(push)) if certain else kept
-        expected[push.table][np.setdiff1d(kept, unsure)] += push.amount
+        count = passed.setdefault((push.worker, push.table), np.zeros(job.table(push.table).blocks, np.int64))
+        sure = np.setdiff1d(kept, unsure)
+        expected[push.table][sure] += push.amount
+        count[sure] += 1
         for block in unsure.tolist():
-            perhaps.setdefault((push.table, block), {}).setdefault(push.worker, []).append(push.amount)
+            stretch = push.worker, int(count[block])
+            perhaps.setdefault((push.table, block), {}).setdefault(stretch, []).append(push.amount)
     found = []
     for table in job.tables:
         extras = values[table.name].astype(np.int64) - expected[table.name]
         for block in np.flatnonzero(extras).tolist():
             extra = int(extras[block])
-            if extra not in _sums(perhaps.get((table.name, block), {}), queued):
+            if not _explained(extra, perhaps.get((table.name, block), {}), queued):
                 found.append(Surplus(table.name, block, extra, _explain(job, history, losses, table.name, block, extra)))
     return found
 
@@ -128,13 +134,24 @@ def exactly_once(job: Job, initial: Values, history: History, losses: Losses, va
     demand(not wrong, wrong[0].text if wrong else "")
 
 
-def _sums(perhaps: Mapping[str, Sequence[int]], queued: Collection[str]) -> set[int]:
-    """What the pushes of these workers may add to a block: of each one run of them, or none; of ``queued`` ones the first."""
-    sums = {0}
-    for worker, amounts in perhaps.items():
+def _explained(extra: int, perhaps: Mapping[Stretch, Sequence[int]], queued: Collection[str]) -> bool:
+    """Can these pushes add that to a block: of each stretch one run of them, or none; of a ``queued`` worker's the first ones?
+
+    Meets in the middle: what half of the stretches may add, and what is left for the others.
+    """
+    options = []
+    for (worker, _), amounts in perhaps.items():
         ends = [0, *accumulate(amounts)]
-        runs = set(ends) if worker in queued else {end - start for start, end in combinations(ends, 2)} | {0}
-        sums = {left + right for left in sums for right in runs}
+        options.append(set(ends) if worker in queued else {end - start for start, end in combinations(ends, 2)} | {0})
+    first, second = _sums(options[::2]), _sums(options[1::2])
+    return any(extra - one in second for one in first)
+
+
+def _sums(options: Iterable[set[int]]) -> set[int]:
+    """All sums of one of each."""
+    sums = {0}
+    for amounts in options:
+        sums = {left + right for left in sums for right in amounts}
     return sums
 
 

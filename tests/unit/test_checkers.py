@@ -116,6 +116,20 @@ def test_where_nobody_waits_a_dead_worker_takes_the_end_of_its_queue_along() -> 
         checkers.exactly_once(job, INITIAL, history, losses, values)
 
 
+def test_every_rollback_may_void_pushes_of_its_own() -> None:
+    """One clock at each of two rollbacks never counted; all between them did."""
+    pushes = [Push(WORKER, n, n - 1, "rows", ids(1)) for n in range(1, 11)]
+    pulls = [Pull(WORKER, clock, "rows", *[1 + (clock > 2) + (clock > 6)] * 2, np.zeros(24)) for clock in range(10)]
+    history = History(pushes, pulls, acknowledged={WORKER: 10}, opened=[(1.0, WORKER, 0)])
+    losses = checkers.Losses([], [epoch(1), epoch(2, rollback=True), epoch(3, rollback=True)])
+    values = {table: array.copy() for table, array in INITIAL.items()}
+    values["rows"][1] += sum(push.amount for push in pushes if push.clock not in (2, 6))
+    checkers.exactly_once(JOB, INITIAL, history, losses, values)
+    values["rows"][1] -= pushes[4].amount
+    with pytest.raises(AssertionError, match="rows block 1"):
+        checkers.exactly_once(JOB, INITIAL, history, losses, values)
+
+
 def test_going_backwards_needs_a_restoring_epoch() -> None:
     high = np.full(24, 9)
     low = np.where(np.arange(24) == 5, 3, 9)
