@@ -43,6 +43,7 @@ class Chain:
         self._key = key
         self._strategy = ALONE
         self._members: tuple[Member, ...] = ()
+        self._passes: frozenset[str] = frozenset()  # owners whose blocks go on from here
         self._acked: dict[str, int] = {}  # owner -> its newest shipment that the next replica has
         self._number = 0
         self._untold = False
@@ -79,6 +80,13 @@ class Chain:
         if former != self._members:
             self.urgent = True
         self._untold = bool(self._members) and (self._untold or gained or former != self._members)
+        chains = {owner.key: chain(job, epoch, owner.key) for owner in epoch.shards if self._members}
+        passed = frozenset(key for key, line in chains.items() if any(one.key == self._key for one in line[:-1]))
+        self._passes, self.urgent = passed, self.urgent or passed != self._passes
+
+    def passes(self, owner: str) -> bool:
+        """Do this owner's blocks go on from here, in this epoch?"""
+        return owner in self._passes
 
     # --- loading -----------------------------------------------------------------------------------------------------
 
@@ -102,13 +110,12 @@ class Chain:
         if not pieces:
             return None
         self._number += 1
-        hops = len(self._members)
-        return Shipment(self._key, epoch.number, self._number, since, clock, dict(watermark), hops, pieces, self.updates)
+        return Shipment(self._key, epoch.number, self._number, since, clock, dict(watermark), pieces, self.updates)
 
     def _passed(self, epoch: Epoch, replica: Replica) -> Shipment | None:
         """What is sent on for another owner."""
         owner, since = replica.owner, self._acked.get(replica.owner, 0)
-        if replica.hops <= 1 or owner == self._members[0].key or since == replica.number or epoch.shard_index(owner) < 0:
+        if owner not in self._passes or since == replica.number:
             return None
         pieces = []
         for name, store in replica.stores.items():
@@ -118,7 +125,7 @@ class Chain:
             store.changed[at] = False
             pieces += _copied(store, at, replica.bases.__getitem__)
         watermark = dict(replica.watermark)
-        return Shipment(owner, epoch.number, replica.number, since, replica.clock, watermark, replica.hops - 1, pieces)
+        return Shipment(owner, epoch.number, replica.number, since, replica.clock, watermark, pieces)
 
     # --- answers -----------------------------------------------------------------------------------------------------
 

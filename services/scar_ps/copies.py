@@ -60,7 +60,7 @@ class Copies:
         """Raises what :meth:`scar_ps.replicas.Replicas.receive` raises, and errors about the epoch."""
         job, epoch = self._standing(shipment.epoch)
         self._shard.replicas.receive(job, epoch, shipment)
-        if shipment.hops > 1:
+        if self._shard.chain.passes(shipment.owner):
             self._shard.chain.urgent = True
 
     def claim(self, number: int, dead: Sequence[str], wanted: Wanted) -> list[Kept]:

@@ -29,8 +29,8 @@ Wanted = Sequence[tuple[str, Ids]]
 class Shipment:
     """Blocks of ``owner`` that changed between its numbers ``since`` and ``number`` (``since`` 0: all that it has).
 
-    ``watermark`` holds for all of its blocks, together with the watermark of each piece for the piece's alone. ``hops``:
-    replicas from the receiver to the end of the chain, the receiver included. ``updates``: how far the owner is; not sent.
+    ``watermark`` holds for all of its blocks, together with the watermark of each piece for the piece's alone.
+    ``updates``: how far the owner is; not sent.
     """
 
     owner: str
@@ -39,7 +39,6 @@ class Shipment:
     since: int
     clock: int
     watermark: Mapping[str, int]
-    hops: int
     pieces: Sequence[Copied]
     updates: int = 0
 
@@ -66,7 +65,6 @@ class Replica:
     number: int = 0
     clock: int = 0
     watermark: Mapping[str, int] = field(default_factory=dict)
-    hops: int = 1
     stores: dict[str, BlockStore] = field(default_factory=dict)
     bases: list[Mapping[str, int]] = field(default_factory=lambda: [{}])
 
@@ -75,7 +73,7 @@ class Replica:
 
     def take(self, job: Job, shipment: Shipment) -> None:
         """The owner's next shipment."""
-        self.number, self.clock, self.hops = shipment.number, shipment.clock, shipment.hops
+        self.number, self.clock = shipment.number, shipment.clock
         self.watermark = shipment.watermark
         for piece in shipment.pieces:
             store = self._room(job.table(piece.table), piece.ids)

@@ -45,7 +45,6 @@ def _described(shipment: Shipment) -> ps_pb2.Shipment:
         since=shipment.since,
         clock=shipment.clock,
         watermark=dict(shipment.watermark),
-        hops=shipment.hops,
     )
 
 
@@ -98,7 +97,7 @@ def received(chunks: Iterable[Chunk], job: Job) -> Shipment:
     if about is None:
         raise InvalidRequest("a shipment says first whose blocks it brings")
     copied = [piece.copied() for piece in pieces]
-    return Shipment(about.owner, about.epoch, about.number, about.since, about.clock, dict(about.watermark), about.hops, copied)
+    return Shipment(about.owner, about.epoch, about.number, about.since, about.clock, dict(about.watermark), copied)
 
 
 def _demand_whole(at: int, raw: Array) -> None:

@@ -303,7 +303,6 @@ def test_a_middle_replica_sends_on_what_it_has() -> None:
     assert values(shards[owner]) == [0, 0, 5, 5]
     replica = shards[last].replicas.by_owner[owner]
     assert replica.stores["w"].values.tolist() == [0, 0, 5, 5]
-    assert replica.hops == 1
 
 
 def deliver(copies: Mapping[str, Copies], sender_key: str, target: str) -> None:
@@ -315,6 +314,26 @@ def deliver(copies: Mapping[str, Copies], sender_key: str, target: str) -> None:
     for shipment in cargo.shipments:
         copies[target].receive(shipment)
         copies[sender_key].arrived(cargo, shipment)
+
+
+def test_the_last_replica_sends_nothing_on_once_it_is_the_last() -> None:
+    """Also what it has from a time when it was not: nobody would ever tell the receiver that this copy is of no use."""
+    spec = job(shards=4, replicas=2)
+    ring = [ME, *(Member(ME.role, f"ps-{n}", f"{n}" * 12, f"127.0.0.1:{n}") for n in (1, 2, 3))]
+    owners = {table.name: np.zeros(table.blocks, np.uint16) for table in spec.tables}
+    whole = replace(first_epoch(spec), shards=tuple(ring), owners=owners)
+    away, last = chain(spec, whole, ME.key)
+    without = replace(whole, number=2, moved=(), shards=tuple(one for one in ring if one != away))
+    shards = {member.key: Shard(member) for member in without.shards}
+    copies = {key: Copies(shard) for key, shard in shards.items()}
+    for shard in shards.values():
+        load_initial(shard, spec, shard.adopt(whole, spec))
+        shard.settle(sender(0), 1)
+        shard.adopt(without, spec)
+    deliver(copies, ME.key, last.key)
+    for shard in shards.values():
+        shard.adopt(replace(whole, number=3, moved=()), spec)
+    assert not copies[last.key].load().shipments
 
 
 def test_a_new_neighbour_gets_everything() -> None:

@@ -189,7 +189,6 @@ class Shipment(_message.Message):
     SINCE_FIELD_NUMBER: _builtins.int
     CLOCK_FIELD_NUMBER: _builtins.int
     WATERMARK_FIELD_NUMBER: _builtins.int
-    HOPS_FIELD_NUMBER: _builtins.int
     owner: _builtins.str
     """"name@incarnation" of the blocks' owner"""
     epoch: _builtins.int
@@ -200,8 +199,6 @@ class Shipment(_message.Message):
     """the receiver must have this number; 0: this is all, what was kept before is void"""
     clock: _builtins.int
     """the owner's open clock when the blocks were copied"""
-    hops: _builtins.int
-    """replicas from the receiver to the end of the chain, the receiver included"""
     @_builtins.property
     def watermark(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """"worker@incarnation" -> last push id contained"""
@@ -215,11 +212,10 @@ class Shipment(_message.Message):
         since: _builtins.int = ...,
         clock: _builtins.int = ...,
         watermark: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
-        hops: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "epoch", b"epoch", "hops", b"hops", "number", b"number", "owner", b"owner", "since", b"since", "watermark", b"watermark"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "epoch", b"epoch", "number", b"number", "owner", b"owner", "since", b"since", "watermark", b"watermark"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
