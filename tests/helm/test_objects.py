@@ -120,14 +120,32 @@ def test_where_pods_run_can_be_said_for_all_and_for_one(render: Render) -> None:
     assert "a" not in recovery["metadata"]["labels"]
 
 
-def test_pods_of_one_service_are_spread(everything: list[Object]) -> None:
+LABELS = ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
+
+
+def test_pods_of_one_service_keep_apart_where_they_can(everything: list[Object]) -> None:
+    """Each label counts by itself: nodes without a zone must not end the spreading over nodes."""
     for pod in pods(everything).values():
         if component(pod) in SERVICES:
-            constraints = pod["spec"]["topologySpreadConstraints"]
-            assert [one["topologyKey"] for one in constraints] == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
-            wanted = constraints[0]["labelSelector"]["matchLabels"]
+            rules = pod["spec"]["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+            terms = [rule["podAffinityTerm"] for rule in rules]
+            assert [term["topologyKey"] for term in terms] == LABELS
+            assert "topologySpreadConstraints" not in pod["spec"]
+            wanted = terms[0]["labelSelector"]["matchLabels"]
             assert wanted.items() <= pod["metadata"]["labels"].items()
             assert wanted["app.kubernetes.io/component"] == component(pod)
+
+
+def test_spreading_can_be_demanded_and_left_to_the_user(render: Render) -> None:
+    pod = pods(render("spread.whenUnsatisfiable=DoNotSchedule"))["Deployment/scar-detector"]
+    constraints = pod["spec"]["topologySpreadConstraints"]
+    assert [(one["topologyKey"], one["whenUnsatisfiable"]) for one in constraints] == [(key, "DoNotSchedule") for key in LABELS]
+    assert "affinity" not in pod["spec"]
+    mine = "requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey=rack"
+    pod = pods(render(f"detector.pod.affinity.podAntiAffinity.{mine}"))["Deployment/scar-detector"]
+    assert list(pod["spec"]["affinity"]["podAntiAffinity"]) == ["requiredDuringSchedulingIgnoredDuringExecution"]
+    alone = pods(render("spread.topologyKeys=null"))["Deployment/scar-detector"]["spec"]
+    assert "affinity" not in alone
 
 
 @pytest.mark.parametrize(("keep", "policy"), [("true", "Retain"), ("false", "Delete")])

@@ -84,21 +84,39 @@ nodeSelector:
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .place.affinity }}
+{{- $hard := eq .root.Values.spread.whenUnsatisfiable "DoNotSchedule" }}
+{{- $affinity := deepCopy (.place.affinity | default dict) }}
+{{- if and .root.Values.spread.topologyKeys (not $hard) (not (hasKey $affinity "podAntiAffinity")) }}
+{{- $_ := set $affinity "podAntiAffinity" (include "scar.apart" . | fromYaml) }}
+{{- end }}
+{{- with $affinity }}
 affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .root.Values.spread.topologyKeys }}
+{{- if and .root.Values.spread.topologyKeys $hard }}
 topologySpreadConstraints:
-  {{- range . }}
+  {{- range .root.Values.spread.topologyKeys }}
   - maxSkew: 1
     topologyKey: {{ . }}
-    whenUnsatisfiable: {{ $.root.Values.spread.whenUnsatisfiable }}
+    whenUnsatisfiable: DoNotSchedule
     labelSelector:
       matchLabels:
         {{- include "scar.selector" $ | nindent 8 }}
   {{- end }}
 {{- end }}
+{{- end }}
+
+{{/* Soft spreading by anti-affinity: a spread constraint that may be broken counts for nothing where one node lacks one label. */}}
+{{- define "scar.apart" -}}
+preferredDuringSchedulingIgnoredDuringExecution:
+  {{- range .root.Values.spread.topologyKeys }}
+  - weight: 100
+    podAffinityTerm:
+      topologyKey: {{ . }}
+      labelSelector:
+        matchLabels:
+          {{- include "scar.selector" $ | nindent 10 }}
+  {{- end }}
 {{- end }}
 
 {{/* Members are known by their addresses before they are ready, or shards could not reach each other while they recover. */}}
