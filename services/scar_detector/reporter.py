@@ -15,7 +15,7 @@ from scar.transport import RECOVERY, Backoff, Link
 from scar.v1 import recovery_pb2, recovery_pb2_grpc
 from scar_detector.detector import Accuse
 
-REPORT_SECONDS = 2.0
+REPORT_SECONDS = 0.5  # a leader that is gone must not keep us from its successor
 REPORTED = frozenset({Role.SHARD, Role.WORKER})  # coordinators come back by themselves and own nothing
 
 _log = logging.getLogger(__name__)

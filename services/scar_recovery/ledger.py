@@ -67,6 +67,7 @@ class Ledger:
         dead = [f for f in failures if previous is not None and (intent.rewinds or previous.shard_index(f.key) >= 0)]
         if intent.failure in self._records or not dead:
             return
+        last = max(dead, key=lambda failure: failure.report.detect_seconds + failure.waits)
         record = FailureRecord(
             number=intent.failure,
             members=[failure.key for failure in dead],
@@ -74,8 +75,8 @@ class Ledger:
             strategy=self._job.worker_recovery if intent.rewinds else self._job.recovery,
             lost_blocks=sum(len(blocks) for key, blocks in intent.lost().items() if key in intent.dead),
             total_blocks=self._job.blocks,
-            detect_seconds=max(failure.report.detect_seconds for failure in dead),
-            wait_seconds=max(failure.allowed - failure.reported for failure in dead),
+            detect_seconds=last.report.detect_seconds,
+            wait_seconds=last.waits,
             commit_seconds=seconds,
             delta_norm=UNKNOWN,
             created=created,

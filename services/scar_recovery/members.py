@@ -37,6 +37,11 @@ class Failure:
     def key(self) -> str:
         return self.report.member.key
 
+    @property
+    def waits(self) -> float:
+        """Seconds from the report until it may be declared so."""
+        return self.allowed - self.reported
+
 
 @dataclass(frozen=True)
 class Arrival:
@@ -144,7 +149,7 @@ class Members:
         allowed = now if report.proved else max(now, last + self._lease)
         if known is not None and not report.proved:
             allowed = min(allowed, known.allowed)
-        self._failures[key] = Failure(report, known.reported if known else now, allowed)
+        self._failures[key] = Failure(report, now, max(now, allowed))
 
     def confirmed(self, key: str, alive: bool, now: float) -> None:
         """What a suspect said to the last question. No answer, after its lease has run out, is as good as a proof."""

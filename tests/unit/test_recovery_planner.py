@@ -145,6 +145,16 @@ def test_suspect_that_is_heard_again_is_not_declared_dead(sign: str) -> None:
     assert planner.wake(11.0) >= 1.89
 
 
+def test_of_two_reports_the_one_that_knows_of_the_longer_silence_counts() -> None:
+    """A new leader's own question knows of none; each report alone is a bound, and so is the better one."""
+    planner = started()
+    for when, silence in ((10.0, 0.0), (10.5, 1.5), (10.6, 0.1)):
+        failed(planner, shard("ps-1"), when, proved=False, silence=silence)
+    (suspect,) = planner.members.suspects()
+    assert suspect.allowed == pytest.approx(11.0)
+    assert suspect.waits == pytest.approx(0.4), "from the newest report, so that the phases of a record add up"
+
+
 def test_silence_does_not_count_from_before_this_leadership() -> None:
     old = started()
     assert old.epoch is not None
