@@ -74,6 +74,24 @@ def test_store_down_training_goes_on(cluster: Cluster) -> None:
     cluster.verify()
 
 
+def test_without_redis_and_store_nobody_serves_and_nothing_is_lost(cluster: Cluster) -> None:
+    """Nobody could tell a shard that it was replaced, so it stops with its lease; either of the two is enough to go on."""
+    number = cluster.advance(3).number
+    cluster.disk.take_away()
+    cluster.local.kill("redis", respawn=False)
+    try:
+        cluster.wait(lambda status: not any(shard.serving for shard in status.shards.values()), "leases to run out")
+        stands = cluster.status().clock
+        time.sleep(1)
+        assert cluster.status().clock == stands
+    finally:
+        cluster.disk.bring_back()
+    cluster.wait(lambda status: status.clock > stands + 3, "training to go on without Redis")
+    cluster.local.restart("redis")
+    assert cluster.advance(3).number == number
+    cluster.verify()
+
+
 def test_death_while_the_store_is_down_waits_for_it(cluster: Cluster) -> None:
     """Recovery waits and says so; it never puts x(0) in place of what it cannot read."""
     before, number = cluster.incarnations(), cluster.status().number
