@@ -49,6 +49,14 @@ def test_install_waits_until_all_is_ready(site: Site, record_property: Any) -> N
         assert {condition.type: condition.status for condition in pod.status.conditions}["Ready"] == "True"
 
 
+@pytest.mark.parametrize("component", ["recovery", "detector", "checkpoint"])
+def test_a_standby_is_on_another_node(site: Site, component: str) -> None:
+    """Or the loss of one node takes both along."""
+    ready = [node for node in site.core.list_node().items if not node.spec.unschedulable and not node.spec.taints]
+    where = {pod.spec.node_name for pod in site.pods(component).values()}
+    assert len(where) == min(2, len(ready))
+
+
 def test_a_file_trains_to_its_loss(site: Site) -> None:
     """No image was built for it."""
     said = site.run("train", str(ROOT / "examples" / "mlr.py"))
