@@ -163,7 +163,7 @@ class Monitor:
     def _bar(self, member: Member) -> None:
         """First the mark, then one more look: a heartbeat that renewed the lease came before the mark and is seen now."""
         try:
-            self._beats.doom(member.key)
+            self._beats.doom(member.key, self._own_key)
             done = self._read_once()
         except LivenessUnavailable:
             done = False
@@ -183,11 +183,11 @@ class Monitor:
     def _clear(self, member: Member) -> None:
         _log.info("member.cleared", extra={"key": member.key})
         self._reporter.withdraw(member)
-        self._try(self._beats.spare, member.key)
+        self._try(lambda: self._beats.spare(member.key, self._own_key), member.key)
 
     def _forget(self, member: Member) -> None:
         """Its last heartbeat goes, too. If Redis does not let us, it is met again and proved dead again."""
-        self._try(self._beats.forget, member.key)
+        self._try(lambda: self._beats.forget(member.key), member.key)
         with self._lock:
             watcher = self._watchers.pop(member.key, None)
             self._counts.pop(member.key, None)
@@ -195,8 +195,8 @@ class Monitor:
             watcher.close()
 
     @staticmethod
-    def _try(call: Callable[[str], None], key: str) -> None:
+    def _try(call: Callable[[], None], key: str) -> None:
         try:
-            call(key)
+            call()
         except LivenessUnavailable as error:
             _log.warning("redis.unavailable", extra={"reason": error.message, "key": key})

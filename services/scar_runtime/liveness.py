@@ -23,6 +23,7 @@ from scar.placement import Member, Role
 from scar_runtime.config import variable
 
 MAX_BEAT_BYTES = 4096
+DOOM_SECONDS = 60  # longer than an accusation is open; what a detector that died has said does not stand for ever
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Beats:
             pipeline = self._redis.pipeline(transaction=False)
             pipeline.hset(f"{self._prefix}:beats", member.key, json.dumps(fields))
             pipeline.get(f"{self._prefix}:epoch")
-            pipeline.sismember(f"{self._prefix}:doomed", member.key)
+            pipeline.exists(self._doomed(member.key))
             _, published, doomed = pipeline.execute()
         return Standing(int(published) if str(published or "").isdecimal() else 0, bool(doomed))
 
@@ -91,17 +92,20 @@ class Beats:
     def forget(self, key: str) -> None:
         with self._typed():
             self._redis.hdel(f"{self._prefix}:beats", key)
-            self._redis.srem(f"{self._prefix}:doomed", key)
+            self._redis.delete(self._doomed(key))
 
-    def doom(self, key: str) -> None:
-        """From now on no heartbeat renews this member's lease: the detector is about to accuse it of silence."""
+    def doom(self, key: str, by: str) -> None:
+        """From now on no heartbeat renews this member's lease: detector ``by`` is about to accuse it of silence."""
         with self._typed():
-            self._redis.sadd(f"{self._prefix}:doomed", key)
+            pipeline = self._redis.pipeline(transaction=True)
+            pipeline.sadd(self._doomed(key), by)
+            pipeline.expire(self._doomed(key), DOOM_SECONDS)
+            pipeline.execute()
 
-    def spare(self, key: str) -> None:
-        """Take :meth:`doom` back."""
+    def spare(self, key: str, by: str) -> None:
+        """Take :meth:`doom` back; what another detector said stands."""
         with self._typed():
-            self._redis.srem(f"{self._prefix}:doomed", key)
+            self._redis.srem(self._doomed(key), by)
 
     def publish_epoch(self, number: int) -> None:
         """Tell every beating member the newest epoch, so that one left behind does not renew its lease."""
@@ -123,6 +127,10 @@ class Beats:
 
     def close(self) -> None:
         self._redis.close()
+
+    def _doomed(self, key: str) -> str:
+        """Set of the detectors that are about to accuse this member."""
+        return f"{self._prefix}:doomed:{key}"
 
     @contextmanager
     def _typed(self) -> Iterator[None]:

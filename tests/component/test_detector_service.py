@@ -214,10 +214,10 @@ def test_beats_sent_to_a_detector_reach_redis_and_are_refused_when_redis_says_so
         beat(progress)
     assert (beats.read()[me.key].progress, beats.read()[me.key].epoch) == (2, 3)
     eventually(lambda: any(view.member.name == "worker-7" and view.progress == 2 for view in scene.look().members))
-    beats.doom(me.key)
+    beats.doom(me.key, "detector-1")
     with pytest.raises(NotServing, match="declared dead"):
         beat(4)
-    beats.spare(me.key)
+    beats.spare(me.key, "detector-1")
     beats.publish_epoch(4)
     with pytest.raises(NotServing, match="behind"):
         beat(5)

@@ -91,7 +91,7 @@ def test_a_beat_is_read_as_written(beats: Beats) -> None:
 
 def test_a_forgotten_member_is_gone_and_may_come_again(beats: Beats) -> None:
     beats.beat(MEMBER, 1, 0)
-    beats.doom(MEMBER.key)
+    beats.doom(MEMBER.key, "a")
     beats.forget(MEMBER.key)
     assert beats.read() == {}
     assert beats.beat(MEMBER, 1, 0) == Standing(0, False)
@@ -105,9 +105,12 @@ def test_a_beat_tells_the_published_epoch(beats: Beats) -> None:
 
 
 def test_a_beat_tells_that_one_is_doomed(beats: Beats) -> None:
-    beats.doom(MEMBER.key)
+    beats.doom(MEMBER.key, "a")
+    beats.doom(MEMBER.key, "b")
     assert beats.beat(MEMBER, 1, 0).doomed
-    beats.spare(MEMBER.key)
+    beats.spare(MEMBER.key, "a")
+    assert beats.beat(MEMBER, 1, 0).doomed, "one detector takes nothing back for another"
+    beats.spare(MEMBER.key, "b")
     assert not beats.beat(MEMBER, 1, 0).doomed
 
 
