@@ -14,7 +14,7 @@ from scar.packing import Wanted, checked_ids, combined, flat, gathered, packed_r
 from scar.reroute import Part, Piece
 from scar.tables import Job, Table
 
-SEEDED = settings(max_examples=60, deadline=None, derandomize=True)
+SEEDED = settings(max_examples=60, derandomize=True)
 
 ROWS = Table("rows", (8, 3))
 RAGGED = Table("ragged", (10, 2), dtype="int64", blocks=scar.ragged([0, 1, 4, 6, 10]))

@@ -16,7 +16,7 @@ from scar.codec import Chunk
 from scar.placement import BlockGroup, Epoch, Member, Role, Source
 from scar.v1 import ps_pb2, types_pb2
 
-SEEDED = settings(max_examples=60, deadline=None, derandomize=True)
+SEEDED = settings(max_examples=60, derandomize=True)
 
 NAMES = st.text("abcxyz-0123456789", min_size=1, max_size=12)
 IDS = st.lists(st.integers(0, 1000), unique=True, max_size=20).map(lambda ids: np.array(sorted(ids), np.uint32))

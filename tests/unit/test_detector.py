@@ -66,7 +66,7 @@ def test_a_broken_stream_to_a_living_member_means_nothing() -> None:
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_frozen_member_is_accused_within_a_second_and_nobody_else(seed: int) -> None:
     world, members = cluster(seed=seed)
     frozen = world.now
@@ -108,7 +108,7 @@ def test_silence_counts_from_the_last_heartbeat_or_answer() -> None:
 
 
 @given(seed=st.integers(0, 2**32), jitter=st.floats(0.0, 0.09))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_slow_member_within_jitter_is_never_accused(seed: int, jitter: float) -> None:
     world, _ = cluster(seed=seed, warm=1)
     world.jitter = jitter
@@ -303,7 +303,7 @@ def test_unknown_members_are_ignored() -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_only_the_guilty_are_accused_whatever_happens(data: st.DataObject) -> None:
     world, members = cluster(seed=data.draw(st.integers(0, 1000)), warm=2)
     guilty: set[Member] = set()

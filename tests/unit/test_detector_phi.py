@@ -15,7 +15,7 @@ norm = pytest.importorskip("scipy.stats").norm
 
 
 @given(silence=st.floats(0, 1e4), mean=st.floats(0.01, 5), deviation=st.floats(0.01, 5))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_equals_the_oracle(silence: float, mean: float, deviation: float) -> None:
     expected = -norm.logsf(silence, mean, deviation) / math.log(10)
     assert phi(silence, mean, deviation) == pytest.approx(expected, rel=1e-6, abs=1e-9)
@@ -28,7 +28,7 @@ def test_known_points() -> None:
 
 
 @given(mean=st.floats(0.01, 1), deviation=st.floats(0.005, 1))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_grows_without_end(mean: float, deviation: float) -> None:
     values = [phi(mean + deviation * step / 4, mean, deviation) for step in range(400)]
     assert all(earlier < later < math.inf for earlier, later in pairwise(values))

@@ -39,7 +39,7 @@ def trained(spec: Job, clocks: int, seed: int) -> tuple[State, Saver]:
     return state, saver
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     selection=st.sampled_from(["priority", "round", "random", "full"]),
     fraction=st.sampled_from([1.0, 0.5, 0.25, 0.125]),
@@ -115,7 +115,6 @@ def test_several_policies_watch_one_training():
     assert far[1] < far[0], "it was saved from later"
 
 
-@settings(deadline=None)
 @given(fraction=st.floats(0, 1), seed=st.integers(0, 999))
 def test_a_loss_is_as_large_as_it_says(fraction, seed):
     spec = job()

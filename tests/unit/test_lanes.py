@@ -14,7 +14,7 @@ from scar.tables import Job, Table
 from scar.v1.ps_pb2 import SettleReply
 
 JOB = Job("test", [Table("w", (3, 4))])
-SEEDED = settings(max_examples=60, deadline=None, derandomize=True)
+SEEDED = settings(max_examples=60, derandomize=True)
 
 
 def part(push_id: int, clock: int = 0, **fields: bool) -> Part:

@@ -79,7 +79,7 @@ def subsets(draw: st.DrawFn) -> tuple[str, np.ndarray, np.ndarray]:
     return table.name, np.array(held, dtype=np.uint32), np.array(wanted, dtype=np.uint32)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(subsets(), st.sampled_from([16, 100, 1 << 20]), st.sampled_from([0, 32, 1 << 16]))
 def test_any_blocks_come_back(store: Store, case: tuple[str, np.ndarray, np.ndarray], piece: int, gap: int) -> None:
     name, held, wanted = case

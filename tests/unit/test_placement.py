@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import scar
 from scar.placement import NOBODY, Epoch, Member, Role, by_table, concatenated, owned_counts, spread
 
-SEEDED = settings(max_examples=60, deadline=None, derandomize=True)
+SEEDED = settings(max_examples=60, derandomize=True)
 
 SHARDS = tuple(Member(Role.SHARD, f"ps-{i}", f"{i:012x}", "h:1") for i in range(4))
 WORKERS = tuple(Member(Role.WORKER, f"worker-{i}", f"{i:012x}") for i in (2, 0, 1))

@@ -22,7 +22,7 @@ NORMS = {
 }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     norm=st.sampled_from(sorted(NORMS)),
     dtype=st.sampled_from(["float32", "float64", "int32", "int64"]),
@@ -48,7 +48,7 @@ def test_every_norm_equals_its_definition(norm, dtype, cut, run, seed):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     spread=st.sampled_from([1, 3, 2**30]),
     cut=st.sampled_from([tables.rows(1), tables.rows(4), tables.layer(), tables.ragged([0, 2, 3, 13])]),

@@ -56,7 +56,7 @@ def test_a_committed_round_brings_the_distances_to_zero(blocks):
     assert measured(shard) == [0 if block in blocks else 5 for block in (0, 2, 4)]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     blocks=st.sets(st.sampled_from([0, 2, 4])),
     end=st.sampled_from(["failed upload", "not committed", "next round", "committed before the upload"]),

@@ -38,7 +38,7 @@ def reference(rule: Rule, value, pushed, slots, step):
     return value - p["lr"] * first / (np.sqrt(second) + p["eps"])
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     kind=st.integers(0, 5),
     cut=st.sampled_from(CUTS),
@@ -109,7 +109,7 @@ def test_progress_is_told_and_a_block_lies_within_one_locked_run(monkeypatch):
     assert len(told) > 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(sizes=st.lists(st.integers(1, 9), max_size=20), elements=st.integers(1, 30))
 def test_runs_cover_every_block_once_and_stay_near_the_limit(sizes, elements):
     layout = Layout(np.array(sizes, np.int64))

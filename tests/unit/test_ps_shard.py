@@ -73,7 +73,7 @@ def test_a_push_is_applied_on_arrival_and_seen_by_pulls():
     assert found[0].positions.tolist() == [4]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     consistency=st.sampled_from(["asp", "ssp", "bsp"]),
     repeats=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4)), max_size=30),
@@ -125,7 +125,7 @@ def test_bsp_keeps_pushes_until_everybody_has_finished_the_clock():
     assert shard.contributions.bytes == 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     rule=st.sampled_from([tables.add(), tables.sgd(0.1), tables.adam(0.1), tables.assign()]),
     shapes=st.lists(st.lists(st.none() | st.sets(st.integers(0, 5), min_size=1), max_size=3), min_size=3, max_size=3),

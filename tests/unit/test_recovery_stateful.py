@@ -155,5 +155,5 @@ class RecoveryMachine(RuleBasedStateMachine):
 
 TestRecoveryMachine = RecoveryMachine.TestCase
 TestRecoveryMachine.settings = settings(
-    max_examples=60, stateful_step_count=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=60, stateful_step_count=25, derandomize=True, suppress_health_check=list(HealthCheck)
 )

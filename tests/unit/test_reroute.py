@@ -330,7 +330,7 @@ def lived(kind: str, history: list[tuple[str, int]]) -> None:
 
 
 @pytest.mark.parametrize("kind", JOBS)
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 @given(history=st.lists(EVENT | st.just(("roll_back", 0)), max_size=60))
 def test_no_contribution_is_lost_in_silence_or_counted_twice(kind: str, history: list[tuple[str, int]]) -> None:
     lived(kind, history)

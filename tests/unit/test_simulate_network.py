@@ -47,7 +47,6 @@ def test_two_hundred_iterations_take_what_arithmetic_says(platform: Platform, se
     assert 200 * (exchange(platform, (push,)) + exchange(platform, (pull,))) == pytest.approx(seconds, rel=0.01)
 
 
-@settings(deadline=None)
 @given(platforms, st.floats(1e3, 1e10), st.sampled_from(["push", "pull"]))
 def test_alike_flows_share_what_is_narrowest(platform: Platform, size: float, way: str) -> None:
     workers, servers = platform.workers, platform.servers
@@ -74,7 +73,7 @@ plans: st.SearchStrategy[Plan] = st.one_of(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(platforms, st.data())
 def test_kinds_stand_for_all_their_flows(platform: Platform, data: st.DataObject) -> None:
     worker = st.integers(0, platform.worker_nodes - 1)
@@ -135,7 +134,6 @@ def test_a_cut_stops_what_is_under_way() -> None:
         ends([flow], {"link": 97 * MB}, [Cut("link", 0.25, float("inf"))])
 
 
-@settings(deadline=None)
 @given(st.integers(1, 20_000), st.floats(1e6, 1e11), st.sampled_from([2.0, 3.5, 8.0]))
 def test_writing_takes_time_in_proportion_to_the_bytes(nodes: int, size: float, factor: float) -> None:
     def moved(each: float) -> float:

@@ -112,7 +112,7 @@ def test_faults_of_workers_stay_when_servers_fail_too() -> None:
     assert len(alone) > 3
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(platforms, trainings, st.floats(0.1, 100), st.integers(0, 10_000))
 def test_ignoring_is_never_slower_than_doing_again(platform: Platform, training: Training, faults: float, seed: int) -> None:
     expected = platform.worker_nodes * training.compute_seconds * training.iterations

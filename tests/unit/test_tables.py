@@ -12,7 +12,7 @@ from scar.blocks import Layout, positions_of
 from scar.errors import ConfigError, ShapeMismatch, UnknownTable
 from scar.placement import spread
 
-SEEDED = settings(max_examples=60, deadline=None, derandomize=True)
+SEEDED = settings(max_examples=60, derandomize=True)
 
 SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=12)
 
