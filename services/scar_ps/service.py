@@ -121,7 +121,10 @@ class ShardService:
             self._idle = self._recovery.call(stub.Join, request, CALL_SECONDS).epoch == 0
 
     def _leave(self, end: float) -> None:
-        """Ask to go until no block is left here, or the time is over."""
+        """Ask to go until no block is left here, or the time is over.
+
+        A coordinator that has not read our epoch yet knows of no block of ours: its answer says nothing.
+        """
         if self._recovery is None:
             return
         stub = recovery_pb2_grpc.RecoveryStub(self._recovery.channel)
@@ -130,7 +133,7 @@ class ShardService:
         while time.monotonic() < end and not self.shard.dismissed:
             try:
                 reply = self._recovery.call(stub.Leave, request, min(CALL_SECONDS, max(0.01, end - time.monotonic())))
-                if reply.remaining == 0:
+                if reply.remaining == 0 and reply.epoch >= self.shard.number:
                     return
             except ScarError as error:
                 if error.message != problem:

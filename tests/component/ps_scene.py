@@ -43,11 +43,11 @@ class Process:
 class Running:
     """One shard process inside the test."""
 
-    def __init__(self, number: int, store: str, life: str = "a") -> None:
+    def __init__(self, number: int, store: str, life: str = "a", recovery: str = "") -> None:
         self.server = make_server(16)
         address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
         self.member = Member(Role.SHARD, f"ps-{number}", life * 12, address)
-        self.process = Process(self.member, PsSettings(name=self.member.name, store=store, recovery=""))
+        self.process = Process(self.member, PsSettings(name=self.member.name, store=store, recovery=recovery))
         self.process.heart.renew(self.process.heart.now(), confirmed=True)
         self.service = ShardService(self.process, self.process.settings)
         self.service.register(self.server)

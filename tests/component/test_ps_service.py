@@ -14,8 +14,9 @@ from scar import codec, tables
 from scar.errors import DeadlineExceeded, Fenced, InvalidRequest, NonFinite, NotServing, ScarError, StaleEpoch, StoreUnavailable
 from scar.placement import BlockGroup, Source
 from scar.tables import Job, Table
-from scar.v1 import checkpoint_pb2, ps_pb2
+from scar.v1 import checkpoint_pb2, ps_pb2, recovery_pb2, recovery_pb2_grpc
 from scar_runtime.records import create_record
+from scar_runtime.server import bind, make_server
 from scar_runtime.store import open_store
 from tests.component.ps_scene import SECONDS, WORKER, Running, after, declared, first
 
@@ -143,6 +144,38 @@ def test_a_shard_that_is_fenced_ends_its_process(shard, shards):
     assert [type(error) for error in shard.process.failures] == [Fenced]
     with pytest.raises(ScarError):
         shard.pull("w", epoch=2)
+
+
+class Leaders(recovery_pb2_grpc.RecoveryServicer):
+    """Answers ``Leave`` with these (epoch, blocks that remain) in turn, the last one for ever."""
+
+    def __init__(self, *answers: tuple[int, int]) -> None:
+        self.answers = list(answers)
+        self._server = make_server(workers=2)
+        recovery_pb2_grpc.add_RecoveryServicer_to_server(self, self._server)
+        self.address = bind(self._server, "127.0.0.1:0")
+        self._server.start()
+
+    def Join(self, request: recovery_pb2.JoinRequest, context: grpc.ServicerContext) -> recovery_pb2.JoinReply:
+        return recovery_pb2.JoinReply()
+
+    def Leave(self, request: recovery_pb2.LeaveRequest, context: grpc.ServicerContext) -> recovery_pb2.LeaveReply:
+        epoch, remaining = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return recovery_pb2.LeaveReply(epoch=epoch, remaining=remaining)
+
+    def close(self) -> None:
+        self._server.stop(0).wait()
+
+
+def test_a_coordinator_that_has_not_read_the_epoch_yet_lets_no_shard_go(store):
+    """It has just begun to lead and knows of no block. Who took that for an empty shard ended with its blocks."""
+    leaders = Leaders((0, 0), (0, 0), (1, 8), (2, 0))
+    shard = Running(0, store, recovery=leaders.address)
+    spec = declared()
+    shard.adopt(first(spec, [shard]), spec)
+    shard.stop()
+    leaders.close()
+    assert leaders.answers == [(2, 0)]
 
 
 def commit(store: str, spec: Job, number: int, *replies: ps_pb2.SaveReply) -> None:

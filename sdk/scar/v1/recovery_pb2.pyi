@@ -207,9 +207,9 @@ class LeaveReply(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     REMAINING_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
-    """newest"""
+    """newest that the coordinator knows; below the member's own, the answer says nothing: call again"""
     remaining: _builtins.int
-    """blocks that the member still owns; call again"""
+    """blocks that the member owns in it; above 0: call again"""
     def __init__(
         self,
         *,
