@@ -24,6 +24,7 @@ from experiments.figures import Figure, save
 from experiments.progress import Progress
 from experiments.records import Journal, Record
 from scar.errors import ConfigError
+from scar_runtime.memory import keep_freed
 
 THREAD_SETTINGS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 LOOK_SECONDS = 0.5
@@ -161,7 +162,8 @@ def _carry_out(name: str, batches: Sequence[Batch], journal: Journal, jobs: int,
     for setting in THREAD_SETTINGS:  # read by the libraries of the processes that start now: a core each
         os.environ.setdefault(setting, "1")
     context = multiprocessing.get_context("spawn")
-    with Progress(name, total, before, console) as progress, ProcessPoolExecutor(jobs, mp_context=context) as pool:
+    pool = ProcessPoolExecutor(jobs, context, keep_freed)  # pages of arrays that come and go are half of the time of the CNN
+    with Progress(name, total, before, console) as progress, pool:
         futures = [pool.submit(_work, batch, trials, journal) for batch, trials in queue]
         try:
             _watch(futures, journal, progress)

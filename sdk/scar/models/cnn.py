@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,111 +45,123 @@ def deviation(name: str) -> float:
 
 def loss_and_gradients(parameters: Parameters, images: Array, labels: Labels) -> tuple[float, dict[str, Array]]:
     """Cross-entropy, **mean** over the images, in nats, and its gradients. ``images`` float32 (n, 28, 28) or (n, 784)."""
-    x = _images(images)
-    columns1, first, chosen1 = _convolve(x[..., None], parameters, "conv1")
-    columns2, second, chosen2 = _convolve(first, parameters, "conv2")
-    activations = [second.reshape(len(x), -1)]
+    first = _convolve(_images(images), parameters, "conv1")
+    second = _convolve(first.pooled, parameters, "conv2")
+    activations = [second.pooled.reshape(-1, len(images))]
     for layer in FULL:
         activations.append(_full(activations[-1], parameters, layer, last=layer == FULL[-1]))
     loss, delta = _softmax(activations.pop(), labels)
     gradients: dict[str, Array] = {}
     for layer, given in zip(reversed(FULL), reversed(activations), strict=True):
-        gradients[f"{layer}.w"], gradients[f"{layer}.b"] = delta.T @ given, delta.sum(axis=0)
-        delta = (delta @ parameters[f"{layer}.w"]) * (given > 0)
-    spread2 = _unpool(delta.reshape(second.shape), chosen2)
-    gradients |= _kernel_gradients(spread2, columns2, "conv2")
-    back = _scatter(spread2 @ parameters["conv2.w"].reshape(len(parameters["conv2.w"]), -1), first.shape)
-    gradients |= _kernel_gradients(_unpool(back * (first > 0), chosen1), columns1, "conv1")
+        gradients[f"{layer}.w"], gradients[f"{layer}.b"] = delta @ given.T, delta.sum(axis=1)
+        delta = (parameters[f"{layer}.w"].T @ delta) * (given > 0)
+    spread = _unpool(delta, second)
+    gradients |= _kernel_gradients(spread, second, "conv2")
+    back = _fold(parameters["conv2.w"].reshape(len(spread), -1).T @ spread, first.pooled.shape)
+    gradients |= _kernel_gradients(_unpool(back * (first.pooled > 0), first), first, "conv1")
     return loss, {name: gradients[name] for name in SHAPES}
 
 
-def loss(parameters: Parameters, images: Array, labels: Labels, piece: int = 500) -> float:
-    """Mean cross-entropy alone, ``piece`` images at a time."""
-    total = 0.0
+def loss(parameters: Parameters, images: Array, labels: Labels, piece: int = 100) -> float:
+    """Mean cross-entropy alone, ``piece`` images at a time: as many as a core's cache can hold."""
+    return evaluate(parameters, images, labels, piece)[0]
+
+
+def evaluate(parameters: Parameters, images: Array, labels: Labels, piece: int = 100) -> tuple[float, float]:
+    """Mean cross-entropy, and the share of the images that are told right."""
+    total, right = 0.0, 0
     for start in range(0, len(labels), piece):
         part = slice(start, start + piece)
         scores = _scores(parameters, _images(images[part]))
-        total += _softmax(scores, labels[part])[0] * len(scores)
-    return total / len(labels)
-
-
-def evaluate(parameters: Parameters, images: Array, labels: Labels) -> tuple[float, float]:
-    """Mean cross-entropy, and the share of the images that are told right."""
-    scores = _scores(parameters, _images(images))
-    right = float(np.mean(scores.argmax(axis=1) == labels))
-    return _softmax(scores, labels)[0], right
+        right += int(np.count_nonzero(scores.argmax(axis=0) == labels[part]))
+        total += _softmax(scores, labels[part])[0] * len(labels[part])
+    return total / len(labels), right / len(labels)
 
 
 def _images(images: Array) -> Array:
+    """(1, 28, 28, n): channels first and images last, so that all steps below run over long rows."""
     if images.size != len(images) * SIDE * SIDE:
         raise ShapeMismatch(f"images {images.shape} are not of {SIDE} x {SIDE} pixels")
-    return images.reshape(-1, SIDE, SIDE)
+    return np.ascontiguousarray(images.reshape(len(images), -1).T).reshape(1, SIDE, SIDE, -1)
 
 
 def _scores(parameters: Parameters, x: Array) -> Array:
-    hidden = x[..., None]
     for layer in ("conv1", "conv2"):
-        hidden = _convolve(hidden, parameters, layer)[1]
-    hidden = hidden.reshape(len(x), -1)
+        x = _convolve(x, parameters, layer).pooled
+    x = x.reshape(-1, x.shape[-1])
     for layer in FULL:
-        hidden = _full(hidden, parameters, layer, last=layer == FULL[-1])
-    return hidden
+        x = _full(x, parameters, layer, last=layer == FULL[-1])
+    return x
 
 
 def _full(x: Array, parameters: Parameters, layer: str, last: bool) -> Array:
-    out: Array = x @ parameters[f"{layer}.w"].T
-    out += parameters[f"{layer}.b"]
+    out: Array = parameters[f"{layer}.w"] @ x
+    out += parameters[f"{layer}.b"][:, None]
     return out if last else np.maximum(out, 0, out=out)
 
 
-def _convolve(x: Array, parameters: Parameters, layer: str) -> tuple[Array, Array, NDArray[np.bool_]]:
-    """Convolution, 2 x 2 max pooling, ReLU on ``x`` (n, side, side, channels).
+@dataclass(frozen=True, eq=False, slots=True)
+class _Convolved:
+    """``columns``: the unfolded input (channels * 25, out * out * n). ``cells``: what was pooled, n values for each place, as
+    (outputs, out / 2, 2, out / 2, 2, n). ``largest`` of each four, and ``pooled``, the same after ReLU: without the twos."""
 
-    Returns the unfolded input (n * out * out, channels * 25), the result (n, out / 2, out / 2, outputs), and which of the
-    pooled values was the largest (n, out / 2, 2, out / 2, 2, outputs).
-    """
+    columns: Array
+    cells: Array
+    largest: Array
+    pooled: Array
+
+
+def _convolve(x: Array, parameters: Parameters, layer: str) -> _Convolved:
+    """Convolution, 2 x 2 max pooling, ReLU on ``x`` (channels, side, side, n)."""
     w, b = parameters[f"{layer}.w"], parameters[f"{layer}.b"]
-    n, side = len(x), x.shape[1] - KERNEL + 1
+    side, n = x.shape[1] - KERNEL + 1, x.shape[-1]
     windows = np.lib.stride_tricks.sliding_window_view(x, (KERNEL, KERNEL), axis=(1, 2))
-    columns = windows.reshape(n * side * side, -1)
-    out = columns @ w.reshape(len(w), -1).T
-    out += b
-    cells = out.reshape(n, side // 2, 2, side // 2, 2, len(w))
+    columns = windows.transpose(0, 4, 5, 1, 2, 3).reshape(-1, side * side * n)
+    out = w.reshape(len(w), -1) @ columns
+    out += b[:, None]
+    cells = out.reshape(len(w), side // 2, 2, side // 2, 2, n)
     largest = np.maximum(
         np.maximum(cells[:, :, 0, :, 0], cells[:, :, 0, :, 1]), np.maximum(cells[:, :, 1, :, 0], cells[:, :, 1, :, 1])
     )
-    return columns, np.maximum(largest, 0), cells == largest[:, :, None, :, None]
+    return _Convolved(columns, cells, largest, np.maximum(largest, 0))
 
 
-def _unpool(delta: Array, chosen: NDArray[np.bool_]) -> Array:
-    """Gradient by the values before pooling, (n * out * out, outputs)."""
-    spread: Array = delta[:, :, None, :, None] * chosen
-    return spread.reshape(-1, chosen.shape[-1])
+def _unpool(delta: Array, of: _Convolved) -> Array:
+    """Gradient by the values before pooling, (outputs, out * out * n).
+
+    Equal ones share it: blank parts of an image give equal cells, and each of them with the whole would count four times.
+    """
+    chosen = of.cells == of.largest[:, :, None, :, None]
+    one = chosen.view(np.uint8)
+    sharing = one[:, :, 0, :, 0] + one[:, :, 0, :, 1] + one[:, :, 1, :, 0] + one[:, :, 1, :, 1]
+    share = delta.reshape(of.largest.shape) / sharing
+    spread: Array = share[:, :, None, :, None] * chosen
+    return spread.reshape(len(spread), -1)
 
 
-def _kernel_gradients(delta: Array, columns: Array, layer: str) -> dict[str, Array]:
-    return {f"{layer}.w": (delta.T @ columns).reshape(SHAPES[f"{layer}.w"]), f"{layer}.b": delta.sum(axis=0)}
+def _kernel_gradients(delta: Array, of: _Convolved, layer: str) -> dict[str, Array]:
+    return {f"{layer}.w": (delta @ of.columns.T).reshape(SHAPES[f"{layer}.w"]), f"{layer}.b": delta.sum(axis=1)}
 
 
-def _scatter(columns: Array, shape: tuple[int, ...]) -> Array:
+def _fold(columns: Array, shape: tuple[int, ...]) -> Array:
     """Sum of unfolded columns at the places that they were taken from."""
-    n, side, _, channels = shape
+    channels, side, _, n = shape
     out = side - KERNEL + 1
     back = np.zeros(shape, columns.dtype)
-    patches = columns.reshape(n, out, out, channels, KERNEL, KERNEL)
+    patches = columns.reshape(channels, KERNEL, KERNEL, out, out, n)
     for down, right in np.ndindex(KERNEL, KERNEL):
-        back[:, down : down + out, right : right + out] += patches[..., down, right]
+        back[:, down : down + out, right : right + out] += patches[:, down, right]
     return back
 
 
 def _softmax(scores: Array, labels: Labels) -> tuple[float, Array]:
-    """Mean loss, and its gradient by the scores (n, classes)."""
-    rows = np.arange(len(labels))
-    scores = scores - scores.max(axis=1, keepdims=True)
-    right = scores[rows, labels]
+    """Mean loss, and its gradient by the scores (classes, n)."""
+    each = np.arange(len(labels))
+    scores = scores - scores.max(axis=0)
+    right = scores[labels, each]
     np.exp(scores, out=scores)
-    totals = scores.sum(axis=1)
-    scores /= totals[:, None]
-    scores[rows, labels] -= 1
+    totals = scores.sum(axis=0)
+    scores /= totals
+    scores[labels, each] -= 1
     scores /= len(labels)
     return float(np.mean(np.log(totals) - right, dtype=np.float64)), scores
