@@ -166,7 +166,7 @@ def test_join_waits_for_the_job_s_workers() -> None:
     cluster = FakeCluster(job(workers=2))
     try:
         with pytest.raises(errors.DeadlineExceeded, match="the other workers"):
-            scar.join(cluster.address, "worker-0", patience=0.3)
+            scar.join(cluster.address, "worker-0", patience=2.0)
         together(cluster, 2, lambda worker: worker.world)
     finally:
         cluster.close()
@@ -235,7 +235,7 @@ def test_connect_to_nobody() -> None:
     with pytest.raises(errors.DeadlineExceeded, match=r"127\.0\.0\.1:1"):
         scar.connect("127.0.0.1:1", timeout=0.3)
     with pytest.raises(errors.DeadlineExceeded, match=r"127\.0\.0\.1:1"):
-        scar.join("127.0.0.1:1", "worker-0", patience=0.3)
+        scar.join("127.0.0.1:1", "worker-0", patience=2.0)
 
 
 def test_push_waits_when_too_much_is_under_way(cluster: FakeCluster) -> None:
