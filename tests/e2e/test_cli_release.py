@@ -91,7 +91,7 @@ def test_a_file_is_trained_and_nothing_is_left_of_its_workers(site: Site, tmp_pa
 
 
 def test_a_training_outlives_whoever_watches_it_and_is_found_again(site: Site, tmp_path: Path) -> None:
-    file = write(tmp_path, "long", 40, pause=0.3)
+    file = write(tmp_path, "long", 120, pause=0.25)
     command = site.scar("train", file)
     watching = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
     until(site, lambda status: status["job"] == "long" and status["clock"] >= 2, "status", what="the first clocks")
@@ -105,7 +105,7 @@ def test_a_training_outlives_whoever_watches_it_and_is_found_again(site: Site, t
     before = seen(site, "status")["clock"]
     again = scar(site, "train", file)
     assert "runs already, and is followed" in again.stdout
-    assert "finished job long: 40 clocks" in again.stdout
+    assert "finished job long: 120 clocks" in again.stdout
     assert before > 1
 
 
