@@ -1,7 +1,10 @@
 """The training file of `scar compare`: MLR on the digits that come with the package, until somebody stops it.
 
-The loss is of a fixed sample, so that it means the same whoever lives and however the data is shared.
+The loss is of a fixed sample, so that it means the same whoever lives and however the data is shared. Clocks take a while, as a
+larger model's do: whoever watches through a port-forward has to see clock 20 before it is long over.
 """
+
+import time
 
 import numpy as np
 
@@ -12,6 +15,7 @@ from scar.models import mlr
 THIN = 4  # a fourth of the images
 SAMPLE = 2000  # images whose loss is reported
 RATE = 0.2
+PAUSE = 0.1  # seconds
 LIMIT = 100_000  # clocks; the runs end long before
 
 job = scar.Job("compare", tables=[scar.Table("w", (datasets.FEATURES, datasets.CLASSES), rule=scar.sgd(lr=RATE))], workers=3)
@@ -27,3 +31,4 @@ def train(worker: scar.Worker) -> None:
         worker.push("w", mlr.loss_and_gradient(w, x[share], y[share])[1] / np.float32(len(y)))
         if worker.leads:
             worker.report(mlr.loss_and_gradient(w, x[:SAMPLE], y[:SAMPLE])[0] / SAMPLE)
+        time.sleep(PAUSE)

@@ -46,7 +46,7 @@ class Reporter:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _deliver(self, accusation: Accuse, accused: float) -> None:
-        backoff = Backoff(first=0.05, most=1.0)
+        backoff = Backoff(first=0.05, most=0.25)  # its successor needs a moment to know whom we speak of
         while not self._stopping.is_set() and accusation.member.key not in self._withdrawn:
             waited = self._now() - accused
             try:

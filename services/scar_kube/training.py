@@ -149,7 +149,7 @@ class Training:
                 "read the workers", self._apps.read_namespaced_stateful_set, self.name, self._namespace
             )
         except KeyError:
-            self._await_gone()
+            self._clear()  # whoever deleted the workers by kubectl left their file
             return False
         marks = found.metadata.annotations or {}
         if JOB not in marks:
@@ -165,9 +165,12 @@ class Training:
                 f"job {marks[JOB]!r} is being trained on {self._release}",
                 f"Wait for its end, or stop it by `kubectl delete statefulset {self.name} --namespace {self._namespace}`",
             )
+        self._clear()
+        return False
+
+    def _clear(self) -> None:
         self.end()
         self._await_gone()
-        return False
 
     def _over(self) -> bool:
         workers = [pod for pod in self._release.pods() if pod.component == "worker"]

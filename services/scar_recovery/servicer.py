@@ -31,22 +31,26 @@ class RecoveryServicer(recovery_pb2_grpc.RecoveryServicer):
             raise NotServing("this recovery coordinator is on standby")
         return term
 
+    def _informed(self) -> Term:
+        """One that has read the epochs. Before that all members are strangers, and what it hears of them would be lost."""
+        term = self._term()
+        if not term.opened:
+            raise NotServing(term.problem() or "this recovery coordinator has just begun to lead, and reads the epochs")
+        return term
+
     def StartJob(self, request: pb.StartJobRequest, _context: grpc.ServicerContext) -> pb.StartJobReply:
         job = codec.job_from_proto(request.job)
         return pb.StartJobReply(epoch=self._term().start_job(job, request.given, request.resume))
 
     def GetJob(self, _request: pb.GetJobRequest, _context: grpc.ServicerContext) -> pb.GetJobReply:
-        term = self._term()
-        if not term.opened:
-            raise NotServing(term.problem() or "whether there is a job is not known yet")
-        job = term.job
+        job = self._informed().job
         return pb.GetJobReply(started=job is not None, job=codec.job_to_proto(job) if job is not None else None)
 
     def Join(self, request: pb.JoinRequest, _context: grpc.ServicerContext) -> pb.JoinReply:
         return pb.JoinReply(epoch=self._term().join(_member(request.member)))
 
     def Leave(self, request: pb.LeaveRequest, _context: grpc.ServicerContext) -> pb.LeaveReply:
-        epoch, remaining = self._term().leave(codec.member_from_proto(request.member))
+        epoch, remaining = self._informed().leave(codec.member_from_proto(request.member))
         return pb.LeaveReply(epoch=epoch, remaining=remaining)
 
     def ReportFailure(self, request: pb.FailureReport, _context: grpc.ServicerContext) -> pb.FailureReply:
@@ -54,7 +58,7 @@ class RecoveryServicer(recovery_pb2_grpc.RecoveryServicer):
             raise InvalidRequest("silence and detect_seconds must be at least 0")
         member = codec.member_from_proto(request.member)
         report = Report(member, request.proved, request.silence, request.detect_seconds, request.evidence[:MAX_EVIDENCE])
-        return pb.FailureReply(epoch=self._term().failed(report))
+        return pb.FailureReply(epoch=self._informed().failed(report))
 
     def GetEpochs(self, request: pb.GetEpochsRequest, _context: grpc.ServicerContext) -> pb.GetEpochsReply:
         return pb.GetEpochsReply(epochs=self._term().epochs(request.after, request.wait))

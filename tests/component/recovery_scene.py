@@ -148,16 +148,23 @@ class Cluster:
 
     def lead(self) -> Term:
         """A new coordinator; the former one stops."""
+        return self.open(self.take_lead())
+
+    def take_lead(self) -> Term:
+        """A new coordinator that has read nothing yet."""
         self.resign()
         self.lives += 1
-        stop = self.stop_term = threading.Event()
         member = Member(Role.RECOVERY, "recovery-0", f"{self.lives:012x}", "host:1")
         self.process = Process(member, RecoverySettings(name="recovery-0"), self.beats)
         self.term = Term(self.process, Settings(lease=LEASE, move_bytes=200), self.store)  # type: ignore[arg-type]
-        self.running = threading.Thread(target=self.term.run, args=(stop.is_set,), daemon=True)
-        self.running.start()
-        wait_for(lambda: self.term is not None and self.term.opened)
         return self.term
+
+    def open(self, term: Term) -> Term:
+        stop = self.stop_term = threading.Event()
+        self.running = threading.Thread(target=term.run, args=(stop.is_set,), daemon=True)
+        self.running.start()
+        wait_for(lambda: term.opened)
+        return term
 
     def resign(self) -> None:
         self.stop_term.set()

@@ -177,6 +177,25 @@ def test_next_leader_goes_on(cluster: Cluster) -> None:
     wait_for(lambda: servers[0].number == servers[2].number == 3)
 
 
+def test_what_a_leader_hears_before_it_has_read_the_epochs_is_asked_for_again(cluster: Cluster) -> None:
+    """All members are strangers to it then: a death or a farewell would be lost, and training would wait for ever."""
+    cluster.start()
+    dead, gone = cluster.worker("worker-0"), cluster.worker("worker-1")
+    cluster.epoch_with(lambda epoch: len(epoch.workers) == 2)
+    term = cluster.take_lead()
+    news = (
+        (cluster.stub.ReportFailure, pb.FailureReport(member=dead, proved=True)),
+        (cluster.stub.Leave, pb.LeaveRequest(member=gone)),
+    )
+    for method, message in news:
+        with pytest.raises(NotServing):
+            cluster.call(method, message)
+    cluster.open(term)
+    for method, message in news:
+        cluster.call(method, message)
+    cluster.epoch_with(lambda epoch: not epoch.workers)
+
+
 def test_whole_cluster_comes_back(cluster: Cluster) -> None:
     for server in cluster.start():
         server.server.stop(0)
