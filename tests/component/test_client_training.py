@@ -235,7 +235,7 @@ def test_connect_to_nobody() -> None:
     with pytest.raises(errors.DeadlineExceeded, match=r"127\.0\.0\.1:1"):
         scar.connect("127.0.0.1:1", timeout=0.3)
     with pytest.raises(errors.DeadlineExceeded, match=r"127\.0\.0\.1:1"):
-        scar.join("127.0.0.1:1", "worker-0", patience=2.0)
+        scar.join("127.0.0.1:1", "worker-0", patience=0.3)
 
 
 def test_push_waits_when_too_much_is_under_way(cluster: FakeCluster) -> None:

@@ -35,6 +35,7 @@ SHAPES: Mapping[str, tuple[int, ...]] = {
     "full3.b": (CLASSES,),
 }
 FULL = ("full1", "full2", "full3")
+PIECE = 100  # images that are evaluated at once: what is unfolded of them fits a core's cache
 
 
 def deviation(name: str) -> float:
@@ -62,12 +63,12 @@ def loss_and_gradients(parameters: Parameters, images: Array, labels: Labels) ->
     return loss, {name: gradients[name] for name in SHAPES}
 
 
-def loss(parameters: Parameters, images: Array, labels: Labels, piece: int = 100) -> float:
-    """Mean cross-entropy alone, ``piece`` images at a time: as many as a core's cache can hold."""
+def loss(parameters: Parameters, images: Array, labels: Labels, piece: int = PIECE) -> float:
+    """Mean cross-entropy alone, ``piece`` images at a time."""
     return evaluate(parameters, images, labels, piece)[0]
 
 
-def evaluate(parameters: Parameters, images: Array, labels: Labels, piece: int = 100) -> tuple[float, float]:
+def evaluate(parameters: Parameters, images: Array, labels: Labels, piece: int = PIECE) -> tuple[float, float]:
     """Mean cross-entropy, and the share of the images that are told right."""
     total, right = 0.0, 0
     for start in range(0, len(labels), piece):
