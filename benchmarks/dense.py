@@ -14,18 +14,20 @@ SHAPE = (SIZE // 256, 64)
 
 
 def rows(repeat: int) -> list[Row]:
-    return [_row(consistency, repeat) for consistency in ("asp", "bsp")]
+    """Between processes of one machine, through memory that they share; and as messages, as between two machines."""
+    return [_row(consistency, shared, repeat) for shared in (True, False) for consistency in ("asp", "bsp")]
 
 
-def _row(consistency: str, repeat: int) -> Row:
+def _row(consistency: str, shared: bool, repeat: int) -> Row:
     gradient = np.full(SHAPE, 1e-6, dtype=np.float32)
     up, down = gradient.view(np.uint8).reshape(-1), np.zeros(SIZE, dtype=np.uint8)
     table = scar.Table("w", SHAPE, rule=scar.sgd(lr=0.1))
-    with training([table], consistency=consistency) as run, yardsticks.tcp() as peer:
+    with training([table], consistency=consistency, shared=shared) as run, yardsticks.tcp() as peer:
 
         def ours() -> None:
             run.step(lambda: run.worker.push("w", gradient))
             run.worker.pull("w")  # waits for the closed clock, so that the apply is part of the time
 
         times = paired(ours, lambda: peer.exchange(up, down), repeat)
-    return rate(f"push + apply + pull of 64 MiB, {consistency}", 2 * SIZE / 1e9, times, "GB/s", "plain TCP")
+    way = "" if shared else ", as messages"
+    return rate(f"push + apply + pull of 64 MiB, {consistency}{way}", 2 * SIZE / 1e9, times, "GB/s", "plain TCP")

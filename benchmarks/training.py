@@ -29,12 +29,18 @@ class Training:
 
 @contextmanager
 def training(
-    tables: Sequence[scar.Table], *, shards: int = 1, consistency: str = "bsp", store: str | None = None
+    tables: Sequence[scar.Table],
+    *,
+    shards: int = 1,
+    consistency: str = "bsp",
+    store: str | None = None,
+    shared: bool = True,
 ) -> Iterator[Training]:
-    """Everything started, the first iteration open."""
+    """Everything started, the first iteration open. ``shared``: whether large payloads may go through shared memory."""
     keep_freed()  # as every worker process does
     job = scar.Job("bench", tables=tables, shards=shards, workers=1, consistency=consistency, checkpoint=NEVER)
-    with LocalCluster(shards=shards, store=store) as cluster:
+    environment = {"SCAR_SHARED_MEMORY": str(shared)}
+    with LocalCluster(shards=shards, store=store, environment=environment) as cluster:
         cluster.start_job(job)
         with scar.join(cluster.recovery_address, "worker-0") as worker:
             clocks = iter(worker.clocks(limit=STEPS))

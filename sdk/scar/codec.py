@@ -29,15 +29,20 @@ ALIGNMENT = 8  # bytes: the largest element
 
 _HEADER_TAG = 0x0A  # field 1, length-delimited
 _DATA_TAG = 0x12  # field 2, length-delimited
+_SHARED_TAG = 0x1A  # field 3, length-delimited
 _VARINT_BYTES = 5  # the most that parsers take for a tag or a length
 
 
 @dataclass(slots=True)
 class Chunk:
-    """One message of a tensor stream. ``data`` may be any buffer; decoded chunks hold a view of the received message."""
+    """One message of a tensor stream. ``data`` may be any buffer; decoded chunks hold a view of the received message.
+
+    ``shared``: where the data is instead (:mod:`scar.shared`).
+    """
 
     header: ps_pb2.TensorHeader | None = None
     data: memoryview | bytes = b""
+    shared: ps_pb2.SharedRange | None = None
 
 
 def encode_chunk(chunk: Chunk) -> bytes:
@@ -46,6 +51,9 @@ def encode_chunk(chunk: Chunk) -> bytes:
     if chunk.header is not None:
         header = chunk.header.SerializeToString()
         head = bytes([_HEADER_TAG]) + _varint(len(header)) + header
+    if chunk.shared is not None:
+        shared = chunk.shared.SerializeToString()
+        return head + bytes([_SHARED_TAG]) + _varint(len(shared)) + shared
     if not len(chunk.data):
         return head
     return b"".join((head, _aligned(len(head), len(chunk.data)), chunk.data))
@@ -59,14 +67,17 @@ def decode_chunk(wire: bytes) -> Chunk:
     while at < len(wire):
         tag, at = _read_varint(wire, at)
         size, at = _read_varint(wire, at)
-        if tag not in (_HEADER_TAG, _DATA_TAG) or at + size > len(wire):
+        if tag not in (_HEADER_TAG, _DATA_TAG, _SHARED_TAG) or at + size > len(wire):
             raise InvalidRequest("a tensor chunk is malformed")
         field, at = view[at : at + size], at + size
         if tag == _DATA_TAG:
             chunk.data = field
             continue
         try:
-            chunk.header = ps_pb2.TensorHeader.FromString(bytes(field))
+            if tag == _HEADER_TAG:
+                chunk.header = ps_pb2.TensorHeader.FromString(bytes(field))
+            else:
+                chunk.shared = ps_pb2.SharedRange.FromString(bytes(field))
         except DecodeError as error:
             raise InvalidRequest("a tensor header is malformed") from error
     return chunk

@@ -281,7 +281,7 @@ class Lane:
         return {table for table, piece in part.pieces.items() if len(piece.ids) == len(deal.owned(table, index))}
 
     def _send(self, part: Part, epoch: Epoch, dense: set[str]) -> None:
-        reply = self._link.push(self._chunks(part, epoch.number, dense), self._course.timeout)
+        reply = self._link.push(self._chunks(part, epoch.number, dense), self._course.timeout, part.bytes)
         with self._view.lock:
             if not self._ended:
                 self._course.journal.release(self.held.acknowledge(part.seq, reply.clock, reply.joins))
@@ -332,7 +332,8 @@ class Lane:
         squared = None
         try:
             request = pull_request([blocks], epoch.number, self._course.member, 0)
-            receive(self._link.pull(request, self._course.timeout), {comparison.table: restored}, self._link.target)
+            stream = self._link.pull(request, self._course.timeout, restored.nbytes)
+            receive(stream, {comparison.table: restored}, self._link.target)
             squared = comparison.squared(restored)
         except (InvalidRequest, Internal):
             pass  # a measurement only: training does not stop for it

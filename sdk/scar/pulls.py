@@ -36,6 +36,10 @@ class Share:
     buffers: dict[str, Array] = field(default_factory=dict)
     places: list[tuple[Wanted, Positions]] = field(default_factory=list)
 
+    @property
+    def bytes(self) -> int:
+        return sum(buffer.nbytes for buffer in self.buffers.values())
+
     def add(self, wanted: Wanted, positions: Positions, ids: Ids, dense: bool) -> None:
         raw = b"" if dense else codec.ids_to_bytes(ids)
         self.blocks.append(ps_pb2.TableBlocks(table=wanted.table.name, dense=dense, block_ids=raw))
@@ -126,7 +130,7 @@ class Puller:
             return NotServing(f"{key} has left")
         try:
             request = pull_request(share.blocks, epoch, self._member, min_clock)
-            answer = receive(link.pull(request, max(0.001, deadline.remaining)), share.buffers, link.target)
+            answer = receive(link.pull(request, max(0.001, deadline.remaining), share.bytes), share.buffers, link.target)
         except ScarError as error:
             return error
         share.fill()

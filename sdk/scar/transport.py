@@ -9,14 +9,15 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TypeVar
 
 import grpc
 
 from scar import codec, errors
 from scar.codec import MAX_MESSAGE_BYTES, Chunk
+from scar.shared import Lender, Offer, Segment
 from scar.v1 import ps_pb2, ps_pb2_grpc
 
 KEEPALIVE_MS = 10_000
@@ -104,6 +105,12 @@ def connect(address: str, service: str = "") -> grpc.Channel:
     return grpc.insecure_channel(address, options=leader_options(service) if service else channel_options())
 
 
+def is_loopback(address: str) -> bool:
+    """Whether ``host:port`` is this machine by its own name for itself; a tunnel to another one may look the same."""
+    host = address.rpartition(":")[0].strip("[]")
+    return host == "localhost" or host.startswith("127.") or host == "::1"
+
+
 class Deadline:
     """Time left for one operation, in seconds of the monotonic clock. It ends early when ``stopping`` is set."""
 
@@ -177,11 +184,15 @@ class Link:
 
 
 class ShardLink(Link):
-    """A connection to a shard: its control stub and its two tensor streams."""
+    """A connection to a shard: its control stub and its two tensor streams.
+
+    ``size``: bytes that a call moves. Between processes of one machine large payloads go through shared memory.
+    """
 
     def __init__(self, address: str, name: str) -> None:
         super().__init__(address, name)
         self.control = ps_pb2_grpc.ShardControlStub(self.channel)
+        self._lender = Lender(self._share) if is_loopback(address) else None
         self._push = self.channel.stream_unary(
             "/scar.v1.ShardData/Push",
             request_serializer=codec.encode_chunk,
@@ -193,20 +204,29 @@ class ShardLink(Link):
             response_deserializer=codec.decode_chunk,
         )
 
-    def push(self, chunks: Iterable[Chunk], timeout: float) -> ps_pb2.PushReply:
+    def push(self, chunks: Iterator[Chunk], timeout: float, size: int = 0) -> ps_pb2.PushReply:
         """Send one push; returns when the shard has acknowledged it."""
-        with self._translated():
-            reply: ps_pb2.PushReply = self._push(iter(chunks), timeout=timeout)
+        with self._lent(size) as segment, self._translated():
+            stream = chunks if segment is None else segment.filled(chunks)
+            reply: ps_pb2.PushReply = self._push(stream, timeout=timeout)
             return reply
 
-    def pull(self, request: ps_pb2.PullRequest, timeout: float) -> Iterator[Chunk]:
-        """The shard's answer, chunk by chunk. Closing the iterator early cancels the call."""
-        with self._translated():
+    def pull(self, request: ps_pb2.PullRequest, timeout: float, size: int = 0) -> Iterator[Chunk]:
+        """The shard's answer, chunk by chunk, each valid until the next. Closing the iterator early cancels the call."""
+        with self._lent(size) as segment, self._translated():
+            request.shared = segment.offer.key if segment is not None else b""
             stream = self._pull(request, timeout=timeout)
             try:
-                yield from stream
+                yield from stream if segment is None else map(segment.read, stream)
             finally:
                 stream.cancel()
+
+    def _lent(self, size: int) -> AbstractContextManager[Segment | None]:
+        return self._lender.lent(size) if self._lender is not None else nullcontext()
+
+    def _share(self, offer: Offer) -> bool:
+        request = ps_pb2.ShareRequest(pid=offer.pid, number=offer.number, bytes=offer.size, key=offer.key)
+        return bool(self.call(self.control.Share, request, ATTEMPT_SECONDS).found)
 
 
 def retry(attempt: Callable[[float], Reply], deadline: Deadline, waiting_for: str) -> Reply:

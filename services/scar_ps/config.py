@@ -15,6 +15,9 @@ class PsSettings(ServiceSettings):
         ge=1 << 20,
         description="Bytes of pushes that may wait to be applied; two whole pushes of each worker always fit",
     )
+    shared_memory: bool = Field(
+        True, description="Take large payloads of processes of this machine through memory that they share, where they can"
+    )
     load_threads: int = Field(4, ge=1, le=64, description="Objects of the running checkpoint that are read at the same time")
     leave_seconds: float = Field(
         10.0, ge=0, le=3600, description="After SIGTERM: how long to hand blocks over to other shards, in seconds"

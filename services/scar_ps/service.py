@@ -13,6 +13,7 @@ from scar.errors import Fenced, ScarError
 from scar.transport import RECOVERY, Backoff, Link
 from scar.v1 import ps_pb2_grpc, recovery_pb2, recovery_pb2_grpc
 from scar_ps import metrics
+from scar_ps.borrowed import Borrowed
 from scar_ps.config import PsSettings
 from scar_ps.copies import Copies
 from scar_ps.engine import Engine
@@ -49,15 +50,16 @@ class ShardService:
         self._staging = Staging(settings.staged_bytes, lambda: self.shard.contributions.bytes)
         self._copies = Copies(self.shard)
         self._shipper = Shipper(self.shard, self._copies, self._engine)
+        self._borrowed = Borrowed(settings.shared_memory)
         self._idle = False  # recovery has heard of this shard, and has no job for it
         self._recovery = Link(settings.recovery, "recovery", RECOVERY) if settings.recovery else None
         metrics.CHECKPOINT_AGE.set_function(lambda: self._saver.age)
         metrics.BLOCKS.set_function(lambda: sum(len(store) for store in self.shard.view.tables.values()))
 
     def register(self, server: grpc.Server) -> None:
-        DataServicer(self.shard, self._engine, self._staging, self._copies).register(server)
+        DataServicer(self.shard, self._engine, self._staging, self._copies, self._borrowed).register(server)
         control = ControlServicer(
-            self.shard, self._engine, self._epochs, self._loader, self._saver, self._copies, self._shipper
+            self.shard, self._engine, self._epochs, self._loader, self._saver, self._copies, self._shipper, self._borrowed
         )
         ps_pb2_grpc.add_ShardControlServicer_to_server(control, server)
 
@@ -96,6 +98,7 @@ class ShardService:
         while not self._stopped.wait(WATCH_SECONDS):
             try:
                 self._saver.let_go()
+                self._borrowed.forget()
                 if self.shard.number == 0 and time.monotonic() >= joined_until:
                     self._join()
                     joined_until = time.monotonic() + JOIN_SECONDS

@@ -11,11 +11,13 @@ import numpy as np
 from scar import codec
 from scar.codec import Chunk
 from scar.errors import Fenced, InvalidRequest, NotServing, StaleEpoch
+from scar.shared import Offer
 from scar.tables import Job
 from scar.v1 import ps_pb2, ps_pb2_grpc, types_pb2
 from scar_ps import metrics, moves, shipments, tensors
 from scar_ps.barrier import Sender
 from scar_ps.blockstore import BlockStore, Part
+from scar_ps.borrowed import Borrowed
 from scar_ps.copies import Copies
 from scar_ps.engine import Engine, remaining, timed
 from scar_ps.epochs import Epochs
@@ -34,8 +36,9 @@ MOST_SECONDS = 600.0  # for callers without a deadline
 class DataServicer:
     """Push, Pull, Fetch and Ship: tensor streams that never become protobuf objects."""
 
-    def __init__(self, shard: Shard, engine: Engine, staging: Staging, copies: Copies) -> None:
+    def __init__(self, shard: Shard, engine: Engine, staging: Staging, copies: Copies, borrowed: Borrowed) -> None:
         self._shard, self._engine, self._staging, self._copies = shard, engine, staging, copies
+        self._borrowed = borrowed
 
     def register(self, server: grpc.Server) -> None:
         handlers = {
@@ -48,7 +51,7 @@ class DataServicer:
 
     def push(self, chunks: Iterable[Chunk], context: grpc.ServicerContext) -> ps_pb2.PushReply:
         with counted_refusals(), self._staging.open(self._shard.view) as stage:
-            for chunk in chunks:
+            for chunk in self._borrowed.read(chunks):
                 stage.take(chunk)
             push = stage.push()
             work = timed(lambda: self._apply(push), metrics.APPLY_SECONDS.observe)
@@ -68,10 +71,11 @@ class DataServicer:
         """Chunks that are encoded already: each is copied out under its table's lock."""
         sender = Sender(request.worker, request.incarnation)
         wanted = _wanted(request.tables)
+        room = tensors.Room(request.shared, self._borrowed.room(request.shared)) if request.shared else None
         with counted_refusals():
             parts, header = self._engine.serve(lambda: self._find(request, sender, wanted), _left(context), changes=False)
         for part in parts:
-            yield from tensors.encoded(header, part.store, part.positions)
+            yield from tensors.encoded(header, part.store, part.positions, room)
         self._engine.check_lease()
 
     def _find(self, request: ps_pb2.PullRequest, sender: Sender, wanted: Wanted) -> tuple[list[Part], ps_pb2.TensorHeader]:
@@ -102,11 +106,23 @@ class ControlServicer(ps_pb2_grpc.ShardControlServicer):
     """Clocks, epochs, moves and rounds."""
 
     def __init__(
-        self, shard: Shard, engine: Engine, epochs: Epochs, loader: Loader, saver: Saver, copies: Copies, shipper: Shipper
+        self,
+        shard: Shard,
+        engine: Engine,
+        epochs: Epochs,
+        loader: Loader,
+        saver: Saver,
+        copies: Copies,
+        shipper: Shipper,
+        borrowed: Borrowed,
     ) -> None:
         self._shard, self._engine = shard, engine
         self._epochs, self._loader, self._saver = epochs, loader, saver
-        self._copies, self._shipper = copies, shipper
+        self._copies, self._shipper, self._borrowed = copies, shipper, borrowed
+
+    def Share(self, request: ps_pb2.ShareRequest, _: grpc.ServicerContext) -> ps_pb2.ShareReply:
+        offer = Offer(request.pid, request.number, request.bytes, request.key)
+        return ps_pb2.ShareReply(found=self._borrowed.take(offer))
 
     def Clock(self, request: ps_pb2.ClockRequest, context: grpc.ServicerContext) -> ps_pb2.ClockReply:
         shard, sender = self._shard, Sender(request.worker, request.incarnation)

@@ -9,27 +9,45 @@ from collections.abc import Iterator
 
 from scar.blocks import Array, Positions
 from scar.codec import CHUNK_BYTES, Chunk, encode_chunk
-from scar.v1.ps_pb2 import TensorHeader
+from scar.shared import PIECE_BYTES, part
+from scar.v1.ps_pb2 import SharedRange, TensorHeader
 from scar_ps.blockstore import BlockStore, runs
 
 
-def encoded(header: TensorHeader, store: BlockStore, positions: Positions | None) -> Iterator[bytes]:
-    """The stream of these blocks (None: all) behind ``header``, whose table, dtype and size are filled in."""
+def encoded(header: TensorHeader, store: BlockStore, positions: Positions | None, room: Room | None = None) -> Iterator[bytes]:
+    """The stream of these blocks (None: all) behind ``header``, whose table, dtype and size are filled in.
+
+    ``room``: where the values are to go instead, in memory that the receiver shares.
+    """
     layout, size = store.packed(positions), store.table.dtype.itemsize
     header.table, header.dtype, header.dense = store.table.name, store.table.dtype.name, positions is None
     header.bytes = layout.elements * size
     head: TensorHeader | None = header
-    for start, stop in runs(layout, CHUNK_BYTES // size):
+    for start, stop in runs(layout, (CHUNK_BYTES if room is None else PIECE_BYTES) // size):
         with store.lock:
             if positions is None:
                 values = store.values[layout.starts[start] : layout.starts[stop]]
             else:
                 values = store.layout.gather(store.values, positions[start:stop])
-            wires = _wires(head, values)
+            wires = _wires(head, values) if room is None else [encode_chunk(room.put(head, values))]
         yield from wires
         head = None
     if head is not None:
         yield encode_chunk(Chunk(head))
+
+
+class Room:
+    """A segment of the receiver that is filled from its start. ``key``: the segment's."""
+
+    def __init__(self, key: bytes, room: memoryview) -> None:
+        self._key, self._room, self._at = key, room, 0
+
+    def put(self, header: TensorHeader | None, values: Array) -> Chunk:
+        """Raises :class:`InvalidRequest` when it is full."""
+        shared = SharedRange(key=self._key, offset=self._at, bytes=values.nbytes)
+        part(self._room, shared)[:] = values.data.cast("B")
+        self._at += values.nbytes
+        return Chunk(header, shared=shared)
 
 
 def _wires(header: TensorHeader | None, values: Array) -> list[bytes]:

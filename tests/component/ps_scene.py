@@ -43,11 +43,11 @@ class Process:
 class Running:
     """One shard process inside the test."""
 
-    def __init__(self, number: int, store: str, life: str = "a", recovery: str = "") -> None:
+    def __init__(self, number: int, store: str, life: str = "a", recovery: str = "", **settings) -> None:
         self.server = make_server(16)
         address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
         self.member = Member(Role.SHARD, f"ps-{number}", life * 12, address)
-        self.process = Process(self.member, PsSettings(name=self.member.name, store=store, recovery=recovery))
+        self.process = Process(self.member, PsSettings(name=self.member.name, store=store, recovery=recovery, **settings))
         self.process.heart.renew(self.process.heart.now(), confirmed=True)
         self.service = ShardService(self.process, self.process.settings)
         self.service.register(self.server)
@@ -69,8 +69,10 @@ class Running:
         return reply
 
     def push(self, pieces: Mapping[str, tuple[Sequence[int] | None, np.ndarray]], epoch: int = 1, seq: int = 0, clock: int = 0):
+        """By shared memory where the pieces are large, as a worker does."""
         self.seq = seq or self.seq + 1
-        return self.link.push(self.chunks(pieces, epoch, clock), SECONDS)
+        size = sum(values.nbytes for _, values in pieces.values())
+        return self.link.push(self.chunks(pieces, epoch, clock), SECONDS, size)
 
     def chunks(self, pieces, epoch: int, clock: int) -> Iterator[Chunk]:
         for table, (blocks, values) in pieces.items():
@@ -89,14 +91,22 @@ class Running:
             )
             yield from codec.chunks(header, values)
 
-    def pull(self, table: str, blocks: Sequence[int] | None = None, epoch: int = 1, clock: int = 0, timeout: float = SECONDS):
-        """(values, header) as a reader."""
+    def pull(
+        self,
+        table: str,
+        blocks: Sequence[int] | None = None,
+        epoch: int = 1,
+        clock: int = 0,
+        timeout: float = SECONDS,
+        size: int = 0,
+    ):
+        """(values, header) as a reader. ``size``: bytes for which memory is shared."""
         raw = b"" if blocks is None else codec.ids_to_bytes(np.array(blocks, np.uint32))
         wanted = [ps_pb2.TableBlocks(table=table, dense=blocks is None, block_ids=raw)]
         request = ps_pb2.PullRequest(tables=wanted, epoch=epoch, min_clock=clock)
-        chunks = list(self.link.pull(request, timeout))
+        chunks = [Chunk(chunk.header, bytes(chunk.data)) for chunk in self.link.pull(request, timeout, size)]
         header = chunks[0].header
-        payload = b"".join(bytes(chunk.data) for chunk in chunks)
+        payload = b"".join(chunk.data for chunk in chunks)
         assert header is not None
         assert header.bytes == len(payload)
         return np.frombuffer(payload, header.dtype), header

@@ -27,25 +27,61 @@ class TensorChunk(_message.Message):
 
     HEADER_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
+    SHARED_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
     """raw little-endian elements in block order, at most 2 MiB"""
     @_builtins.property
     def header(self) -> Global___TensorHeader:
         """set in the first chunk of a table"""
 
+    @_builtins.property
+    def shared(self) -> Global___SharedRange:
+        """where the data is instead, in memory that the caller has shared"""
+
     def __init__(
         self,
         *,
         header: Global___TensorHeader | None = ...,
         data: _builtins.bytes = ...,
+        shared: Global___SharedRange | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "shared", b"shared"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "header", b"header"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "header", b"header", "shared", b"shared"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TensorChunk: _TypeAlias = TensorChunk  # noqa: Y015
+
+@_typing.final
+class SharedRange(_message.Message):
+    """A part of a segment of memory that both ends have open."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    key: _builtins.bytes
+    """of the segment"""
+    offset: _builtins.int
+    """in bytes, from where its room begins"""
+    bytes: _builtins.int
+    """length; the range ends within the room"""
+    def __init__(
+        self,
+        *,
+        key: _builtins.bytes = ...,
+        offset: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "key", b"key", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SharedRange: _TypeAlias = SharedRange  # noqa: Y015
 
 @_typing.final
 class TensorHeader(_message.Message):
@@ -426,6 +462,7 @@ class PullRequest(_message.Message):
     WORKER_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     MIN_CLOCK_FIELD_NUMBER: _builtins.int
+    SHARED_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """must equal the shard's"""
     worker: _builtins.str
@@ -434,6 +471,8 @@ class PullRequest(_message.Message):
     """of the worker"""
     min_clock: _builtins.int
     """wait until the shard's open clock is at least this"""
+    shared: _builtins.bytes
+    """key of a segment with room for the whole answer, where its data is to be put; empty: none"""
     @_builtins.property
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableBlocks]:
         """in the order of the answer"""
@@ -446,14 +485,69 @@ class PullRequest(_message.Message):
         worker: _builtins.str = ...,
         incarnation: _builtins.str = ...,
         min_clock: _builtins.int = ...,
+        shared: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "incarnation", b"incarnation", "min_clock", b"min_clock", "tables", b"tables", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "incarnation", b"incarnation", "min_clock", b"min_clock", "shared", b"shared", "tables", b"tables", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PullRequest: _TypeAlias = PullRequest  # noqa: Y015
+
+@_typing.final
+class ShareRequest(_message.Message):
+    """Anonymous memory (memfd) of the caller, sealed against shrinking: a key, then its room. It lasts as long as the caller has it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PID_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    pid: _builtins.int
+    """of the caller"""
+    number: _builtins.int
+    """of its file descriptor"""
+    bytes: _builtins.int
+    """of the room"""
+    key: _builtins.bytes
+    """16 random bytes with which the memory begins"""
+    def __init__(
+        self,
+        *,
+        pid: _builtins.int = ...,
+        number: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+        key: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "key", b"key", "number", b"number", "pid", b"pid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShareRequest: _TypeAlias = ShareRequest  # noqa: Y015
+
+@_typing.final
+class ShareReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FOUND_FIELD_NUMBER: _builtins.int
+    found: _builtins.bool
+    """false: the shard cannot open it (another machine, container or user); payloads travel as messages"""
+    def __init__(
+        self,
+        *,
+        found: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["found", b"found"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShareReply: _TypeAlias = ShareReply  # noqa: Y015
 
 @_typing.final
 class TableBlocks(_message.Message):

@@ -242,6 +242,11 @@ class ShardControlStub(object):
         Args:
             channel: A grpc.Channel.
         """
+        self.Share = channel.unary_unary(
+                '/scar.v1.ShardControl/Share',
+                request_serializer=scar_dot_v1_dot_ps__pb2.ShareRequest.SerializeToString,
+                response_deserializer=scar_dot_v1_dot_ps__pb2.ShareReply.FromString,
+                _registered_method=True)
         self.Clock = channel.unary_unary(
                 '/scar.v1.ShardControl/Clock',
                 request_serializer=scar_dot_v1_dot_ps__pb2.ClockRequest.SerializeToString,
@@ -301,6 +306,13 @@ class ShardControlStub(object):
 
 class ShardControlServicer(object):
     """Missing associated documentation comment in .proto file."""
+
+    def Share(self, request, context):
+        """A caller on the same machine offers memory to share, for the payloads of its pushes and pulls.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
 
     def Clock(self, request, context):
         """A worker has finished a clock.
@@ -382,6 +394,11 @@ class ShardControlServicer(object):
 
 def add_ShardControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'Share': grpc.unary_unary_rpc_method_handler(
+                    servicer.Share,
+                    request_deserializer=scar_dot_v1_dot_ps__pb2.ShareRequest.FromString,
+                    response_serializer=scar_dot_v1_dot_ps__pb2.ShareReply.SerializeToString,
+            ),
             'Clock': grpc.unary_unary_rpc_method_handler(
                     servicer.Clock,
                     request_deserializer=scar_dot_v1_dot_ps__pb2.ClockRequest.FromString,
@@ -447,6 +464,33 @@ def add_ShardControlServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class ShardControl(object):
     """Missing associated documentation comment in .proto file."""
+
+    @staticmethod
+    def Share(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scar.v1.ShardControl/Share',
+            scar_dot_v1_dot_ps__pb2.ShareRequest.SerializeToString,
+            scar_dot_v1_dot_ps__pb2.ShareReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def Clock(request,

@@ -98,6 +98,8 @@ class ShardControlStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ShardControlAsyncStub: ...
+    Share: _grpc.UnaryUnaryMultiCallable[_ps_pb2.ShareRequest, _ps_pb2.ShareReply]
+    """A caller on the same machine offers memory to share, for the payloads of its pushes and pulls."""
     Clock: _grpc.UnaryUnaryMultiCallable[_ps_pb2.ClockRequest, _ps_pb2.ClockReply]
     """A worker has finished a clock."""
     Settle: _grpc.UnaryUnaryMultiCallable[_ps_pb2.SettleRequest, _ps_pb2.SettleReply]
@@ -124,6 +126,8 @@ class ShardControlStub:
 @_typing.type_check_only
 class ShardControlAsyncStub(ShardControlStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
+    Share: _aio.UnaryUnaryMultiCallable[_ps_pb2.ShareRequest, _ps_pb2.ShareReply]  # type: ignore[assignment]
+    """A caller on the same machine offers memory to share, for the payloads of its pushes and pulls."""
     Clock: _aio.UnaryUnaryMultiCallable[_ps_pb2.ClockRequest, _ps_pb2.ClockReply]  # type: ignore[assignment]
     """A worker has finished a clock."""
     Settle: _aio.UnaryUnaryMultiCallable[_ps_pb2.SettleRequest, _ps_pb2.SettleReply]  # type: ignore[assignment]
@@ -148,6 +152,14 @@ class ShardControlAsyncStub(ShardControlStub):
     """What the shard holds and does."""
 
 class ShardControlServicer(metaclass=_abc_1.ABCMeta):
+    @_abc_1.abstractmethod
+    def Share(
+        self,
+        request: _ps_pb2.ShareRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_ps_pb2.ShareReply, _abc.Awaitable[_ps_pb2.ShareReply]]:
+        """A caller on the same machine offers memory to share, for the payloads of its pushes and pulls."""
+
     @_abc_1.abstractmethod
     def Clock(
         self,
