@@ -16,7 +16,7 @@ import scar
 from scar_chaos.counting import amount, make_job, per_block, torn
 from scar_chaos.recorder import Journal
 
-PAUSE = 0.03  # seconds of "computing" in a clock: a few hundred clocks a minute, and cores left for the cluster
+PAUSE = 0.06  # seconds of "computing" in a clock: a few hundred clocks a minute, and cores left for the cluster
 NEVER = 1 << 30
 
 Push = tuple[scar.Table, np.ndarray | None]

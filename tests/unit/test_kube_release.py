@@ -295,6 +295,7 @@ contexts:
 
 def find(where: Where, monkeypatch: pytest.MonkeyPatch, path: Path) -> Exception:
     """What is said when a release is looked for with this kubeconfig."""
+    monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(path))
     with pytest.raises(Exception) as caught:  # noqa: PT011 - the caller looks at it
         Release.find(where)
