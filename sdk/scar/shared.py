@@ -15,7 +15,7 @@ import os
 import secrets
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
@@ -64,7 +64,7 @@ class Segment:
         if hasattr(self, "_file"):
             os.close(self._file)  # the memory goes with the last view of it
 
-    def filled(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    def filled(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """The same stream, its data in here instead; fewer chunks, since each is a message."""
         start = at = 0
         waiting: Chunk | None = None

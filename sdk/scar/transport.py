@@ -9,7 +9,7 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TypeVar
 
@@ -204,10 +204,10 @@ class ShardLink(Link):
             response_deserializer=codec.decode_chunk,
         )
 
-    def push(self, chunks: Iterator[Chunk], timeout: float, size: int = 0) -> ps_pb2.PushReply:
+    def push(self, chunks: Iterable[Chunk], timeout: float, size: int = 0) -> ps_pb2.PushReply:
         """Send one push; returns when the shard has acknowledged it."""
         with self._lent(size) as segment, self._translated():
-            stream = chunks if segment is None else segment.filled(chunks)
+            stream = iter(chunks) if segment is None else segment.filled(chunks)
             reply: ps_pb2.PushReply = self._push(stream, timeout=timeout)
             return reply
 
