@@ -3,7 +3,7 @@
     python -m experiments.pages --out build/experiments --to docs/results
 
 A page for each experiment that has a summary: its figure, its table, the command that makes them again. ``README.md`` puts what
-the paper says next to what was measured.
+the paper says next to what was measured. In pages that people write, marked tables are made again (:mod:`experiments.tables`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments import claims
+from experiments import claims, tables
 from experiments.claims import Claim, Summary
 
 HEADINGS = ("panel", "claim", "paper", "here", "holds")
@@ -86,8 +86,20 @@ def write(results: Path, to: Path) -> list[Path]:
             shutil.copyfile(results / f"{name}{ending}", to / f"{name}{ending}")
     index = to / "README.md"
     others = sorted(path for path in to.glob("*.md") if path not in (*written, index))
+    _refresh(others, results)
     index.write_text(_comparison(found, others), encoding="utf-8")
     return [*written, index]
+
+
+def _refresh(others: Sequence[Path], results: Path) -> None:
+    """Tables and figures of pages that people write."""
+    for page in others:
+        summary = results / f"{page.stem}.json"
+        if summary.is_file():
+            made = tables.refreshed(page.read_text(encoding="utf-8"), {page.stem: _summary(summary)})
+            page.write_text(made, encoding="utf-8")
+            for ending in (".png", ".svg"):
+                shutil.copyfile(summary.with_suffix(ending), page.with_suffix(ending))
 
 
 def _summary(path: Path) -> Summary:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import claims, pages
+from experiments import claims, pages, tables
 
 
 def interval(value: float, half: float = 0.01) -> dict[str, float]:
@@ -82,3 +82,30 @@ def test_pages_repeat_figures_tables_and_commands(tmp_path: Path) -> None:
     assert all("Not run yet: mf-jester 90 trials. " in text for text in (page, comparison))
     assert (to / "fig8.svg").read_text() == "svg"
     assert "- [A simulator](simulator.md)" in comparison
+
+
+WRITTEN = """# Kills
+
+<!-- kills one: seconds to 70 %, memory, MB -->
+
+| | old |
+| --- | --- |
+| `gone` | 1 |
+
+What a person wrote.
+
+<!-- kills two: loss -->
+
+| | not run |
+"""
+
+
+def test_marked_tables_are_made_again_and_the_rest_of_a_page_stays() -> None:
+    numbers = {"seconds to 70 %": interval(9.6, 0.6), "memory, MB": interval(0.5, 0.0)}
+    one = {"modes": {"chain": numbers, "none": {}}, "winners": {"seconds to 70 %": ["chain"], "memory, MB": []}}
+    made = tables.refreshed(WRITTEN, {"kills": {"panels": {"one": one}}})
+    assert made == WRITTEN.replace(
+        "| | old |\n| --- | --- |\n| `gone` | 1 |\n",
+        "| | seconds to 70 % | memory, MB |\n| --- | --- | --- |\n| `chain` | **10 [9, 10]** | 0.50 |\n| `none` |  |  |\n",
+    )
+    assert tables.refreshed(made, {"kills": {"panels": {"one": one}}}) == made

@@ -1,0 +1,50 @@
+"""Tables inside pages that people write: a marker says which numbers, the table behind it is made from the summary.
+
+    <!-- through-failure two-kills: seconds to 70 %, accuracy over time -->
+
+    | | seconds to 70 % | ...
+
+One row for each mode of the panel; the best mean, and every mode whose interval reaches it, in bold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments.claims import Summary
+from experiments.statistics import Estimate
+
+MARKER = re.compile(r"^<!-- (?P<name>[\w-]+) (?P<panel>[\w-]+): (?P<measures>.+) -->\n\n(?:\|.*\n)*", re.MULTILINE)
+DIGITS = {"seconds to 70 %": 0, "perturbation": 2, "gradients": 0, "CPU busy": 2, "memory, MB": 2, "written, MB": 1}
+USUAL_DIGITS = 3
+
+
+def refreshed(page: str, summaries: Mapping[str, Summary]) -> str:
+    """The page with the tables made again whose summaries are there."""
+    return MARKER.sub(lambda found: _marked(found, summaries), page)
+
+
+def _marked(found: re.Match[str], summaries: Mapping[str, Summary]) -> str:
+    panel = summaries.get(found["name"], {}).get("panels", {}).get(found["panel"])
+    if panel is None:
+        return found[0]
+    return f"{found[0].splitlines()[0]}\n\n{_table(panel, re.split(r', (?!MB)', found['measures']))}\n"
+
+
+def _table(panel: Mapping[str, Any], measures: Sequence[str]) -> str:
+    lines = [f"| | {' | '.join(measures)} |", "| --- |" + " --- |" * len(measures)]
+    for mode, numbers in panel["modes"].items():
+        cells = [_cell(numbers.get(name), name, mode in panel["winners"][name]) for name in measures]
+        lines.append(f"| `{mode}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cell(number: Mapping[str, float] | None, measure: str, wins: bool) -> str:
+    if number is None:
+        return ""
+    form = f".{DIGITS.get(measure, USUAL_DIGITS)}f"
+    shown = [f"{number[end]:{form}}" for end in ("low", "high")]
+    text = f"{number['value']:{form}}" if shown[0] == shown[1] else f"{Estimate(**number):{form}}"
+    return f"**{text}**" if wins else text
