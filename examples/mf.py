@@ -15,8 +15,8 @@ known = published.ratings("movielens")
 job = scar.Job(
     "mf",
     tables=[
-        scar.Table("left", (known.shape[0], FACTORS), rule=scar.assign(), init=scar.uniform(0, 1)),  # a block per user
-        scar.Table("right", (known.shape[1], FACTORS), rule=scar.assign(), init=scar.uniform(0, 1)),
+        scar.Table(name, (count, FACTORS), rule=scar.assign(), init=scar.uniform(0, 1), weights=side.weights)  # a block per row
+        for name, count, side in (("left", known.shape[0], known.by_row), ("right", known.shape[1], known.by_column))
     ],
     shards=4,
     workers=2,

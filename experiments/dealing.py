@@ -45,6 +45,7 @@ def trials_of(options: Options, panel: str, thin: int, cases: tuple[Case, ...], 
         mean=options.mean,
         gain=options.gain,
         pending=options.pending,
+        unweighted=options.unweighted,
     )
 
 

@@ -42,6 +42,7 @@ class Trials:
     ``horizon``: undisturbed iterations whose gain sets the criterion. ``mean``: of the geometric failure iteration, as a share
     of the iterations that the undisturbed run needs. ``gain``: the share of the horizon's gain that counts as converged; None:
     what suits the model. ``pending``: a failure finds the round that is due at that moment not done yet.
+    ``unweighted``: distances are compared without the weights of the model's tables.
     """
 
     panel: str
@@ -54,6 +55,7 @@ class Trials:
     mean: float = 0.5
     gain: float | None = None
     pending: bool = False
+    unweighted: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,8 @@ def _save(savers: Iterable[Saver], clock: int) -> None:
 def prepared(model: Workload, trials: Trials) -> tuple[Job, Criterion]:
     """The job of this trajectory, whose seed makes x(0) and is the stream of its random numbers; and when it has converged."""
     job = replace(model.job, seed=seed_of(trials, "trajectory", trials.trajectory))
+    if trials.unweighted:
+        job = replace(job, tables=tuple(table.unweighted for table in job.tables))
     run = Run(initial(job), stream=job.seed)
     losses = np.array([model.advance([run])[0] for _ in range(trials.horizon)])
     gain = trials.gain or (GAIN_OF_RANDOM if model.random else 1.0)

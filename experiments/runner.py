@@ -35,7 +35,7 @@ class Options:
     """What a user asks for. ``trials`` 0, empty ``panels``, ``lost`` or ``fractions``: what the experiment thinks best.
 
     ``lost``: fractions of the blocks that a failure takes. ``fractions``: r, what a round saves. ``period``: C, in iterations.
-    ``mean``, ``gain``, ``horizon`` and ``pending`` as for :class:`experiments.failures.Trials`.
+    ``mean``, ``gain``, ``horizon``, ``pending`` and ``unweighted`` as for :class:`experiments.failures.Trials`.
     ``recorded``: run nothing, report what is recorded.
     """
 
@@ -52,6 +52,7 @@ class Options:
     gain: float | None = None
     horizon: int = 60
     pending: bool = False
+    unweighted: bool = False
     recorded: bool = False
 
 
@@ -123,7 +124,7 @@ def command(name: str, options: Options) -> str:
     """How to get these numbers again."""
     words = ["scar", "experiment", name, "--seed", str(options.seed)]
     words += ["--trials", str(options.trials)] if options.trials else []
-    words += [f"--{flag}" for flag in ("quick", "pending") if getattr(options, flag)]
+    words += [f"--{flag}" for flag in ("quick", "pending", "unweighted") if getattr(options, flag)]
     for name_of in ("period", "mean", "gain", "horizon"):
         value = getattr(options, name_of)
         words += [f"--{name_of}", f"{value:g}"] if value != getattr(Options, name_of) else []

@@ -11,7 +11,7 @@ from typing import Any
 
 from experiments import dealing, fig8, statistics
 from experiments.figures import Figure, Panel, Series
-from experiments.panels import chosen, title
+from experiments.panels import chosen, split, title
 from experiments.records import Record, of_panel
 from experiments.runner import Batch, Options, Report
 from experiments.statistics import Estimate
@@ -30,6 +30,7 @@ CHANGES: Mapping[str, Mapping[str, Any]] = {
     "horizon 120": {"horizon": 120},
     "gain 0.9": {"gain": 0.9},
     "pending": {"pending": True},
+    "unweighted": {"unweighted": True},
 }
 SHOWN = {"partial": ("priority", 1.0), "priority 1/8": ("priority", 0.125), "round 1/8": ("round", 0.125)}
 SHOWN |= {"random 1/8": ("random", 0.125)}
@@ -40,6 +41,8 @@ def batches(options: Options) -> list[Batch]:
     found = []
     for panel in chosen(options.panels, PANELS):
         for change, fields in CHANGES.items():
+            if change == "unweighted" and split(panel)[0] != "mf":  # no other model has weights
+                continue
             changed = replace(options, panels=(panel,), lost=(LOST,), fractions=FRACTIONS, trials=trials, **fields)
             found += [replace(batch, panel=_name(panel, change)) for batch in dealing.batches(changed, fig8.cases(changed))]
     return found

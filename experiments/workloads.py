@@ -79,9 +79,13 @@ class Factorisation:
     together, random = 1, False
 
     def __init__(self, ratings: mf.Ratings, factors: int) -> None:
-        sides = zip(("left", "right"), ratings.shape, strict=True)
+        sides = zip(("left", "right"), ratings.shape, (ratings.by_row, ratings.by_column), strict=True)
         entries = scar.uniform(0.0, 1.0)
-        self.job = scar.Job("mf", [scar.Table(name, (n, factors), rule=scar.assign(), init=entries) for name, n in sides])
+        tables = [
+            scar.Table(name, (count, factors), rule=scar.assign(), init=entries, weights=known.weights)
+            for name, count, known in sides
+        ]
+        self.job = scar.Job("mf", tables)
         self.ratings = ratings
 
     def advance(self, runs: Sequence[Run]) -> list[float]:

@@ -305,6 +305,7 @@ def _table_to_proto(table: Table) -> types_pb2.TableSpec:
         rule=types_pb2.Rule(kind=table.rule.kind, parameters=dict(table.rule.parameters)),
         init=types_pb2.Initializer(kind=table.init.kind, low=table.init.low, high=table.init.high, key=key),
         norm=table.norm,
+        weights=b"" if table.weights is None else zlib.compress(table.weights.astype("<f4").tobytes()),
         allow_nonfinite=table.allow_nonfinite,
     )
 
@@ -321,16 +322,21 @@ def _table_from_proto(message: types_pb2.TableSpec) -> Table:
         init=Init(message.init.kind, message.init.low, message.init.high, key=message.init.key),
         blocks=cut,
         norm=message.norm,
+        weights=_unpacked(message.weights, "<f4", "weights of blocks") if message.weights else None,
         allow_nonfinite=message.allow_nonfinite,
     )
 
 
 def _offsets(packed: bytes) -> tuple[int, ...]:
+    return tuple(int(value) for value in _unpacked(packed, "<i8", "block offsets"))
+
+
+def _unpacked(packed: bytes, dtype: str, what: str) -> Array:
     unpack = zlib.decompressobj()
     try:
         raw = unpack.decompress(packed, MAX_MESSAGE_BYTES)
     except zlib.error as error:
-        raise InvalidRequest("block offsets are malformed") from error
-    if unpack.unconsumed_tail or len(raw) % 8:
-        raise TooLarge("block offsets are too many or malformed")
-    return tuple(int(value) for value in np.frombuffer(raw, dtype="<i8"))
+        raise InvalidRequest(f"{what} are malformed") from error
+    if unpack.unconsumed_tail or len(raw) % np.dtype(dtype).itemsize:
+        raise TooLarge(f"{what} are too many or malformed")
+    return np.frombuffer(raw, dtype=dtype)

@@ -15,6 +15,7 @@ import math
 import re
 import zlib
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
@@ -174,7 +175,11 @@ def ragged(offsets: Sequence[int]) -> Blocks:
 class Table:
     """A named parameter array (shape in elements), cut into blocks along its first axis.
 
-    Raises :class:`ConfigError` for a name, dtype, shape or blocks that cannot be.
+    ``norm``: what ||x - saved|| of a block is. ``weights``, one for each block: by how much that is multiplied before blocks
+    are chosen for a round, so that unlike blocks can be compared (seed 000 scales the norm of LDA for this reason). The square
+    root of how many examples a block meets is a good choice.
+
+    Raises :class:`ConfigError` for a name, dtype, shape, blocks or weights that cannot be.
     """
 
     def __init__(
@@ -187,6 +192,7 @@ class Table:
         init: Init | None = None,
         blocks: Blocks | None = None,
         norm: str = "l2",
+        weights: ArrayLike | None = None,
         allow_nonfinite: bool = False,
     ) -> None:
         self.name = name
@@ -196,6 +202,7 @@ class Table:
         self.init = init or zeros()
         self.cut = blocks or rows(1)
         self.norm = norm
+        self.weights: NDArray[np.float32] | None = None if weights is None else np.asarray(weights, np.float32)
         self.allow_nonfinite = allow_nonfinite
         self._check()
 
@@ -215,6 +222,8 @@ class Table:
         row = self.row_offsets
         if len(row) < 2 or row[0] != 0 or row[-1] != self.shape[0] or (np.diff(row) < 1).any():
             raise ConfigError(f"table {self.name}: block offsets must grow from 0 to {self.shape[0]}")
+        if self.weights is not None and not (self.weights.shape == (self.blocks,) and _positive(self.weights)):
+            raise ConfigError(f"table {self.name}: weights must be {self.blocks} positive numbers, one for each block")
         array = self.init.array
         if array is not None and array.shape != self.shape:
             raise ConfigError(f"table {self.name}: given array has shape {array.shape}, the table {self.shape}")
@@ -241,6 +250,13 @@ class Table:
     @property
     def blocks(self) -> int:
         return len(self.row_offsets) - 1
+
+    @property
+    def unweighted(self) -> Table:
+        """The same table, all blocks with the same weight."""
+        other = copy(self)
+        other.weights = None
+        return other
 
     @property
     def row_elements(self) -> int:
@@ -289,6 +305,10 @@ class Table:
         if self.init.kind == "uniform":
             return draw.uniform(self.init.low, self.init.high, elements).astype(self.dtype)
         return draw.normal(self.init.low, self.init.high, elements).astype(self.dtype)
+
+
+def _positive(weights: NDArray[np.float32]) -> bool:
+    return bool((np.isfinite(weights) & (weights > 0)).all())
 
 
 def _dtype(table: str, name: str) -> np.dtype[np.generic]:

@@ -309,6 +309,7 @@ def experiment(
     gain: Annotated[float | None, typer.Option(min=0.01, max=1, help="Converged: this share of the horizon's gain.")] = None,
     horizon: Annotated[int, typer.Option(min=2, help="Undisturbed iterations that set the criterion.")] = 60,
     pending: Annotated[bool, typer.Option("--pending", help="A failure finds the round that is due not done yet.")] = False,
+    unweighted: Annotated[bool, typer.Option("--unweighted", help="Compare distances without weights of blocks.")] = False,
     recorded: Annotated[bool, typer.Option("--recorded", help="Run nothing; report what is recorded.")] = False,
     output: Json = Output.text,
 ) -> None:
@@ -320,7 +321,7 @@ def experiment(
 
     given = {"trials": trials, "seed": seed, "out": out, "jobs": jobs, "quick": quick, "panels": panel, "lost": lost}
     given |= {"fractions": fraction, "period": period, "mean": mean, "gain": gain, "horizon": horizon}
-    run(name, options(**given, pending=pending, recorded=recorded), output)
+    run(name, options(**given, pending=pending, unweighted=unweighted, recorded=recorded), output)
 
 
 app.command()(chaos)

@@ -17,7 +17,7 @@ Distances = NDArray[np.float32]
 
 
 def distances(store: BlockStore) -> Distances:
-    """||value - saved|| of every block by the table's norm: "l2", "l1", "tv" (half of l1).
+    """||value - saved|| of every block by the table's norm ("l2", "l1", "tv": half of l1), times the block's weight.
 
     "histogram" is for blocks of categories: how often each occurs in the block is compared, by "tv". So it is the total
     variation of two distributions, scaled by the size of the block; the order of its elements does not matter (a document's
@@ -37,14 +37,16 @@ def distances(store: BlockStore) -> Distances:
                 sums[first:last] = _uniform(values[low:high], saved[low:high], norm, store.layout.width)
             else:
                 sums[first:last] = _ragged(values[low:high], saved[low:high], norm, starts[first:last] - low)
-        return _finished(sums, norm)
+        return _finished(sums, norm, store)
 
 
-def _finished(sums: NDArray[np.float64], norm: str) -> Distances:
+def _finished(sums: NDArray[np.float64], norm: str, store: BlockStore) -> Distances:
     if norm == "l2":
         np.sqrt(sums, out=sums)
     elif norm in ("tv", "histogram"):
         sums *= 0.5
+    if store.table.weights is not None:
+        sums *= store.table.weights[store.ids]
     return sums.astype(np.float32)
 
 

@@ -55,7 +55,7 @@ def invoke(*words: object):
 
 def test_every_option_reaches_the_experiment(stub: Stub, tmp_path: Path) -> None:
     words = "--trials 2 --seed 7 --jobs 1 --quick --panel mlr-fashion-mnist --lost 0.3 --lost 0.6 --fraction 0.2 --period 5"
-    more = "--mean 0.3 --gain 0.9 --horizon 40 --pending"
+    more = "--mean 0.3 --gain 0.9 --horizon 40 --pending --unweighted"
     done = invoke("stub", *words.split(), *more.split(), "--out", tmp_path)
     assert done.exit_code == 0, done.output
     assert stub.asked == Options(
@@ -71,6 +71,7 @@ def test_every_option_reaches_the_experiment(stub: Stub, tmp_path: Path) -> None
         gain=0.9,
         horizon=40,
         pending=True,
+        unweighted=True,
     )
     command = json.loads((tmp_path / "stub.json").read_text())["command"]
     again = invoke(*command.split()[2:], "--out", tmp_path, "--recorded")

@@ -122,7 +122,7 @@ def test_epoch_round_trip(
 
 def a_job() -> scar.Job:
     tables = [
-        scar.Table("rows", (7, 2), rule=scar.adam(), blocks=scar.rows(2)),
+        scar.Table("rows", (7, 2), rule=scar.adam(), blocks=scar.rows(2), weights=[1, 2, 3, 0.5]),
         scar.Table("ragged", (9,), dtype="int64", blocks=scar.ragged([0, 2, 9]), norm="tv"),
         scar.Table("pieces", (10, 4), dtype="float64", blocks=scar.layer_shards(3), init=scar.normal(0, 0.1)),
         scar.Table("given", (2, 2), init=scar.given([[1, 2], [3, 4]]), allow_nonfinite=True),
@@ -137,6 +137,7 @@ def test_job_round_trip() -> None:
     assert codec.job_to_proto(back) == codec.job_to_proto(job)
     for one, other in zip(job.tables, back.tables, strict=True):
         np.testing.assert_array_equal(one.row_offsets, other.row_offsets)
+        np.testing.assert_array_equal(one.weights, other.weights)
     assert codec.job_arrays(job) == {"given": np.array([[1, 2], [3, 4]], "<f4").tobytes()}
 
 
@@ -144,6 +145,10 @@ DAMAGE = {
     "offsets that are not compressed": types_pb2.TableSpec(offsets=b"xx"),
     "offsets of half a number": types_pb2.TableSpec(offsets=zlib.compress(b"abc")),
     "offsets that shrink": types_pb2.TableSpec(offsets=zlib.compress(np.array([0, 5, 2, 8], "<i8").tobytes())),
+    "weights of half a number": types_pb2.TableSpec(weights=zlib.compress(b"abc")),
+    "weights of other blocks": types_pb2.TableSpec(weights=zlib.compress(np.ones(3, "<f4").tobytes())),
+    "weights below zero": types_pb2.TableSpec(weights=zlib.compress(np.full(8, -1, "<f4").tobytes())),
+    "weights that are no zlib": types_pb2.TableSpec(weights=b"abc"),
     "a bomb": types_pb2.TableSpec(offsets=zlib.compress(bytes(codec.MAX_MESSAGE_BYTES + 8))),
     "an unknown dtype": types_pb2.TableSpec(dtype="zzz"),
     "an empty dtype": types_pb2.TableSpec(dtype=" "),

@@ -81,6 +81,12 @@ def test_unchanged_blocks_are_at_zero_and_what_is_no_number_stays_none():
     assert np.isinf(found[2])
 
 
+def test_weights_belong_to_the_blocks_of_the_table_whatever_a_shard_holds():
+    store = BlockStore(Table("w", (4, 2), weights=[1, 2, 3, 0.5]), np.array([1, 3], np.uint32))
+    store.values[:] = [3, 4, 6, 8]
+    assert distances(store).tolist() == [10, 5]
+
+
 def test_integers_do_not_overflow():
     store = BlockStore(Table("w", (1,), dtype="int32", norm="l1"), np.arange(1, dtype=np.uint32))
     store.values[:], store.saved[:] = 2**31 - 1, -(2**31)

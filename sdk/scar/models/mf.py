@@ -34,6 +34,14 @@ class Known:
     others: NDArray[np.int32]
     values: NDArray[np.float32]
 
+    @property
+    def weights(self) -> NDArray[np.float32]:
+        """For ``scar.Table(weights=...)``: the square root of each row's number of ratings, at least 1.
+
+        Moved by d, a row changes the squared error by about n |d|^2, so weighted distances say what a row means to the loss.
+        """
+        return np.sqrt(np.maximum(np.diff(self.starts), 1)).astype(np.float32)
+
 
 @dataclass(frozen=True, eq=False)
 class Ratings:

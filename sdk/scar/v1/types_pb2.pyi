@@ -204,6 +204,7 @@ class TableSpec(_message.Message):
     INIT_FIELD_NUMBER: _builtins.int
     NORM_FIELD_NUMBER: _builtins.int
     ALLOW_NONFINITE_FIELD_NUMBER: _builtins.int
+    WEIGHTS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """[a-z0-9_.-]{1,64}"""
     dtype: _builtins.str
@@ -216,6 +217,8 @@ class TableSpec(_message.Message):
     """"l2" | "l1" | "tv" | "histogram": what ||x - saved|| means for this table"""
     allow_nonfinite: _builtins.bool
     """false: a push with NaN or infinity is refused"""
+    weights: _builtins.bytes
+    """zlib of float32[blocks], factor of each block's distance, positive; empty: all 1"""
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """elements per axis; at least one axis, all positive"""
@@ -240,10 +243,11 @@ class TableSpec(_message.Message):
         init: Global___Initializer | None = ...,
         norm: _builtins.str = ...,
         allow_nonfinite: _builtins.bool = ...,
+        weights: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["init", b"init", "rule", b"rule"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_nonfinite", b"allow_nonfinite", "dtype", b"dtype", "init", b"init", "name", b"name", "norm", b"norm", "offsets", b"offsets", "rows_per_block", b"rows_per_block", "rule", b"rule", "shape", b"shape"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_nonfinite", b"allow_nonfinite", "dtype", b"dtype", "init", b"init", "name", b"name", "norm", b"norm", "offsets", b"offsets", "rows_per_block", b"rows_per_block", "rule", b"rule", "shape", b"shape", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
