@@ -28,9 +28,10 @@ if sys.platform == "linux":
     import fcntl
 
 LEAST_BYTES = 1 << 20  # of what a call moves: below, a message is as fast
+MOST_BYTES = 256 << 20  # above, a second copy in memory would be too much
 KEY_BYTES = 16  # random, at the start of a segment: who finds it has found the right one
 PIECE_BYTES = 4 << 20  # to which one message points, about
-KEPT = 4  # segments that wait for the next call
+KEPT = 3  # segments that wait for the next call
 SUPPORTED = sys.platform == "linux"
 
 
@@ -155,7 +156,7 @@ class Lender:
     @contextmanager
     def lent(self, size: int) -> Iterator[Segment | None]:
         """A segment for one call that moves ``size`` bytes; None: let them travel as messages."""
-        segment = self._taken(size) if size >= LEAST_BYTES and not self._refused else None
+        segment = self._taken(size) if LEAST_BYTES <= size <= MOST_BYTES and not self._refused else None
         yield segment
         if segment is not None:  # and not after an error
             with self._lock:

@@ -12,7 +12,7 @@ import pytest
 
 from scar import codec, errors
 from scar.codec import Chunk
-from scar.shared import LEAST_BYTES, PIECE_BYTES, Lender, Offer, Segment, found
+from scar.shared import LEAST_BYTES, MOST_BYTES, PIECE_BYTES, Lender, Offer, Segment, found
 from scar.v1.ps_pb2 import SharedRange, TensorChunk, TensorHeader
 from scar_ps.borrowed import MOST, Borrowed
 
@@ -141,9 +141,10 @@ def test_a_segment_is_lent_again_after_a_call_and_never_after_a_failure() -> Non
         assert len(larger.room) == 2 * LEAST_BYTES
 
 
-def test_small_payloads_travel_as_messages() -> None:
+@pytest.mark.parametrize("size", [0, LEAST_BYTES - 1, MOST_BYTES + 1])
+def test_small_and_huge_payloads_travel_as_messages(size: int) -> None:
     other = Other()
-    with Lender(other.show).lent(LEAST_BYTES - 1) as segment:
+    with Lender(other.show).lent(size) as segment:
         assert segment is None
     assert other.shown == []
 
