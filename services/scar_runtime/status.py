@@ -10,6 +10,7 @@ problem in the result, never an error. Where members cannot be reached at their 
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -77,6 +78,14 @@ class ClusterStatus:
     def loss(self) -> float | None:
         """Loss of the last clock that has one."""
         return self.losses[max(self.losses)] if self.losses else None
+
+    def losses_from(self, clock: int) -> list[float]:
+        """Losses of the clocks from this one on, up to the newest.
+
+        Not a number for a clock that has none although a later one has: a rollback found all workers in the middle of it, and
+        what they computed did not count.
+        """
+        return [self.losses.get(one, math.nan) for one in range(clock, max(self.losses, default=-1) + 1)]
 
     @property
     def blocks(self) -> int:

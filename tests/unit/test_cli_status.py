@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -159,3 +160,10 @@ def test_the_line_of_a_training() -> None:
 
 def test_arrays_are_not_part_of_a_status() -> None:
     assert not any(isinstance(value, np.ndarray) for value in vars(STATUS).values())
+
+
+def test_a_clock_that_a_rollback_made_void_has_no_loss_and_hides_no_later_one() -> None:
+    losses = ClusterStatus(losses={2: 0.5, 4: 0.25}).losses_from(1)
+    assert [None if math.isnan(loss) else loss for loss in losses] == [None, 0.5, None, 0.25]
+    assert ClusterStatus(losses={2: 0.5}).losses_from(3) == []
+    assert ClusterStatus().losses_from(0) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -150,3 +151,12 @@ def test_picture_and_page_stand_alone() -> None:
     assert "&lt;b&gt;" in html
     assert "pid 14" in html
     assert all(run.name in html for run in runs())
+
+
+def test_an_iteration_without_a_loss_is_one_all_the_same() -> None:
+    changed = runs()
+    changed[2] = replace(changed[2], losses=[*changed[2].losses[:-2], math.nan, *changed[2].losses[-1:]])
+    assert failing(changed) == []
+    assert changed[2].iterations(EPSILON) == runs()[2].iterations(EPSILON)
+    shown = Report("digits", "here", EPSILON, 1, changed).document()["runs"][2]["losses"]
+    assert (shown[-2], shown[-1]) == (None, changed[2].losses[-1])

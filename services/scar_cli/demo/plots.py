@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 from collections.abc import Sequence
 from html import escape
 
@@ -95,7 +96,7 @@ def _zoom(report: Report, axes: Axes) -> None:
     """Show what happens from a little before the kill on."""
     kills = [kill.iteration for run in report.runs for kill in run.killed]
     first = max(1, min(kills, default=1) - 4)
-    seen = [loss for run in report.runs for loss in run.losses[first - 1 :]]
+    seen = [loss for run in report.runs for loss in run.losses[first - 1 :] if not math.isnan(loss)]
     if seen:
         margin = 0.05 * (max(seen) - min(seen)) + 1e-9
         axes.set_xlim(first, max(len(run.losses) for run in report.runs) + 1)

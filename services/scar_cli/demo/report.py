@@ -55,7 +55,10 @@ class Tally:
 
 @dataclass(frozen=True)
 class Run:
-    """One training. ``losses[i]``: loss of iteration i; ``pause_seconds``: from the kill to the next complete iteration."""
+    """One training. ``losses[i]``: loss of iteration i, not a number if it has none.
+
+    ``pause_seconds``: from the kill to the next complete iteration.
+    """
 
     name: str
     losses: Sequence[float]
@@ -118,7 +121,7 @@ class Report:
 
     def document(self) -> dict[str, Any]:
         """The report as plain data, for JSON."""
-        losses = {run.name: list(run.losses) for run in self.runs}
+        losses = {run.name: [None if math.isnan(loss) else loss for loss in run.losses] for run in self.runs}
         return {
             "dataset": self.dataset,
             "origin": self.origin,

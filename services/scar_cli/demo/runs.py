@@ -141,8 +141,7 @@ def _follow(cluster: LocalCluster, helpers: Sequence[Future[None]], tell: Tell) 
     while True:
         ended = _ended(cluster)  # asked before the last look, so that the look sees everything
         status = cluster.status(since_clock=len(losses))
-        while (loss := status.losses.get(len(losses))) is not None:
-            losses.append(loss)
+        losses += status.losses_from(len(losses))
         done = [record for record in status.failures if record.epoch and record.load_seconds]
         event = f"{sum(record.lost_blocks for record in done[repaired:])} blocks recovered" if len(done) > repaired else ""
         repaired = len(done)
