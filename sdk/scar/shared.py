@@ -49,14 +49,10 @@ class Segment:
     """Memory of this process that another one may open, too. Raises :class:`OSError` where there is none to be had."""
 
     def __init__(self, size: int) -> None:
-        self._file = os.memfd_create("scar", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        try:
-            os.ftruncate(self._file, KEY_BYTES + size)
-            fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-            memory = memoryview(mmap.mmap(self._file, KEY_BYTES + size))
-        except OSError:
-            os.close(self._file)
-            raise
+        self._file = os.memfd_create("scar", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)  # __del__ closes it, whatever fails below
+        os.ftruncate(self._file, KEY_BYTES + size)
+        fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+        memory = memoryview(mmap.mmap(self._file, KEY_BYTES + size))
         self.offer = Offer(os.getpid(), self._file, size, secrets.token_bytes(KEY_BYTES))
         memory[:KEY_BYTES] = self.offer.key
         self.room = memory[KEY_BYTES:]

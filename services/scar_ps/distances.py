@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scar.blocks import Array
+from scar.blocks import Array, Ids
+from scar.tables import Table
 from scar_ps.blockstore import RUN_ELEMENTS, BlockStore, runs
 
 Distances = NDArray[np.float32]
@@ -37,16 +38,16 @@ def distances(store: BlockStore) -> Distances:
                 sums[first:last] = _uniform(values[low:high], saved[low:high], norm, store.layout.width)
             else:
                 sums[first:last] = _ragged(values[low:high], saved[low:high], norm, starts[first:last] - low)
-        return _finished(sums, norm, store)
+        return _finished(sums, store.table, store.ids)
 
 
-def _finished(sums: NDArray[np.float64], norm: str, store: BlockStore) -> Distances:
-    if norm == "l2":
+def _finished(sums: NDArray[np.float64], table: Table, ids: Ids) -> Distances:
+    if table.norm == "l2":
         np.sqrt(sums, out=sums)
-    elif norm in ("tv", "histogram"):
+    elif table.norm in ("tv", "histogram"):
         sums *= 0.5
-    if store.table.weights is not None:
-        sums *= store.table.weights[store.ids]
+    if table.weights is not None:
+        sums *= table.weights[ids]
     return sums.astype(np.float32)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from dataclasses import replace
@@ -172,3 +173,14 @@ def test_after_a_lost_answer_it_is_offered_again() -> None:
     other.error = None
     with lender.lent(LEAST_BYTES) as segment:
         assert segment is not None
+
+
+def test_a_segment_that_cannot_be_made_closes_its_file_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[int] = []
+    close = os.close
+    monkeypatch.setattr(os, "close", lambda file: (closed.append(file), close(file)))
+    monkeypatch.setattr(os, "ftruncate", lambda *_: (_ for _ in ()).throw(OSError("no memory")))
+    with pytest.raises(OSError, match="no memory"):
+        Segment(10)
+    gc.collect()
+    assert len(closed) == len(set(closed)) == 1
