@@ -43,7 +43,8 @@ class Plan:
 
 @dataclass(frozen=True)
 class Trained:
-    """``losses`` by clock; ``ends``: seconds from the end of the first clock to the end of each.
+    """``losses`` by clock, not a number for one that a rollback made void; ``ends``: seconds from the end of the first to that
+    of each.
 
     ``lost_blocks``: that the victims owned; ``killed_at``: clocks that were closed when they died, 0: they did not.
     """
@@ -79,9 +80,8 @@ def _follow(cluster: LocalCluster, plan: Plan, enough: Callable[[list[float]], b
     deadline = time.monotonic() + plan.seconds
     while not enough(losses):
         status = cluster.status(since_clock=len(losses))
-        while (loss := status.losses.get(len(losses))) is not None:
-            losses.append(loss)
-            ends.append(time.monotonic())
+        losses += status.losses_from(len(losses))
+        ends += [time.monotonic()] * (len(losses) - len(ends))
         if plan.kill_at and not killed and status.clock >= plan.kill_at:
             lost, killed = _kill(cluster, plan, status), status.clock
         _check(cluster, status, plan, deadline)
