@@ -8,7 +8,7 @@
         cluster.kill("ps-2")                # SIGKILL; training goes on
         codes = cluster.wait(timeout=60)    # {"worker-0": 0, "worker-1": 0}
 
-Names are loaded when they are first used: every child process imports this package for its launcher and needs none of them.
+Names are loaded when they are first used: the fork server imports this package and needs none of them.
 """
 
 from __future__ import annotations

@@ -87,7 +87,11 @@ class LocalCluster:
         self._addresses, self._workers = {}, []
         try:
             self._supervisor = Supervisor(
-                self._home.logs, respawn=self._respawn, delay=self._respawn_delay, changed=self._record
+                self._home.logs,
+                {**specs.machine_variables(), **self._environment},
+                respawn=self._respawn,
+                delay=self._respawn_delay,
+                changed=self._record,
             )
             self._start_redis(self._supervisor)
             self._start_services(self._supervisor)

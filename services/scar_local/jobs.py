@@ -29,7 +29,8 @@ class WorkerGroup:
 
     def __enter__(self) -> WorkerGroup:
         self._home.claim()
-        self._supervisor = Supervisor(self._home.logs, changed=self._record)
+        environment = {**specs.machine_variables(), **self._environment}
+        self._supervisor = Supervisor(self._home.logs, environment, changed=self._record)
         return self
 
     def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:

@@ -1,7 +1,7 @@
 """Operating-system processes of a cluster: one thread starts them, notices their end and starts them again.
 
-Only the supervising thread starts and reaps processes. The kernel's parent-death signal belongs to the *thread* that started a
-child, so a helper thread that ends would take its children with it; and a pid is only safe to signal while nobody else reaps.
+Only the supervising thread starts processes: the kernel's parent-death signal belongs to the *thread* that started a child, so
+a helper thread that ends would take its children with it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ import atexit
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from scar.errors import ConfigError, DeadlineExceeded
+from scar_local.forks import ForkServer
+from scar_local.forkserver import NOT_STARTED
 from scar_runtime.status import ProcessInfo
 
 TICK = 0.03  # seconds between looks at the children
@@ -26,12 +26,11 @@ USAGE = 2  # exit code of a service whose settings are wrong: starting it again 
 FENCED = 3  # exit code of a member that was declared dead: it comes back as a new incarnation
 SEEN = 1.0  # seconds at most until a signal that cannot be refused has had its effect
 AFTER = {signal.SIGKILL: "killed", signal.SIGSTOP: "paused", signal.SIGCONT: "running"}
-NOT_STARTED = 127  # exit code of a process that the system refused to start
 
 
 @dataclass(frozen=True)
 class Spec:
-    """How to start one process. ``command`` follows the launcher: ("module", "scar_ps") or ("program", "redis-server", ...).
+    """How to start one process. ``command``: ("module", "scar_ps") or ("program", "redis-server", ...).
 
     ``fixed``: it listens at its first address again after a restart. ``worker``: a normal end is its success, not a failure.
     """
@@ -73,19 +72,25 @@ class _Child:
 class Supervisor:
     """Starts, restarts and ends processes; every method may be called from any thread.
 
-    ``logs``: directory for ``<name>.log``. ``delay``: seconds between an end and the next start. ``changed``: called (from the
-    supervising thread) after anything changed.
+    ``logs``: directory for ``<name>.log``. ``environment``: variables of all processes. ``delay``: seconds between an end and
+    the next start. ``changed``: called (from the supervising thread) after anything changed.
     """
 
     def __init__(
-        self, logs: Path, *, respawn: bool = True, delay: float = 1.0, changed: Callable[[], None] = lambda: None
+        self,
+        logs: Path,
+        environment: Mapping[str, str],
+        *,
+        respawn: bool = True,
+        delay: float = 1.0,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
-        self._logs, self._respawn, self._delay, self._changed = logs, respawn, delay, changed
+        self._logs, self._environment, self._respawn, self._delay, self._changed = logs, environment, respawn, delay, changed
         self._children: dict[str, _Child] = {}
         self._moved = threading.Condition(threading.RLock())
         self._wake = threading.Event()
         self._closed = False
-        self._pipe = os.pipe()
+        self._forks = ForkServer(environment, logs / "forkserver.log")
         self._owner = os.getpid()
         logs.mkdir(parents=True, exist_ok=True)
         self._thread = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
@@ -125,7 +130,7 @@ class Supervisor:
             child = self._child(name)
             child.held = False
             if child.alive:
-                os.killpg(child.pid, signal.SIGKILL)
+                self._forks.signal(child.pid, signal.SIGKILL)
                 child.state = "killed"
             child.due = 0.0
         self._wake.set()
@@ -143,7 +148,7 @@ class Supervisor:
             if respawn is not None:
                 child.held = not respawn
             pid = child.pid
-            os.killpg(pid, number)
+            self._forks.signal(pid, number)
             self._wake.set()
             self._moved.wait_for(lambda: child.pid != pid or child.state == AFTER.get(number, child.state), SEEN)
         return pid
@@ -155,8 +160,8 @@ class Supervisor:
             for child in children:
                 child.held, child.due = True, None
                 if child.alive:
-                    os.killpg(child.pid, signal.SIGTERM if grace else signal.SIGKILL)
-                    os.killpg(child.pid, signal.SIGCONT)
+                    self._forks.signal(child.pid, signal.SIGTERM if grace else signal.SIGKILL)
+                    self._forks.signal(child.pid, signal.SIGCONT)
         self._wake.set()
         if grace and not self._ended(children, grace):
             self.stop(names, 0)
@@ -191,8 +196,7 @@ class Supervisor:
         self._closed = True
         self._wake.set()
         self._thread.join(5.0)
-        for end in self._pipe:
-            os.close(end)
+        self._forks.close()
         atexit.unregister(self.close)
 
     # --- the supervising thread ------------------------------------------------------------------------------------------
@@ -200,7 +204,8 @@ class Supervisor:
     def _supervise(self) -> None:
         while not self._closed:
             with self._moved:
-                moved = [self._step(child, time.monotonic()) for child in self._children.values()]
+                moved = [self._hear(time.monotonic())]
+                moved += [self._step(child, time.monotonic()) for child in self._children.values()]
                 if any(moved):
                     self._moved.notify_all()
             if any(moved):
@@ -209,11 +214,26 @@ class Supervisor:
             self._wake.wait(TICK)
             self._wake.clear()
 
+    def _hear(self, now: float) -> bool:
+        """What became of the children; True when something changed."""
+        changes = self._forks.changes()
+        by_pid = {child.pid: child for child in self._children.values() if child.pid}
+        for pid, status in changes:
+            if pid in by_pid:
+                self._note(by_pid[pid], status, now)
+        return bool(changes)
+
+    def _note(self, child: _Child, status: int, now: float) -> None:
+        if os.WIFSTOPPED(status):
+            child.state = "paused"
+        elif os.WIFCONTINUED(status):
+            child.state = "running"
+        else:
+            self._over(child, os.waitstatus_to_exitcode(status), now)
+
     def _step(self, child: _Child, now: float) -> bool:
-        """One look at one child; True when something changed."""
+        """Start one child if that is due, and look for its address; True when something changed."""
         before = (child.pid, child.state, child.address)
-        if child.pid and child.code is None:
-            self._reap(child, now)
         if child.due is not None and child.due <= now and (child.pid == 0 or child.code is not None):
             self._spawn(child, now)
         if child.alive and not child.address and child.spec.address_file and child.spec.address_file.exists():
@@ -222,17 +242,6 @@ class Supervisor:
             child.proved = True
         return before != (child.pid, child.state, child.address)
 
-    def _reap(self, child: _Child, now: float) -> None:
-        pid, status = os.waitpid(child.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
-        if pid == 0:
-            return
-        if os.WIFSTOPPED(status):
-            child.state = "paused"
-        elif os.WIFCONTINUED(status):
-            child.state = "running"
-        else:
-            self._over(child, os.waitstatus_to_exitcode(status), now)
-
     def _over(self, child: _Child, code: int, now: float) -> None:
         child.code, child.state = code, "killed" if code < 0 else "exited"
         returns = child.spec.returns(code) or child.proved  # what it needs may be down: its port, Redis
@@ -240,33 +249,19 @@ class Supervisor:
             child.due = now + self._delay
 
     def _spawn(self, child: _Child, now: float) -> None:
-        environment = {**os.environ, **child.spec.environment}
+        spec = child.spec
+        environment = {**os.environ, **self._environment, **spec.environment}
         if child.listen:
             environment["SCAR_LISTEN"] = child.listen
-        if child.spec.address_file:
-            child.spec.address_file.unlink(missing_ok=True)
+        if spec.address_file:
+            spec.address_file.unlink(missing_ok=True)
         child.due, child.code, child.address = None, None, ""
         child.restarts += 1
         try:
-            with (self._logs / f"{child.spec.name}.log").open("ab") as log:
-                child.pid, child.state = self._popen(child.spec, environment, log.fileno()), "running"
+            log = self._logs / f"{spec.name}.log"
+            child.pid, child.state = self._forks.spawn(spec.name, spec.command, environment, log), "running"
         except OSError:
             self._over(child, NOT_STARTED, now)
-
-    def _popen(self, spec: Spec, environment: Mapping[str, str], log: int) -> int:
-        watch = self._pipe[0]
-        launcher = [sys.executable, "-P", "-m", "scar_local.launch", str(self._owner), str(watch)]
-        process = subprocess.Popen(
-            [*launcher, *spec.command],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            pass_fds=[watch],
-            start_new_session=True,
-        )
-        process.returncode = 0  # this thread reaps by pid, since Popen cannot tell that a process was stopped
-        return process.pid
 
     # --- waiting -----------------------------------------------------------------------------------------------------------
 

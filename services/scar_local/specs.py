@@ -32,7 +32,7 @@ class Settings:
         """Environment of the process ``name``; ``addresses``: coordinator -> host:port, as far as they are known."""
         known = {f"SCAR_{kind.upper()}": address for kind, address in addresses.items()}
         own = {"SCAR_NAME": name, "SCAR_CLUSTER": self.label, "SCAR_REDIS": self.redis, "SCAR_STORE": self.store}
-        return {**machine_variables(), "SCAR_LISTEN": f"{HOST}:0", **known, **own, **self.environment}
+        return {"SCAR_LISTEN": f"{HOST}:0", **known, **own, **self.environment}
 
 
 def machine_variables() -> dict[str, str]:
@@ -48,7 +48,7 @@ def redis_server(settings: Settings, port: int) -> Spec:
     program = shutil.which("redis-server") if sys.platform == "linux" else None
     options = ["--port", str(port), "--bind", HOST, "--save", "", "--appendonly", "no", "--dir", str(settings.directory)]
     command = ["program", program, *options] if program else ["module", "scar_local.redis", HOST, str(port)]
-    return Spec("redis", command, machine_variables(), fixed=True)
+    return Spec("redis", command, fixed=True)
 
 
 def coordinator(settings: Settings, kind: str, addresses: Mapping[str, str]) -> Spec:

@@ -186,9 +186,9 @@ def test_the_stand_in_for_redis_serves(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    supervisor = Supervisor(tmp_path, respawn=False)
+    supervisor = Supervisor(tmp_path, machine_variables(), respawn=False)
     try:
-        supervisor.start(Spec("redis", ("module", "scar_local.redis", "127.0.0.1", str(port)), machine_variables()))
+        supervisor.start(Spec("redis", ("module", "scar_local.redis", "127.0.0.1", str(port))))
         client = redis.Redis(port=port, socket_timeout=2)
         eventually(lambda: _answers(client))
         client.hset("beats", "ps-0", "{}")

@@ -80,8 +80,8 @@ def cluster(here: Path) -> Iterator[Supervisor]:
     """A directory that is held, with one real process in it."""
     home = ClusterDirectory(default_directory())
     home.claim()
-    supervisor = Supervisor(home.logs, respawn=False, changed=lambda: record(home, supervisor))
-    supervisor.start(Spec("ps-0", ("program", "sleep", "60"), machine_variables()))
+    supervisor = Supervisor(home.logs, machine_variables(), respawn=False, changed=lambda: record(home, supervisor))
+    supervisor.start(Spec("ps-0", ("program", "sleep", "60")))
     supervisor.await_started(["ps-0"], 10)
     record(home, supervisor)
     yield supervisor

@@ -18,16 +18,16 @@ from scar_local.processes import NOT_STARTED, Spec, Supervisor
 from scar_local.specs import machine_variables
 from scar_runtime.status import ProcessInfo
 
-SLEEP = Spec("sleeper", ("program", "sleep", "60"), machine_variables())
+SLEEP = Spec("sleeper", ("program", "sleep", "60"))
 
 
 def shell(name: str, script: str, **more: Any) -> Spec:
-    return Spec(name, ("program", "sh", "-c", script), machine_variables(), **more)
+    return Spec(name, ("program", "sh", "-c", script), **more)
 
 
 @pytest.fixture
 def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
-    made = Supervisor(tmp_path, delay=0.05)
+    made = Supervisor(tmp_path, machine_variables(), delay=0.05)
     yield made
     made.close()
 
@@ -152,7 +152,7 @@ def test_unknown_and_double_names_are_refused(supervisor: Supervisor) -> None:
 
 def test_every_change_is_announced(tmp_path: Path) -> None:
     seen: list[list[ProcessInfo]] = []
-    supervisor = Supervisor(tmp_path, respawn=False, changed=lambda: seen.append(supervisor.info()))
+    supervisor = Supervisor(tmp_path, machine_variables(), respawn=False, changed=lambda: seen.append(supervisor.info()))
     supervisor.start(SLEEP)
     supervisor.await_started(["sleeper"], 10)
     supervisor.signal("sleeper", signal.SIGKILL)
@@ -162,7 +162,7 @@ def test_every_change_is_announced(tmp_path: Path) -> None:
 
 
 def test_closing_ends_everything_even_grandchildren_and_twice(tmp_path: Path) -> None:
-    supervisor = Supervisor(tmp_path)
+    supervisor = Supervisor(tmp_path, machine_variables())
     supervisor.start(shell("tree", f"sleep 60 & echo $! > {tmp_path}/child; wait"))
     eventually(lambda: (tmp_path / "child").exists() and (tmp_path / "child").read_text().strip())
     supervisor.close()
@@ -177,11 +177,11 @@ import sys, time
 from pathlib import Path
 from scar_local.processes import Spec, Supervisor
 from scar_local.specs import machine_variables
-supervisor = Supervisor(Path(sys.argv[1]))
+supervisor = Supervisor(Path(sys.argv[1]), machine_variables())
 ready = [Path(sys.argv[1], name) for name in ("program.ready", "module.ready")]
 script = f"echo here > {ready[0]}; exec sleep 60"
-supervisor.start(Spec("program", ("program", "sh", "-c", script), machine_variables(), ready[0]))
-supervisor.start(Spec("module", ("module", "scar_local_sleeper", str(ready[1])), machine_variables(), ready[1]))
+supervisor.start(Spec("program", ("program", "sh", "-c", script), address_file=ready[0]))
+supervisor.start(Spec("module", ("module", "scar_local_sleeper", str(ready[1])), address_file=ready[1]))
 supervisor.await_started(["program", "module"], 20)
 supervisor.signal("program", 19)
 print(*(info.pid for info in supervisor.info()), flush=True)
@@ -204,5 +204,5 @@ def test_children_die_with_their_parent_however_it_ends(tmp_path: Path, ending: 
 
 
 def test_a_program_that_is_not_there_is_an_end(supervisor: Supervisor) -> None:
-    supervisor.start(Spec("ghost", ("program", "no-such-program"), machine_variables(), worker=True))
+    supervisor.start(Spec("ghost", ("program", "no-such-program"), worker=True))
     assert supervisor.wait(["ghost"], 10)["ghost"] in (1, NOT_STARTED)

@@ -1,0 +1,121 @@
+"""The supervisor's end of its fork server: start a process, signal it, hear what became of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+BUFFER = 1 << 16
+ANSWER_SECONDS = 60.0  # for one start: the first one imports what the services need, 0.7 s on an idle machine
+GRACE_SECONDS = 5.0  # for the server to end
+
+
+class ForkServer:
+    """Processes that are forked from one that has imported what they need (:mod:`scar_local.forkserver`).
+
+    ``environment``: of the server; what Python and its libraries read while they are imported counts for all processes.
+    ``log``: the server's own file.
+
+    One thread starts processes, since all of them end with the *thread* that started the server. No two calls at a time.
+    """
+
+    def __init__(self, environment: Mapping[str, str], log: Path) -> None:
+        self._environment, self._log = environment, log
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._lines = b""
+        self._started: list[int] = []
+        self._changes: list[tuple[int, int]] = []
+        self._living: set[int] = set()
+
+    def spawn(self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path) -> int:
+        """Start one process, as leader of its session, and return its pid. Raises OSError when that is not possible."""
+        if self._control is None:
+            self._begin()
+        self._send({"name": name, "command": list(command), "environment": dict(environment), "log": str(log)})
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while not self._started:
+            if not self._receive(deadline - time.monotonic()):
+                self.close()
+                raise OSError("the fork server does not answer")
+        if not (pid := self._started.pop()):
+            raise OSError("the system refused another process")
+        self._living.add(pid)
+        return pid
+
+    def signal(self, pid: int, number: signal.Signals) -> None:
+        """To the process and its own children; nothing happens when it has ended."""
+        with contextlib.suppress(OSError):  # the server has ended, and its processes with it
+            self._send({"signal": int(number), "pid": pid})
+
+    def changes(self) -> list[tuple[int, int]]:
+        """(pid, status of waitpid) for each end, pause and continuation since the last call.
+
+        When the server has ended, all its processes have been killed; the next start begins another server.
+        """
+        while self._receive(0.0):
+            pass
+        found, self._changes = self._changes, []
+        return found
+
+    def close(self) -> None:
+        """End the server and whatever it has started. Safe to call twice."""
+        if self._process is None or self._control is None:
+            return
+        self._control.close()
+        try:
+            self._process.wait(GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = self._control = None
+        self._changes += [(pid, signal.SIGKILL) for pid in self._living]
+        self._lines, self._started, self._living = b"", [], set()
+
+    def _begin(self) -> None:
+        ours, theirs = socket.socketpair()
+        server = [sys.executable, "-P", "-m", "scar_local.forkserver", str(os.getpid()), str(theirs.fileno()), str(self._log)]
+        with theirs, self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                server,
+                env={**os.environ, **self._environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self._control = ours
+
+    def _send(self, order: Mapping[str, Any]) -> None:
+        if self._control is None:
+            raise BrokenPipeError("the fork server does not run")
+        self._control.sendall(json.dumps(order).encode() + b"\n")
+
+    def _receive(self, seconds: float) -> bool:
+        """Take in what comes within this time; whether something came."""
+        if self._control is None or not select.select([self._control], [], [], max(0.0, seconds))[0]:
+            return False
+        data = self._control.recv(BUFFER)
+        if not data:
+            self.close()
+            return False
+        *whole, self._lines = (self._lines + data).split(b"\n")
+        for answer in map(json.loads, whole):
+            if "status" not in answer:
+                self._started.append(answer["pid"])
+                continue
+            self._changes.append((answer["pid"], answer["status"]))
+            if os.WIFEXITED(answer["status"]) or os.WIFSIGNALED(answer["status"]):
+                self._living.discard(answer["pid"])
+        return True

@@ -1,0 +1,149 @@
+"""The fork server: copies are like processes of their own, and it says what became of each."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scar_local.forks import ForkServer
+from scar_local.forkserver import NOT_STARTED, ORPHAN, Server
+from scar_local.specs import machine_variables
+
+REPORT = """
+import gc, json, os, signal, sys, threading
+import numpy
+from pathlib import Path
+tasks = len(os.listdir("/proc/self/task"))
+files = {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")}
+Path(sys.argv[1]).write_text(json.dumps({
+    "argv": sys.argv[1:], "own": os.environ.get("OWN"), "leader": os.getpgid(0) == os.getpid() == os.getsid(0),
+    "tasks": tasks, "files": sorted(files - {f"/proc/{os.getpid()}/fd"}), "random": numpy.random.random(), "gc": gc.isenabled(),
+    "child": str(signal.getsignal(signal.SIGCHLD)), "name": Path("/proc/self/comm").read_text().strip(), "main": __name__,
+}))
+print("said", flush=True)
+sys.exit(7)
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ForkServer]:
+    (tmp_path / "report.py").write_text(REPORT)
+    variables = machine_variables()
+    path = os.pathsep.join([str(tmp_path), variables["PYTHONPATH"]])
+    made = ForkServer({**variables, "PYTHONPATH": path}, tmp_path / "forkserver.log")
+    yield made
+    made.close()
+
+
+def next_change(server: ForkServer) -> tuple[int, int]:
+    deadline = time.monotonic() + 20
+    while not (changes := server.changes()):
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.01)
+    assert len(changes) == 1
+    return changes[0]
+
+
+def report(server: ForkServer, folder: Path, name: str, **own: str) -> dict[str, Any]:
+    """What a module finds that runs in a copy."""
+    file = folder / f"{name}.json"
+    pid = server.spawn(name, ["module", "report", str(file)], {**os.environ, **own}, folder / f"{name}.log")
+    assert next_change(server) == (pid, 7 << 8)
+    assert (folder / f"{name}.log").read_text() == "said\n"
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
+
+
+def test_a_copy_is_like_a_process_of_its_own(server: ForkServer, tmp_path: Path) -> None:
+    first, second = report(server, tmp_path, "ps-0", OWN="mine"), report(server, tmp_path, "ps-1")
+    assert first.pop("random") != second.pop("random")
+    assert first == {
+        "argv": [str(tmp_path / "ps-0.json")],
+        "own": "mine",
+        "leader": True,
+        "tasks": 1,
+        "files": sorted(["/dev/null", str(tmp_path / "ps-0.log")]),
+        "gc": True,
+        "child": str(signal.SIG_DFL),
+        "name": "ps-0",
+        "main": "__main__",
+    }
+    assert second["own"] is None
+
+
+def test_ends_pauses_and_their_order_are_reported(server: ForkServer, tmp_path: Path) -> None:
+    pid = server.spawn("sleeper", ["program", "sleep", "60"], dict(os.environ), tmp_path / "log")
+    server.signal(pid, signal.SIGSTOP)
+    assert os.WIFSTOPPED(next_change(server)[1])
+    server.signal(pid, signal.SIGCONT)
+    assert os.WIFCONTINUED(next_change(server)[1])
+    server.signal(pid, signal.SIGKILL)
+    assert next_change(server) == (pid, signal.SIGKILL)
+    server.signal(pid, signal.SIGKILL)  # the number may mean another process by now
+
+
+def test_a_server_that_dies_takes_its_processes_along_and_is_replaced(server: ForkServer, tmp_path: Path) -> None:
+    pid = server.spawn("sleeper", ["program", "sleep", "60"], dict(os.environ), tmp_path / "log")
+    parent = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    os.kill(parent, signal.SIGKILL)
+    assert next_change(server) == (pid, signal.SIGKILL)
+    assert not Path(f"/proc/{pid}/cmdline").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes()
+    again = server.spawn("sleeper", ["program", "sleep", "60"], dict(os.environ), tmp_path / "log")
+    assert again != pid
+    assert not server.changes()
+
+
+def test_one_that_cannot_write_its_log_is_not_started(server: ForkServer, tmp_path: Path) -> None:
+    (tmp_path / "ps-0.log").mkdir()
+    pid = server.spawn("ps-0", ["program", "true"], dict(os.environ), tmp_path / "ps-0.log")
+    assert next_change(server) == (pid, NOT_STARTED << 8)
+
+
+def test_a_system_that_refuses_is_an_error(monkeypatch: pytest.MonkeyPatch, server: ForkServer, tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+
+    def refused() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refused)
+    refusing = Server(theirs)
+    order = {"name": "ps-0", "command": ["program", "true"], "environment": {}, "log": str(tmp_path / "log")}
+    ours.sendall(json.dumps(order).encode() + b"\n")
+    ours.shutdown(socket.SHUT_WR)
+    before = signal.getsignal(signal.SIGCHLD)
+    try:
+        assert refusing.serve() is None
+    finally:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, before)
+    assert json.loads(ours.recv(100)) == {"pid": 0}
+    ours.close()
+    theirs.close()
+    server._control, server._started = ours, [0]  # what the other end makes of it
+    monkeypatch.setattr(server, "_send", lambda _order: None)
+    with pytest.raises(OSError, match="refused another process"):
+        server.spawn("ps-0", ["program", "true"], {}, tmp_path / "log")
+    server._control = None
+
+
+def test_where_the_kernel_does_not_tell_a_pipe_does(tmp_path: Path) -> None:
+    (tmp_path / "sleeper.py").write_text("import time\nprint('here', flush=True)\ntime.sleep(60)\n")
+    read, write = os.pipe()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    command = [sys.executable, "-P", "-m", "scar_local.forkserver", "copy", str(read), "sleeper"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, pass_fds=[read]) as process:
+        os.close(read)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"here\n"
+        os.close(write)
+        assert process.wait(10) == ORPHAN
