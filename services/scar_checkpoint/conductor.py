@@ -52,6 +52,7 @@ class Conductor:
         self._pool = ThreadPoolExecutor(POOL, thread_name_prefix="store")
         self._tickets: dict[int, Future[Summary]] = {}
         self._numbers = count(1)
+        self._ended = False  # nobody takes events any more
 
     def run(self, stop: Callable[[], bool], turned: Callable[[], None]) -> None:
         """Lead until ``stop`` says so; then tell the shards that no round is under way. ``turned`` is called by each turn."""
@@ -63,6 +64,7 @@ class Conductor:
             with self.lock:
                 actions = self.core.resign(time.monotonic())
             self._carry_out(actions)
+            self._ended = True
             for waiting in list(self._tickets.values()):
                 waiting.set_result(Summary(0, error=RESIGNED))
             self._pool.shutdown()
@@ -82,6 +84,8 @@ class Conductor:
         waiting = self._tickets[ticket.number] = Future[Summary]()
         self.post(lambda core, now: core.trigger(ticket, now))
         try:
+            if self._ended:
+                return Summary(0, error=RESIGNED)
             return waiting.result(timeout)
         except TimeoutError:
             raise DeadlineExceeded(f"the round had not ended after {timeout:g} s") from None
