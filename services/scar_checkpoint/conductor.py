@@ -18,7 +18,7 @@ from itertools import count
 import numpy as np
 
 from scar.codec import ids_from_bytes
-from scar.errors import AlreadyExists, DeadlineExceeded, InvalidRequest, ScarError, StaleEpoch, Temporary
+from scar.errors import AlreadyExists, DeadlineExceeded, InvalidRequest, NotServing, ScarError, StaleEpoch, Temporary
 from scar.placement import Epoch
 from scar.tables import Job
 from scar.v1 import ps_pb2
@@ -79,13 +79,14 @@ class Conductor:
         self.post(lambda core, now: core.adopted(epoch, now))
 
     def trigger(self, selection: str, fraction: float, timeout: float, shard: str = "") -> Summary:
-        """Run a round now and wait for its end. ``shard``: its blocks alone. Raises :class:`DeadlineExceeded`."""
+        """Run a round now and wait for its end. ``shard``: its blocks alone. Raises :class:`DeadlineExceeded`,
+        :class:`NotServing`."""
         ticket = Ticket(next(self._numbers), selection, fraction, shard)
         waiting = self._tickets[ticket.number] = Future[Summary]()
         self.post(lambda core, now: core.trigger(ticket, now))
         try:
             if self._ended:
-                return Summary(0, error=RESIGNED)
+                raise NotServing(RESIGNED)
             return waiting.result(timeout)
         except TimeoutError:
             raise DeadlineExceeded(f"the round had not ended after {timeout:g} s") from None

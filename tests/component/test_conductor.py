@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import scar
+from scar.errors import NotServing
 from scar_checkpoint.conductor import Conductor
 from scar_checkpoint.coordinator import RESIGNED
 from scar_runtime.running import Headers
@@ -17,4 +20,5 @@ def test_a_round_asked_for_while_a_term_ends_is_refused_at_once(tmp_path: Path) 
     store = open_store(f"file://{tmp_path}").under(job.name)
     conductor = Conductor(job, "0" * 12, store, Headers(store, job), 1.0)
     conductor.run(lambda: True, lambda: None)
-    assert conductor.trigger("full", 1.0, timeout=60.0).error == RESIGNED
+    with pytest.raises(NotServing, match=RESIGNED):
+        conductor.trigger("full", 1.0, timeout=60.0)
