@@ -91,7 +91,7 @@ class Server:
         if LINUX and order["command"][0] == "module":
             self._load()
         try:
-            pid = os.fork()
+            pid = _fork()
         except OSError:  # no memory, or too many processes
             self._answer(pid=0)
             return False
@@ -124,12 +124,8 @@ class Server:
 
     def _signal(self, pid: int, number: int) -> None:
         """To a process and its own children. Only who buries the dead can tell that a number still means the same process."""
-        if pid not in self._living:
-            return
-        try:
+        if pid in self._living:
             os.killpg(pid, number)
-        except ProcessLookupError:  # it has not made its group yet
-            os.kill(pid, number)
 
     def _report(self) -> None:
         with contextlib.suppress(ChildProcessError):
@@ -144,9 +140,20 @@ class Server:
             self._control.sendall(json.dumps(fields).encode() + b"\n")
 
 
+def _fork() -> int:
+    """As os.fork; returns when the copy leads a session and group of its own, so that its group can be signalled."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        if (pid := os.fork()) == 0:
+            os.setsid()
+        else:
+            theirs.close()
+            ours.recv(1)  # ends when the copy closes its end
+    return pid
+
+
 def become(order: Order, server: int, watch: int) -> None:
     """Turn this copy of process ``server`` into what was ordered."""
-    os.setsid()
     if LINUX:
         die_with(server)
         os.close(watch)

@@ -112,6 +112,7 @@ def test_a_stuck_shard_falls_silent(processes: Processes, redis_url: str) -> Non
     beats.close()
 
 
+@pytest.mark.timed
 def test_a_watch_ends_with_the_process(processes: Processes, redis_url: str) -> None:
     service = dummy(processes, redis_url).serving()
     with grpc.insecure_channel(service.address) as channel:

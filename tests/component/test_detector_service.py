@@ -114,6 +114,7 @@ def scene(tmp_path: Path, redis_url: str) -> Iterator[Scene]:
     scene.close()
 
 
+@pytest.mark.timed
 def test_killed_members_are_reported_as_proved_and_fast(scene: Scene) -> None:
     names = ["ps-0", "ps-1", "ps-2"]
     scene.add(*names)
@@ -134,6 +135,7 @@ def test_killed_members_are_reported_as_proved_and_fast(scene: Scene) -> None:
     assert scene.view("checkpoint-0").health == detector_pb2.HEALTH_DEAD
 
 
+@pytest.mark.timed
 def test_a_frozen_member_is_reported_as_suspected(scene: Scene) -> None:
     scene.add("ps-0", "ps-1", "ps-2")
     frozen = scene.signal("ps-1", signal.SIGSTOP)

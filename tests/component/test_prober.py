@@ -89,6 +89,7 @@ def test_a_server_of_another_kind_is_a_stranger() -> None:
         assert probe(member) is Answer.STRANGER
 
 
+@pytest.mark.timed
 def test_a_frozen_member_is_silent_in_time() -> None:
     with listening(b"") as member:
         started = time.monotonic()

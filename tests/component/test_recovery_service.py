@@ -67,6 +67,7 @@ def test_start_and_workers(cluster: Cluster) -> None:
     assert codec.job_from_proto(reply.job).name == "test"
 
 
+@pytest.mark.timed
 def test_death_is_repaired_at_once_and_booked(cluster: Cluster) -> None:
     servers = cluster.start()
     worker = cluster.worker("worker-0")
