@@ -1,91 +1,154 @@
-"""What the best schedule could save with the same bytes: a limit for figure 8 on trainings that move steadily, as MLR does.
+"""What the best schedule of the same bytes could save: a limit for figure 8 on trainings that move steadily, as MLR and MF do.
 
-Where row i moves by v_i in an iteration, a row that goes back by a iterations costs about v_i^2 a: the gradient is along the
-movement. Saved every t_i iterations it is (t_i - 1) / 2 old on average. The schedule that makes the sum smallest while it saves
-r N rows every r C iterations, N / C in each, has t_i = max(1, s / v_i) with one s for all rows: that is also what saving by
-distance tends to. Full recovery costs (C - 1) / 2. No policy without knowledge of the failure can do better than this limit.
+Block i going back by a iterations costs about c_i a, and costs add up. The c_i are measured: groups of blocks (a table's blocks
+that move about equally far) go back, and the cost of a group is its blocks' by the square of how far they move. Saved every t_i
+iterations, a block is (t_i - 1) / 2 old on average. The schedule that makes the sum of c_i t_i smallest while it saves r N
+blocks every r C iterations, N / C in each, has t_i = max(1, s / sqrt(c_i)) with one s for all blocks: without knowledge of the
+failure no policy can do better. Saving by distance tends to t_i = max(1, s / d_i) where block i moves by d_i in an iteration.
+Full recovery costs (C - 1) / 2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from experiments import dealing, failures
-from experiments.failures import Trials
+from experiments.failures import Criterion, Trials, passage
 from experiments.figures import Figure, Panel, Series
 from experiments.panels import chosen, title, workload
 from experiments.records import Record, of_panel
 from experiments.runner import Batch, Options, Report
-from experiments.simulation import initial
-from experiments.workloads import Run
+from experiments.simulation import State, duplicate, initial, moved
+from experiments.workloads import Run, Workload
 
 NAME = "budget"
-PANELS = ("mlr-mnist", "mlr-covtype")
+PANELS = ("mlr-mnist", "mlr-covtype", "mf-movielens", "mf-jester")
 LOST = (0.5,)
-THIN = 10  # the movement of rows hardly depends on the number of examples, for a quick look
+BACK = 4  # iterations by which a group goes back: about what a failure does at C = 8
+GROUPS = (0.0, 0.025, 0.05, 0.1, 0.2, 0.4, 1.0)  # shares of a table's blocks, those that moved farthest first
+KINDS = {"distance": "priority, at its best", "best": "the best schedule"}
 
 Vector = NDArray[np.float64]
+Positions = NDArray[np.int64]
 
 
 def batches(options: Options) -> list[Batch]:
     found = []
-    for panel in chosen(options.panels, PANELS, ("mlr",)):
-        trials = dealing.trials_of(options, panel, THIN if options.quick else 1, (), 0)
-        found.append(Batch(panel, tuple(range(1, options.horizon)), partial(_work, trials, options.period)))
+    for panel in chosen(options.panels, PANELS, ("mlr", "mf")):
+        thin = dealing.THIN.get(panel, 1) if options.quick else 1
+        trials = dealing.trials_of(options, panel, thin, (), 0)
+        found.append(Batch(panel, tuple(range(2 * BACK, options.horizon, BACK)), partial(_work, trials, options.period)))
     return found
 
 
 def _work(trials: Trials, period: int, numbers: tuple[int, ...]) -> Iterator[Record]:
-    """A record for each iteration, which is its number: how old a block is on average, weighted by what its age costs."""
+    """A record for each failure iteration, which is its number: what lost blocks cost under either schedule."""
     model = workload(trials.panel, trials.thin)
-    run = Run(initial(replace(model.job, seed=failures.seed_of(trials, "trajectory", 0))))
-    (store,) = run.state.values()
-    for clock in range(1, max(numbers) + 1):
-        before = store.values.copy()
+    job, criterion = failures.prepared(model, trials)
+    run, past = Run(initial(job), stream=job.seed), dict[int, State]()
+    for clock in range(1, min(max(numbers), criterion.undisturbed - 1) + 1):
         model.advance([run])
-        if clock in numbers:
-            speed = np.linalg.norm(np.subtract(store.values, before).reshape(len(store), -1).astype(np.float64), axis=1)
-            yield {"trial": clock, "age": best_age(speed, len(store) / period), "half": _movers(speed)}
+        past[clock] = duplicate(run.state)
+        before = past.pop(clock - BACK, None)
+        if clock in numbers and before is not None:
+            distances, costs = costs_of(model, criterion, run, before)
+            budget = job.blocks / period
+            yield {
+                "trial": clock,
+                "best": cost_of(periods(np.sqrt(costs), budget), costs),
+                "distance": cost_of(periods(distances, budget), costs),
+                "half": _holders(costs),
+            }
 
 
-def best_age(speed: Vector, budget: float) -> float:
-    """Iterations; ``budget``: blocks that are saved in an iteration on average, fewer than there are blocks that move."""
-    moving = speed[speed > 0]
-    if len(moving) <= budget:
-        return 0.0
-    scale = brentq(lambda s: float(np.minimum(1, moving / s).sum()) - budget, moving.min(), 2 * moving.sum() / budget)
-    periods = np.maximum(1, scale / moving)
-    return float(np.average((periods - 1) / 2, weights=moving**2))
+def costs_of(model: Workload, criterion: Criterion, run: Run, before: State) -> tuple[Vector, Vector]:
+    """How far each block moves in an iteration, and what each iteration of its age costs; tables one after the other."""
+    distances = {name: found.astype(np.float64) for name, found in moved(before, run.state).items()}
+    groups = [(name, group) for name, far in distances.items() for group in _groups(far)]
+    runs = [Run(_back(run.state, before, name, group), run.clock, run.stream) for name, group in groups]
+    costs = {name: np.zeros(len(far)) for name, far in distances.items()}
+    for (name, group), left in zip(groups, _passages(model, criterion, runs), strict=True):
+        squares = distances[name][group] ** 2
+        costs[name][group] = max(0.0, left - criterion.left(run.clock)) / BACK * squares / squares.sum()
+    return np.concatenate(list(distances.values())) / BACK, np.concatenate(list(costs.values()))
 
 
-def _movers(speed: Vector) -> float:
-    """The smallest share of the blocks that makes half of the movement (of its square)."""
-    part = np.cumsum(np.sort(speed**2)[::-1])
-    return float((np.searchsorted(part, part[-1] / 2) + 1) / len(speed))
+def _groups(distances: Vector) -> list[Positions]:
+    order = np.argsort(-distances, kind="stable")[: np.count_nonzero(distances)]
+    edges = (np.array(GROUPS) * len(order)).round().astype(int)
+    return [order[first:last] for first, last in pairwise(edges) if last > first]
+
+
+def _back(state: State, before: State, table: str, blocks: Positions) -> State:
+    """A copy in which these blocks are as they were."""
+    found = duplicate(state)
+    found[table].install(blocks, before[table].copy(blocks))
+    return found
+
+
+def _passages(model: Workload, criterion: Criterion, runs: Sequence[Run]) -> list[float]:
+    """Iterations that each run needs until the loss is that of the criterion."""
+    losses: list[list[float]] = [[] for _ in runs]
+    active = list(range(len(runs)))
+    while active:
+        part = active[: model.together]
+        for index, loss in zip(part, model.advance([runs[index] for index in part]), strict=True):
+            losses[index].append(loss)
+        ended = {i for i in part if losses[i][-1] <= criterion.epsilon or len(losses[i]) >= 2 * criterion.undisturbed}
+        active = [index for index in active if index not in ended]
+    return [passage(some, criterion.epsilon) for some in losses]
+
+
+def periods(speed: Vector, budget: float) -> Vector:
+    """Iterations between saves: max(1, s / speed), with which ``budget`` blocks are saved in an iteration; a block that does
+    not move is never saved."""
+    found = np.full(len(speed), np.inf)
+    moving = speed > 0
+    found[moving] = 1.0
+    if np.count_nonzero(moving) > budget:
+        fast = speed[moving]
+        scale = brentq(lambda s: float(np.minimum(1, fast / s).sum()) - budget, fast.min(), 2 * fast.sum() / budget)
+        found[moving] = np.maximum(1, scale / fast)
+    return found
+
+
+def cost_of(periods: Vector, costs: Vector) -> float:
+    """Iterations, when all blocks are lost at a random moment; ``costs``: of each, for each iteration of its age."""
+    counts = costs > 0
+    return float(np.sum(costs[counts] * (periods[counts] - 1) / 2))
+
+
+def _holders(costs: Vector) -> float:
+    """The smallest share of the blocks that holds half of the cost."""
+    part = np.cumsum(np.sort(costs)[::-1])
+    return float((np.searchsorted(part, part[-1] / 2) + 1) / len(costs))
 
 
 def report(options: Options, records: Sequence[Record]) -> Report:
-    """For each panel and lost fraction: the reduction, averaged over the failure iterations of figure 8."""
-    rows = [["panel", "half of the movement is in", "lost", "could save at most"]]
+    """For each panel and lost fraction: the reductions, averaged over the failure iterations of figure 8."""
+    rows = [["panel", "half of the cost is in", "lost", "priority could save", "the best schedule could save"]]
     summary, panels = {}, []
-    for panel in chosen(options.panels, PANELS, ("mlr",)):
+    full = (options.period - 1) / 2
+    for panel in chosen(options.panels, PANELS, ("mlr", "mf")):
         found = of_panel(records, panel)
         if not found:
             continue
         clocks = np.array([one["trial"] for one in found])
         weights = (1 - 1 / (options.mean * options.horizon)) ** clocks
-        age = float(np.average([one["age"] for one in found], weights=weights))
-        movers = float(np.average([one["half"] for one in found], weights=weights))
-        full = (options.period - 1) / 2
-        limits = {lost: 1 - lost * age / full if full else 0.0 for lost in dealing.lost(options, LOST)}
-        summary[panel] = {"movers": movers, "age": age, "limits": {f"{lost:g}": limit for lost, limit in limits.items()}}
-        rows += [[panel, f"{movers:.0%} of the blocks", f"{lost:g}", f"{limit:.1%}"] for lost, limit in limits.items()]
-        line = Series("", clocks.tolist(), [one["age"] for one in found])
-        panels.append(Panel(title(panel), "iteration", "mean age of what is saved", [line]))
+        mean = {kind: float(np.average([one[kind] for one in found], weights=weights)) for kind in (*KINDS, "half")}
+        limits = {
+            f"{lost:g}": {kind: 1 - lost * mean[kind] / full if full else 0.0 for kind in KINDS}
+            for lost in dealing.lost(options, LOST)
+        }
+        summary[panel] = {"half": mean["half"], "limits": limits}
+        for lost, one in limits.items():
+            rows.append([panel, f"{mean['half']:.0%} of the blocks", lost, f"{one['distance']:.1%}", f"{one['best']:.1%}"])
+        lines = [Series(name, clocks.tolist(), [one[kind] for one in found]) for kind, name in KINDS.items()]
+        panels.append(Panel(title(panel), "failure iteration", "cost when all is lost", lines))
     return Report({"panels": summary}, rows, Figure(panels, f"The best schedule of the same bytes; C = {options.period}"))

@@ -163,14 +163,22 @@ class Loss:
         return by_table(job, np.sort(random.permutation(job.blocks)[:count]))
 
 
-def perturbation(before: State, after: State) -> float:
-    """||delta||: the norm of what a recovery changed, each table in its own norm."""
-    norms = []
+def moved(before: State, after: State) -> dict[str, np.ndarray[tuple[int], np.dtype[np.float32]]]:
+    """How far each block of each table is from where it was, in the table's norm."""
+    found = {}
     for name, store in after.items():
         view = _view(store)
         view.saved = before[name].values
-        far = distances(view).astype(np.float64)
-        norms.append(float(np.linalg.norm(far) if store.table.norm == "l2" else far.sum()))
+        found[name] = distances(view)
+    return found
+
+
+def perturbation(before: State, after: State) -> float:
+    """||delta||: the norm of what a recovery changed, each table in its own norm."""
+    norms = []
+    for name, found in moved(before, after).items():
+        far = found.astype(np.float64)
+        norms.append(float(np.linalg.norm(far) if after[name].table.norm == "l2" else far.sum()))
     return math.hypot(*norms)
 
 

@@ -16,6 +16,8 @@ from scar_ps.blockstore import RUN_ELEMENTS, BlockStore, runs
 
 Distances = NDArray[np.float32]
 
+DENSE_RUNS = 16  # times RUN_ELEMENTS: with more counters than that, only those of categories that occur are kept
+
 
 def distances(store: BlockStore) -> Distances:
     """||value - saved|| of every block by the table's norm ("l2", "l1", "tv": half of l1), times the block's weight.
@@ -82,15 +84,35 @@ def _one(values: Array, saved: Array, norm: str) -> float:
 def _histogram(values: Array, saved: Array, sizes: NDArray[np.int64]) -> Any:
     """Sum over categories of |count in values - count in saved|, for every block. Only elements that differ are looked at."""
     differ = np.flatnonzero(values != saved)
+    if not len(differ):
+        return np.zeros(len(sizes))
     block = np.repeat(np.arange(len(sizes)), sizes)[differ]
     now, then = values[differ].astype(np.int64), saved[differ].astype(np.int64)
-    lowest = int(min(now.min(), then.min())) if len(differ) else 0
-    width = int(max(now.max(), then.max())) - lowest + 1 if len(differ) else 1
-    keys = np.concatenate((now, then)) - lowest + np.tile(block * width, 2)
-    if len(sizes) * width > RUN_ELEMENTS:  # far apart: number only the categories that occur
-        occurring, keys = np.unique(keys, return_inverse=True)
-    else:
-        occurring = np.arange(len(sizes) * width)
-    surplus = np.bincount(keys[: len(differ)], minlength=len(occurring))
-    surplus -= np.bincount(keys[len(differ) :], minlength=len(occurring))
-    return np.bincount(occurring // width, weights=np.abs(surplus), minlength=len(sizes))
+    lowest = min(now.min(), then.min())
+    width = int(max(now.max(), then.max()) - lowest) + 1
+    now, then = now + (block * width - lowest), then + (block * width - lowest)
+    if len(sizes) * width > DENSE_RUNS * RUN_ELEMENTS:
+        return _sparse(now, then, width, len(sizes))
+    each = max(1, RUN_ELEMENTS // width)  # blocks whose counters stay in the cache
+    firsts = np.arange(0, len(sizes), each)
+    bounds = [*np.searchsorted(block, firsts), len(differ)]
+    found = [
+        _dense(now[low:high] - first * width, then[low:high] - first * width, width, min(each, len(sizes) - first))
+        for first, low, high in zip(firsts.tolist(), bounds[:-1], bounds[1:], strict=True)
+    ]
+    return np.concatenate(found)
+
+
+def _dense(now: NDArray[np.int64], then: NDArray[np.int64], width: int, blocks: int) -> Any:
+    """``now``, ``then``: block * width + category of each element."""
+    surplus = np.bincount(now, minlength=blocks * width)
+    surplus -= np.bincount(then, minlength=blocks * width)
+    return np.abs(surplus, out=surplus).reshape(blocks, width).sum(axis=1)
+
+
+def _sparse(now: NDArray[np.int64], then: NDArray[np.int64], width: int, blocks: int) -> Any:
+    """The same where categories are far apart: only those that occur have a counter."""
+    occurring, keys = np.unique(np.concatenate((now, then)), return_inverse=True)
+    surplus = np.bincount(keys[: len(now)], minlength=len(occurring))
+    surplus -= np.bincount(keys[len(now) :], minlength=len(occurring))
+    return np.bincount(occurring // width, weights=np.abs(surplus), minlength=blocks)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from experiments import budget, fig8, sweep
+from experiments import budget as budget_of
+from experiments import failures, fig8, sweep
+from experiments.panels import workload
 from experiments.runner import Options
+from experiments.simulation import duplicate, initial
 from experiments.statistics import reduction
+from experiments.workloads import Run
 
 
 def test_each_sweep_changes_one_decision() -> None:
@@ -41,30 +45,49 @@ def test_a_sweep_reports_savings_of_every_change() -> None:
     assert report.summary["panels"]["mlr-mnist"]["C = 16"]["reductions"]["priority 1/8"] == expected
 
 
-def test_rows_that_move_alike_leave_nothing_to_choose() -> None:
+def best(costs: np.ndarray, budget: float) -> float:
+    """What it costs to lose everything under the schedule that suits these costs best."""
+    return budget_of.cost_of(budget_of.periods(np.sqrt(costs), budget), costs)
+
+
+def test_blocks_that_matter_alike_leave_nothing_to_choose() -> None:
     """Saved in turn: each every C iterations, so that it is (C - 1) / 2 old."""
-    assert budget.best_age(np.ones(800), 100) == pytest.approx(3.5)
+    assert best(np.full(800, 1 / 800), 100) == pytest.approx(3.5)
 
 
-def test_few_movers_are_saved_each_time() -> None:
-    speed = np.concatenate([np.full(50, 1.0), np.zeros(750)])
-    assert budget.best_age(speed, 100) == 0
-    assert budget.best_age(np.concatenate([np.full(90, 1.0), np.full(710, 1e-3)]), 100) < 0.01
+def test_few_that_matter_are_saved_each_time() -> None:
+    assert best(np.concatenate([np.full(50, 1 / 50), np.zeros(750)]), 100) == 0
+    assert best(np.concatenate([np.full(90, 1 / 90), np.full(710, 1e-9)]), 100) < 0.01
 
 
 def test_no_other_schedule_of_the_budget_is_better() -> None:
     random = np.random.default_rng(3)
-    speed = random.lognormal(0, 2, 400)
-    best = budget.best_age(speed, 50)
+    costs = random.lognormal(0, 4, 400)
+    least = best(costs, 50)
     for _ in range(200):
-        periods = np.maximum(1, random.lognormal(0, 1, 400) / speed ** random.uniform(0, 2))
+        periods = np.maximum(1, random.lognormal(0, 1, 400) / costs ** random.uniform(0, 1))
         periods *= (1 / periods).sum() / 50  # scaled to the budget; longer where that makes one shorter than an iteration
         periods = np.maximum(1, periods)
         if (1 / periods).sum() <= 50:
-            assert np.average((periods - 1) / 2, weights=speed**2) >= best - 1e-9
+            assert budget_of.cost_of(periods, costs) >= least * (1 - 1e-9)
 
 
 def test_the_limit_counts_what_is_lost() -> None:
-    records = [{"panel": "mlr-mnist", "trial": n, "age": 1.75, "half": 0.1} for n in range(1, 60)]
-    limits = budget.report(Options(lost=(0.25, 1.0)), records).summary["panels"]["mlr-mnist"]["limits"]
-    assert limits == {"0.25": pytest.approx(0.875), "1": pytest.approx(0.5)}
+    records = [{"panel": "mlr-mnist", "trial": n, "best": 1.75, "distance": 3.5, "half": 0.1} for n in range(8, 60, 4)]
+    limits = budget_of.report(Options(lost=(0.25, 1.0)), records).summary["panels"]["mlr-mnist"]["limits"]
+    assert limits["0.25"] == pytest.approx({"distance": 0.75, "best": 0.875})
+    assert limits["1"] == pytest.approx({"distance": 0.0, "best": 0.5})
+
+
+def test_users_cost_nothing_and_what_items_cost_grows_with_their_age() -> None:
+    """Users are solved for from the items before anybody reads them; items move steadily, so all of them cost 1 each time."""
+    model, trials = workload("mf-movielens", thin=16), failures.Trials("mf-movielens", 16, (), 1, 0, (), horizon=30)
+    job, criterion = failures.prepared(model, trials)
+    run, past = Run(initial(job)), []
+    for _ in range(16):
+        past.append(duplicate(run.state))
+        model.advance([run])
+    _, costs = budget_of.costs_of(model, criterion, run, past[-budget_of.BACK])
+    users = job.table("left").blocks
+    assert costs[:users].sum() == 0
+    assert costs[users:].sum() == pytest.approx(1, abs=0.2)
