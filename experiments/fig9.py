@@ -20,7 +20,6 @@ from experiments.panels import chosen, split
 from experiments.processes import Plan, train
 from experiments.records import Record, of_panel
 from experiments.runner import Batch, Options, Report
-from experiments.statistics import Estimate
 from experiments.workloads import TopicModel
 from scar import published
 from scar.tables import Checkpoint
