@@ -1,8 +1,8 @@
 """Figure 9: LDA on a real cluster. SCAR saves 1/4 in every iteration, the tradition everything in every fourth; half is lost.
 
-SCAR and the tradition run with SIGKILL to half of the servers in iteration 7. Two more runs without failures, one with rounds in
-each iteration and one with none, show what rounds cost: not only in the iteration that starts a round, since what a round does
-beside the training takes its processor time wherever it runs. The likelihood is that at the start of each iteration.
+SCAR and the tradition run with SIGKILL to half of the servers in iteration 7. Two more runs without failures, one with rounds
+in each iteration and one with none, show what rounds cost: not only in the iteration that starts a round, since what a round
+does beside the training takes its processor time wherever it runs. The likelihood is that at the start of each iteration.
 """
 
 from __future__ import annotations
