@@ -66,8 +66,8 @@ PAGES = {
     "real": Page("Real failures next to the simulation", "SIGKILL to half of the servers of a cluster.", claims.of_real),
     "budget": Page(
         "What the best schedule of the same bytes could save",
-        "A limit for figure 8 on trainings that move steadily, from what lost blocks cost for each iteration of their age. Beside it, "
-        "what saving by distance comes to.",
+        "A limit for figure 8 on trainings that move steadily, from what lost blocks cost for each iteration of their age. "
+        "Beside it, what saving by distance comes to.",
     ),
     "sweep": Page(
         "Sweeps: what hangs on the open decisions",
