@@ -19,7 +19,7 @@ from scar_local import ClusterStatus, LocalCluster
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKERS, SHARDS = 2, 4
-LOOK_SECONDS = 0.02
+LOOK_SECONDS = 0.05
 LOG_CHARACTERS = 2000  # of a broken worker's log that are shown
 SETTLE_SECONDS = 1.0  # for the round of the last clock
 PAUSE_AT, PAUSE_SECONDS = "SCAR_EXPERIMENT_PAUSE_AT", "SCAR_EXPERIMENT_PAUSE_SECONDS"

@@ -43,8 +43,8 @@ class RecoveryServicer(recovery_pb2_grpc.RecoveryServicer):
         return pb.StartJobReply(epoch=self._term().start_job(job, request.given, request.resume))
 
     def GetJob(self, _request: pb.GetJobRequest, _context: grpc.ServicerContext) -> pb.GetJobReply:
-        job = self._informed().job
-        return pb.GetJobReply(started=job is not None, job=codec.job_to_proto(job) if job is not None else None)
+        spec = self._informed().spec
+        return pb.GetJobReply(started=spec is not None, job=spec)
 
     def Join(self, request: pb.JoinRequest, _context: grpc.ServicerContext) -> pb.JoinReply:
         return pb.JoinReply(epoch=self._term().join(_member(request.member)))

@@ -293,6 +293,11 @@ class Term:
     def job(self) -> Job | None:
         return self._executor.job if self._executor is not None else None
 
+    @property
+    def spec(self) -> types_pb2.JobSpec | None:
+        """The job as it is sent: made once, since a large table's offsets take milliseconds to compress."""
+        return self._shards.job if self._executor is not None else None
+
     def epochs(self, after: int, wait: float) -> Sequence[types_pb2.Epoch]:
         with self._lock:
             self._lock.wait_for(lambda: self._executor is not None, min(wait, NO_JOB_WAIT))
