@@ -24,6 +24,7 @@ from experiments.figures import Figure, save
 from experiments.progress import Progress
 from experiments.records import Journal, Record
 from scar.errors import ConfigError
+from scar_local.forkserver import LINUX, die_with
 from scar_runtime.memory import keep_freed
 
 THREAD_SETTINGS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -163,7 +164,7 @@ def _carry_out(name: str, batches: Sequence[Batch], journal: Journal, jobs: int,
     for setting in THREAD_SETTINGS:  # read by the libraries of the processes that start now: a core each
         os.environ.setdefault(setting, "1")
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(jobs, context, keep_freed)  # pages of arrays that come and go are half of the time of the CNN
+    pool = ProcessPoolExecutor(jobs, context, _enter, (os.getpid(),))
     with Progress(name, total, before, console) as progress, pool:
         futures = [pool.submit(_work, batch, trials, journal) for batch, trials in queue]
         try:
@@ -171,6 +172,13 @@ def _carry_out(name: str, batches: Sequence[Batch], journal: Journal, jobs: int,
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _enter(driver: int) -> None:
+    """In a process of the pool. It ends with its driver, however that ends: nobody waits for what it would still record."""
+    keep_freed()  # pages of arrays that come and go are half of the time of the CNN
+    if LINUX:
+        die_with(driver)
 
 
 def _watch(futures: Sequence[Future[None]], journal: Journal, progress: Progress) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -81,6 +85,46 @@ def test_a_run_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
     assert '"command": "scar experiment toy --seed 1 --trials 3"' in (tmp_path / "toy.json").read_text()
     assert (tmp_path / "toy.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (tmp_path / "toy.svg").read_text()
+
+
+DRIVER = """
+import io, os, sys, time
+from functools import partial
+from pathlib import Path
+from rich.console import Console
+from experiments import runner
+from experiments.runner import Batch, Options
+
+class Slow:
+    NAME = "slow"
+    def batches(self, options):
+        return [Batch("a", (0,), partial(work, str(options.out)))]
+
+def work(out, trials):
+    Path(out, "draft").write_text(str(os.getpid()))
+    os.replace(Path(out, "draft"), Path(out, "pid"))
+    time.sleep(60)
+    yield {"trial": 0}
+
+if __name__ == "__main__":
+    runner.run(Slow(), Options(out=Path(sys.argv[1])), Console(file=io.StringIO()))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
+def test_what_a_killed_run_has_started_ends_with_it(tmp_path: Path) -> None:
+    script, pid = tmp_path / "driver.py", tmp_path / "pid"
+    script.write_text(DRIVER)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, script, tmp_path], env=environment) as driver:
+        deadline = time.monotonic() + 60
+        while not pid.exists():
+            assert time.monotonic() < deadline, "the run did not start"
+            time.sleep(0.01)
+        driver.kill()
+    while Path("/proc", pid.read_text(), "cmdline").exists() and Path("/proc", pid.read_text(), "cmdline").read_bytes():
+        assert time.monotonic() < deadline, "it outlives its driver"
+        time.sleep(0.01)
 
 
 def test_time_left_counts_only_what_this_run_has_done() -> None:
