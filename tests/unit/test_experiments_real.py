@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 pytest.importorskip("numba")
@@ -47,12 +49,12 @@ def test_likelihood_reached_sooner() -> None:
         return {"panel": name, "trial": 0, "losses": losses, "seconds": [pace * n for n in range(len(losses))]}
 
     records = [
-        run("SCAR", [9.0, 7.0, 5.0, 4.0, 3.0], 1.0),
-        run("traditional", [9.0, 7.0, 8.0, 6.0, 5.0], 1.0),
+        run("SCAR", [9.0] * 7 + [7.0, 5.0, 4.0, 5.0], 1.0),
+        run("traditional", [9.0] * 7 + [math.nan, 9.0, 7.0, 5.0], 1.5),
         {**run("rounds", [9.0] * 5, 1.0), "seconds": [0.0, 7.0, 8.01, 9.02, 10.03]},
         run("no rounds", [9.0] * 5, 1.0),
     ]
     report = fig9.report(Options(), records)
     assert report.summary["iterations_sooner"]["value"] == 2
-    assert report.summary["seconds_sooner"]["value"] == 2
+    assert report.summary["seconds_sooner"]["value"] == 9 * 1.5 - 7
     assert report.summary["overhead"]["value"] == pytest.approx(0.01)
