@@ -80,7 +80,7 @@ def test_the_limit_counts_what_is_lost() -> None:
 
 
 def test_users_cost_nothing_and_what_items_cost_grows_with_their_age() -> None:
-    """Users are solved for from the items before anybody reads them; items move steadily, so all of them cost about 1 each time."""
+    """Users are solved for from the items before anybody reads them; items move steadily, so all of them cost about 1."""
     random = np.random.default_rng(5)
     users, items = random.integers(0, 60, 3000), random.integers(0, 200, 3000)
     tastes = random.normal(size=(60, 5)), random.normal(size=(200, 5))
