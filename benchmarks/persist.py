@@ -20,11 +20,8 @@ import scar
 from benchmarks import yardsticks
 from benchmarks.measure import Action, Row, paired, rate
 from benchmarks.training import training
-from scar.v1 import checkpoint_pb2
 
 DIRECTORY_BYTES, S3_BYTES = 100_000_000, 32_000_000
-ROUND_SECONDS = 120.0
-ROUND = checkpoint_pb2.TriggerRequest(selection="full", fraction=1.0)
 BUCKET = "bench"
 
 
@@ -44,7 +41,7 @@ def rows(repeat: int) -> list[Row]:
 def _row(name: str, store: str, size: int, yardstick: Action, repeat: int) -> Row:
     shape = (size // 256, 64)
     with training([scar.Table("w", shape)], store=store) as run:
-        times = paired(lambda: run.cluster.checkpoint.Trigger(ROUND, timeout=ROUND_SECONDS), yardstick, repeat)
+        times = paired(run.save, yardstick, repeat)
     against = "write and fsync of one file" if store.startswith("file") else "put_object of boto3"
     return rate(f"full round of {size // 10**6} MB into a {name}", size / 1e9, times, "GB/s", against)
 

@@ -12,13 +12,12 @@ import scar
 from benchmarks import yardsticks
 from benchmarks.measure import Pair, Row, duration, seconds
 from benchmarks.training import Training, training
-from scar.v1 import checkpoint_pb2, recovery_pb2
+from scar.v1 import recovery_pb2
 from scar_local import ClusterStatus
 
 LOST_BYTES = 100_000_000
 SHAPE = (2 * LOST_BYTES // 256, 64)
 SECONDS = 60.0
-ROUND = checkpoint_pb2.TriggerRequest(selection="full", fraction=1.0)
 
 
 def rows(repeat: int) -> list[Row]:
@@ -26,7 +25,7 @@ def rows(repeat: int) -> list[Row]:
     with training([scar.Table("w", SHAPE)], shards=2) as run:
         run.step(lambda: run.worker.push("w", np.ones(SHAPE, dtype=np.float32)))
         run.worker.pull("w")
-        run.cluster.checkpoint.Trigger(ROUND, timeout=SECONDS)
+        run.save()
         for number in range(1, min(repeat, 3) + 1):
             record = _failure(run, number)
             loads.append(record.commit_seconds + record.load_seconds)

@@ -8,11 +8,15 @@ from dataclasses import dataclass
 
 import scar
 from benchmarks.measure import Action
+from scar.errors import Internal
+from scar.v1 import checkpoint_pb2
 from scar_local import LocalCluster
 from scar_runtime.memory import keep_freed
 
 NEVER = scar.Checkpoint("priority", fraction=1 / 8, period=1 << 40)  # rounds only when a benchmark asks for one
 STEPS = 1 << 30
+SECONDS = 60.0
+ROUND = checkpoint_pb2.TriggerRequest(selection="full", fraction=1.0)
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,12 @@ class Training:
         """``action``, e.g. a push; then the end of the iteration: all pushes acknowledged, the clock closed."""
         action()
         next(self.clocks)
+
+    def save(self) -> None:
+        """A round that saves everything that has changed. Raises :class:`Internal` when it failed."""
+        report = self.cluster.checkpoint.Trigger(ROUND, timeout=SECONDS)
+        if report.error:
+            raise Internal(f"round {report.round} failed: {report.error}")
 
 
 @contextmanager
@@ -45,4 +55,5 @@ def training(
         with scar.join(cluster.recovery_address, "worker-0") as worker:
             clocks = iter(worker.clocks(limit=STEPS))
             next(clocks)
+            cluster.until(lambda status: status.checkpoint is not None and status.checkpoint.leader, SECONDS, "the coordinator")
             yield Training(cluster, worker, clocks)
