@@ -54,10 +54,10 @@ def _work(trials: Trials, period: int, numbers: tuple[int, ...]) -> Iterator[Rec
     run, past = Run(initial(job), stream=job.seed), dict[int, State]()
     for clock in range(1, min(max(numbers), criterion.undisturbed - 1) + 1):
         model.advance([run])
-        past[clock] = duplicate(run.state)
-        before = past.pop(clock - BACK, None)
-        if clock in numbers and before is not None:
-            distances, costs = costs_of(model, criterion, run, before)
+        if clock + BACK in numbers:
+            past[clock] = duplicate(run.state)
+        if clock in numbers:
+            distances, costs = costs_of(model, criterion, run, past.pop(clock - BACK))
             budget = job.blocks / period
             yield {
                 "trial": clock,

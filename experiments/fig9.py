@@ -15,6 +15,7 @@ from itertools import product
 import numpy as np
 
 from experiments import statistics
+from experiments.failures import passage
 from experiments.figures import Figure, Panel, Series
 from experiments.panels import chosen, split
 from experiments.processes import Plan, train
@@ -109,10 +110,8 @@ def _sooner(scar_runs: Sequence[Record], traditional: Sequence[Record]) -> tuple
 def _passage(losses: Sequence[float], level: float) -> float:
     """When a run was at this likelihood for the last time, in iterations; between two it is taken to be linear."""
     above = np.flatnonzero(np.array(losses) > level)
-    last = int(above[-1]) if len(above) else -1
-    if last < 0 or last + 1 == len(losses):
-        return float(max(last, 0))
-    return last + (losses[last] - level) / (losses[last] - losses[last + 1])
+    below = int(above[-1]) + 1 if len(above) else 0
+    return passage(losses[: below + 1], level) - 1
 
 
 def _time(seconds: Sequence[float], clock: float) -> float:

@@ -24,7 +24,7 @@ from experiments.figures import Figure, save
 from experiments.progress import Progress
 from experiments.records import Journal, Record
 from scar.errors import ConfigError
-from scar_local.forkserver import LINUX, die_with
+from scar_local.forkserver import die_with
 from scar_runtime.memory import keep_freed
 
 THREAD_SETTINGS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -177,8 +177,7 @@ def _carry_out(name: str, batches: Sequence[Batch], journal: Journal, jobs: int,
 def _enter(driver: int) -> None:
     """In a process of the pool. It ends with its driver, however that ends: nobody waits for what it would still record."""
     keep_freed()  # pages of arrays that come and go are half of the time of the CNN
-    if LINUX:
-        die_with(driver)
+    die_with(driver)
 
 
 def _watch(futures: Sequence[Future[None]], journal: Journal, progress: Progress) -> None:

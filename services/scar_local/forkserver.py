@@ -154,8 +154,8 @@ def _fork() -> int:
 
 def become(order: Order, server: int, watch: int) -> None:
     """Turn this copy of process ``server`` into what was ordered."""
+    die_with(server)
     if LINUX:
-        die_with(server)
         os.close(watch)
         ctypes.CDLL(None).prctl(PR_SET_NAME, order["name"].encode())
     _redirect(order["log"])
@@ -179,7 +179,9 @@ def run(module: str, arguments: Sequence[str]) -> None:
 
 
 def die_with(parent: int) -> None:
-    """Ask the kernel for SIGKILL at the end of this process's parent, which has to be ``parent``."""
+    """Ask the kernel for SIGKILL at the end of this process's parent, which has to be ``parent``; Linux only, else nothing."""
+    if not LINUX:
+        return
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before the request above; nobody would ever tell us
         os._exit(ORPHAN)
@@ -207,8 +209,7 @@ def main(arguments: Sequence[str]) -> None:
         threading.Thread(target=_watch, args=(int(arguments[1]),), name="parent", daemon=True).start()
         run(arguments[2], arguments[3:])
         return
-    if LINUX:
-        die_with(int(arguments[0]))
+    die_with(int(arguments[0]))
     server, own = Server(socket.socket(fileno=int(arguments[1]))), os.getpid()
     order = server.serve()
     if order is None:

@@ -90,7 +90,8 @@ def _histogram(values: Array, saved: Array, sizes: NDArray[np.int64]) -> Any:
     now, then = values[differ].astype(np.int64), saved[differ].astype(np.int64)
     lowest = min(now.min(), then.min())
     width = int(max(now.max(), then.max()) - lowest) + 1
-    now, then = now + (block * width - lowest), then + (block * width - lowest)
+    shift = block * width - lowest
+    now, then = now + shift, then + shift
     if len(sizes) * width > DENSE_RUNS * RUN_ELEMENTS:
         return _sparse(now, then, width, len(sizes))
     each = max(1, RUN_ELEMENTS // width)  # blocks whose counters stay in the cache
