@@ -1,4 +1,7 @@
-"""The ceiling of any push and pull over gRPC in Python: the same bytes in the same chunks, without checks, apply or books."""
+"""The ceiling of any push and pull over gRPC in Python.
+
+The same bytes in the same chunks, without checks, apply or bookkeeping.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +15,27 @@ import grpc
 import numpy as np
 
 from benchmarks import yardsticks
-from benchmarks.measure import Row, paired, rate
+from benchmarks.measure import BenchRow, rate_row, time_pairs
 from benchmarks.yardsticks import Bytes
-from scar.codec import CHUNK_BYTES
-from scar.transport import channel_options, server_options
-from scar_runtime.memory import keep_freed
+from scar.wire.codec import CHUNK_BYTES
+from scar.wire.transport import channel_options, server_options
+from scar_runtime.process.memory import keep_freed
 
 SIZE = 64 << 20
-SERVICE, SECONDS = "bare.Stream", 30.0
+SERVICE = "bare.Stream"
+SECONDS = 30.0
 
 
-def rows(repeat: int) -> list[Row]:
-    up, down = np.ones(SIZE, dtype=np.uint8), np.ones(SIZE, dtype=np.uint8)
+def measure_rows(repeat: int) -> list[BenchRow]:
+    up = np.ones(SIZE, dtype=np.uint8)
+    down = np.ones(SIZE, dtype=np.uint8)
     keep_freed()
-    with _stream() as stream, yardsticks.tcp() as peer:
-        times = paired(lambda: stream.exchange(up, down), lambda: peer.exchange(up, down), repeat)
-    return [rate("bare gRPC stream of 64 MiB, up and down", 2 * SIZE / 1e9, times, "GB/s", "plain TCP")]
+    with _grpc_stream() as stream, yardsticks.tcp_peer() as peer:
+        times = time_pairs(lambda: stream.exchange(up, down), lambda: peer.exchange(up, down), repeat)
+    return [rate_row("bare gRPC stream of 64 MiB, up and down", 2 * SIZE / 1e9, times, "GB/s", "plain TCP")]
 
 
-class Stream:
+class GrpcStream:
     """Client of a process that keeps and sends bytes."""
 
     def __init__(self, port: int) -> None:
@@ -40,7 +45,7 @@ class Stream:
 
     def exchange(self, up: Bytes, down: Bytes) -> None:
         """Send all of ``up``, then receive into all of ``down``."""
-        self._push(_chunks(up), timeout=SECONDS)
+        self._push(_split_chunks(up), timeout=SECONDS)
         at = 0
         for chunk in self._pull(b"", timeout=SECONDS):
             down.data[at : at + len(chunk)] = chunk
@@ -51,13 +56,13 @@ class Stream:
 
 
 @contextmanager
-def _stream() -> Iterator[Stream]:
+def _grpc_stream() -> Iterator[GrpcStream]:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
-    process = context.Process(target=_serve, args=(there,), daemon=True)
+    process = context.Process(target=_serve_stream, args=(there,), daemon=True)
     process.start()
     there.close()
-    stream = Stream(int(here.recv()))
+    stream = GrpcStream(int(here.recv()))
     try:
         yield stream
     finally:
@@ -67,7 +72,7 @@ def _stream() -> Iterator[Stream]:
         process.kill()
 
 
-def _serve(pipe: Connection) -> None:
+def _serve_stream(pipe: Connection) -> None:
     keep_freed()
     kept = np.ones(SIZE, dtype=np.uint8)
 
@@ -79,9 +84,12 @@ def _serve(pipe: Connection) -> None:
         return b""
 
     def pull(_: bytes, __: grpc.ServicerContext) -> Iterator[bytes]:
-        return _chunks(kept)
+        return _split_chunks(kept)
 
-    handlers = {"Push": grpc.stream_unary_rpc_method_handler(push), "Pull": grpc.unary_stream_rpc_method_handler(pull)}
+    handlers = {
+        "Push": grpc.stream_unary_rpc_method_handler(push),
+        "Pull": grpc.unary_stream_rpc_method_handler(pull),
+    }
     server = grpc.server(ThreadPoolExecutor(4), options=server_options())
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     pipe.send(server.add_insecure_port("127.0.0.1:0"))
@@ -92,5 +100,5 @@ def _serve(pipe: Connection) -> None:
         server.stop(0)
 
 
-def _chunks(data: Bytes) -> Iterator[bytes]:
+def _split_chunks(data: Bytes) -> Iterator[bytes]:
     return (bytes(data.data[start : start + CHUNK_BYTES]) for start in range(0, len(data), CHUNK_BYTES))

@@ -6,28 +6,38 @@ import numpy as np
 
 import scar
 from benchmarks import yardsticks
-from benchmarks.measure import Row, paired, rate
-from benchmarks.training import training
+from benchmarks.measure import BenchRow, rate_row, time_pairs
+from benchmarks.training import start_training
 
 SIZE = 64 << 20
 SHAPE = (SIZE // 256, 64)
 
 
-def rows(repeat: int) -> list[Row]:
-    """Between processes of one machine, through memory that they share; and as messages, as between two machines."""
-    return [_row(consistency, shared, repeat) for shared in (True, False) for consistency in ("asp", "bsp")]
+def measure_rows(repeat: int) -> list[BenchRow]:
+    """Through memory that processes of one machine share; and as messages, as between two machines."""
+    return [
+        _measure_row(consistency, shared, repeat)
+        for shared in (True, False)
+        for consistency in ("asp", "bsp")
+    ]
 
 
-def _row(consistency: str, shared: bool, repeat: int) -> Row:
+def _measure_row(consistency: str, shared: bool, repeat: int) -> BenchRow:
     gradient = np.full(SHAPE, 1e-6, dtype=np.float32)
-    up, down = gradient.view(np.uint8).reshape(-1), np.zeros(SIZE, dtype=np.uint8)
+    up = gradient.view(np.uint8).reshape(-1)
+    down = np.zeros(SIZE, dtype=np.uint8)
     table = scar.Table("w", SHAPE, rule=scar.sgd(lr=0.1))
-    with training([table], consistency=consistency, shared=shared) as run, yardsticks.tcp() as peer:
+    with (
+        start_training([table], consistency=consistency, shared=shared) as run,
+        yardsticks.tcp_peer() as peer,
+    ):
 
         def ours() -> None:
             run.step(lambda: run.worker.push("w", gradient))
             run.worker.pull("w")  # waits for the closed clock, so that the apply is part of the time
 
-        times = paired(ours, lambda: peer.exchange(up, down), repeat)
+        times = time_pairs(ours, lambda: peer.exchange(up, down), repeat)
     way = "" if shared else ", as messages"
-    return rate(f"push + apply + pull of 64 MiB, {consistency}{way}", 2 * SIZE / 1e9, times, "GB/s", "plain TCP")
+    return rate_row(
+        f"push + apply + pull of 64 MiB, {consistency}{way}", 2 * SIZE / 1e9, times, "GB/s", "plain TCP"
+    )

@@ -1,10 +1,13 @@
-"""What a killed shard pod of a release costs: seeded kills while a large model trains, until the last block is served again.
+"""What a killed shard pod of a release costs, from the kill until the last block is served again.
 
-python -m benchmarks.kube_recovery --namespace scar [--kills 50] [--megabytes 100] [--kind kill|delete|freeze] [--seed 1]
+Seeded kills, while a large model trains.
 
-Needs a kubeconfig and a release of the chart with at least 2 shards and no training. ``kill`` is SIGKILL to the process, and
-its pod deleted; ``delete`` is ``kubectl delete pod --grace-period=0 --force``, after which Kubernetes still grants two seconds;
-``freeze`` is SIGSTOP, until its blocks are served by others.
+python -m benchmarks.kube_recovery --namespace scar [--kills 50] [--megabytes 100] [--kind kill|delete|freeze]
+[--seed 1]
+
+Needs a kubeconfig and a release of the chart with at least 2 shards and no training. ``kill`` is SIGKILL to
+the process, and its pod deleted; ``delete`` is ``kubectl delete pod --grace-period=0 --force``, after which
+Kubernetes still grants two seconds; ``freeze`` is SIGSTOP, until its blocks are served by others.
 """
 
 from __future__ import annotations
@@ -23,13 +26,14 @@ from pathlib import Path
 from rich.console import Console
 
 from scar.errors import DeadlineExceeded
-from scar.training import load_job
-from scar.transport import CHECKPOINT, Deadline, Link, retry
+from scar.jobfile import load_job
 from scar.v1 import checkpoint_pb2, checkpoint_pb2_grpc
+from scar.wire.transport import CHECKPOINT, Deadline, Link, retry
+from scar_admin.observer import ClusterObserver
+from scar_admin.status import ClusterStatus
 from scar_kube.release import Release
 from scar_kube.training import Training, Work
 from scar_kube.where import Where
-from scar_runtime.status import ClusterStatus, Observer
 
 SECONDS = 120.0  # for anything that is waited for
 PAUSE = 0.1  # between two looks, each of which asks every process of the release
@@ -48,13 +52,14 @@ job = scar.Job("{name}", [table], shards={shards}, workers={shards}, consistency
 
 def near(worker, known):
     """Blocks of the shard that has this worker's number; while there is none, those that it had."""
-    epoch = worker._client.view.epoch  # no user needs to know where blocks are; this is about the shards that stay
+    # no user needs to know where blocks are; this is about the shards that stay
+    epoch = worker._client.view.epoch
     index = next((i for i, shard in enumerate(epoch.shards) if shard.name.endswith(f"-{{worker.rank}}")), -1)
     found = np.flatnonzero(epoch.owners["w"] == index)
     return found if len(found) >= 8 else known
 
 def train(worker):
-    """Everything once, so that every block has to come from the store; then a few blocks of one shard in every clock.
+    """Everything once, so that every block has to come from the store; then a few blocks of one shard.
 
     What is sent and fetched travels while the worker computes, as it does in a real training.
     """
@@ -74,10 +79,12 @@ def train(worker):
 
 
 @dataclass(frozen=True)
-class Kill:
-    """Seconds. ``detect``, then ``wait``, ``commit`` and ``load``: by the ledger, from the last sign of life; ``served``: from
-    the order to kill until all blocks were seen served from here. ``pace``: clocks a second from the kill until then, as a part
-    of the calm pace, of the workers that train blocks of the other shards.
+class PodKill:
+    """What one kill cost, in seconds.
+
+    ``detect``, then ``wait``, ``commit`` and ``load``: by the ledger, from the last sign of life; ``served``:
+    from the order to kill until all blocks were seen served from here. ``pace``: clocks a second from the
+    kill until then, as a part of the calm pace, of the workers that train blocks of the other shards.
     """
 
     pod: str
@@ -95,30 +102,43 @@ class Kill:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Seconds to detect and recover killed shard pods of a release.")
+    parser = argparse.ArgumentParser(
+        description="Seconds to detect and recover killed shard pods of a release."
+    )
     for name in ("context", "namespace", "release"):
         parser.add_argument(f"--{name}", default="")
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--megabytes", type=float, default=100, help="that one shard holds and loses")
-    parser.add_argument("--pause", type=float, default=0.5, help="seconds without work in each clock of a worker")
+    parser.add_argument(
+        "--pause", type=float, default=0.5, help="seconds without work in each clock of a worker"
+    )
     parser.add_argument("--kind", choices=("kill", "delete", "freeze"), default="kill")
     parser.add_argument("--seed", type=int, default=1, help="of the order in which pods are killed")
     options = parser.parse_args(arguments)
     with Release.find(Where(options.context, options.namespace, options.release)) as release:
-        bench = Bench(release, options.megabytes, options.pause, options.kind, random.Random(options.seed))
+        bench = KillBench(
+            release, options.megabytes, options.pause, options.kind, random.Random(options.seed)
+        )
         seen = bench.run(options.kills)
-    _report(seen, options.kind)
+    _write_report(seen, options.kind)
     return 0
 
 
-class Bench:
-    def __init__(self, release: Release, megabytes: float, pause: float, kind: str, draw: random.Random) -> None:
-        self._release, self._pause, self._kind, self._draw = release, pause, kind, draw
-        self._shards = release.shards()
+class KillBench:
+    """``pause``: seconds without work in each clock of a worker. ``kind``: "kill", "delete" or "freeze"."""
+
+    def __init__(
+        self, release: Release, megabytes: float, pause: float, kind: str, draw: random.Random
+    ) -> None:
+        self._release = release
         self._megabytes = megabytes
+        self._pause = pause
+        self._kind = kind
+        self._draw = draw
+        self._shards = release.shards()
         self._calm: dict[str, float] = {}  # worker -> clocks a second
 
-    def run(self, kills: int) -> list[Kill]:
+    def run(self, kills: int) -> list[PodKill]:
         name = f"recovery-{time.time_ns()}"
         rows = 256 * round(self._megabytes * 1e6 * self._shards / 4 / 64 / 256)
         with tempfile.TemporaryDirectory() as folder, self._release.observer() as observer:
@@ -128,46 +148,68 @@ class Bench:
             training.begin(False)
             try:
                 self._prepare(observer)
-                return [self._strike(observer, number) for number in range(1, kills + 1)]
+                return [self._kill_shard(observer, number) for number in range(1, kills + 1)]
             finally:
                 training.end()
 
-    def _prepare(self, observer: Observer) -> None:
+    def _prepare(self, observer: ClusterObserver) -> None:
         """Every block is in the store, and the pace of a quiet time is known."""
-        _until(observer, lambda status: status.clock > 1, "training to begin")
-        with closing(Link(self._release.dialer().to("checkpoint"), "checkpoint", CHECKPOINT)) as link:
+        _wait_until(observer, lambda status: status.clock > 1, "training to begin")
+        with closing(Link(self._release.dialer().target_of("checkpoint"), "checkpoint", CHECKPOINT)) as link:
             trigger = checkpoint_pb2_grpc.CheckpointStub(link.channel).Trigger
             everything = checkpoint_pb2.TriggerRequest(selection="full", fraction=1.0)
-            retry(lambda _: link.call(trigger, everything, SECONDS), Deadline(SECONDS), "everything to be saved")
-        _until(observer, lambda status: min(_clocks(status).values(), default=0) > 2, "all workers to train")
-        begin, first = time.monotonic(), _clocks(observer.read())
+            retry(
+                lambda _: link.call(trigger, everything, SECONDS), Deadline(SECONDS), "everything to be saved"
+            )
+
+        def all_train(status: ClusterStatus) -> bool:
+            return min(_worker_clocks(status).values(), default=0) > 2
+
+        _wait_until(observer, all_train, "all workers to train")
+        begin = time.monotonic()
+        first = _worker_clocks(observer.read())
         time.sleep(CALM)
-        last, seconds = _clocks(observer.read()), time.monotonic() - begin
+        last = _worker_clocks(observer.read())
+        seconds = time.monotonic() - begin
         self._calm = {name: (last[name] - clock) / seconds for name, clock in first.items()}
 
-    def _strike(self, observer: Observer, number: int) -> Kill:
-        status = _until(observer, self._whole, "all shards to hold their part")
-        failures, first = len(status.failures), _clocks(status)
-        pod = f"{self._release.fullname}-ps-{self._draw.randrange(self._shards)}"
-        held = sum(table.bytes for table in status.shards[pod].tables)
+    def _kill_shard(self, observer: ClusterObserver, number: int) -> PodKill:
+        before = _wait_until(observer, self._is_whole, "all shards to hold their part")
+        failures = len(before.failures)
+        shard = self._draw.randrange(self._shards)
+        pod = f"{self._release.fullname}-ps-{shard}"
         begin = time.monotonic()
         self._kill(pod)
-        status = _until(observer, lambda now: _repaired(now, failures), "the recovery")
+        after = _wait_until(observer, lambda now: _is_repaired(now, failures), "the recovery")
         served = time.monotonic() - begin
-        last, number_of = _clocks(status), pod.rpartition("-")[2]
-        others = [name for name in self._calm if name in first and name in last and not name.endswith(f"-{number_of}")]
-        pace = statistics.mean((last[name] - first[name]) / served / self._calm[name] for name in others)
         if self._kind == "freeze":
             self._signal(pod, "CONT")  # it hears that it is fenced, and comes back as a new one
-        record = status.failures[failures]
-        parts = (record.detect_seconds, record.wait_seconds, record.commit_seconds, record.load_seconds)
-        made = Kill(pod, held / 1e6, *(max(0.0, part) for part in parts), served, pace)
-        shown = {key: value if isinstance(value, str) else round(value, 3) for key, value in asdict(made).items()}
-        SCREEN.print(f"{number}: {json.dumps(shown)}", soft_wrap=True)
-        return made
+        record = after.failures[failures]
+        kill = PodKill(
+            pod,
+            megabytes=sum(table.bytes for table in before.shards[pod].tables) / 1e6,
+            detect=max(0.0, record.detect_seconds),
+            wait=max(0.0, record.wait_seconds),
+            commit=max(0.0, record.commit_seconds),
+            load=max(0.0, record.load_seconds),
+            served=served,
+            pace=self._pace(before, after, served, shard),
+        )
+        _show_kill(number, kill)
+        return kill
+
+    def _pace(self, before: ClusterStatus, after: ClusterStatus, seconds: float, shard: int) -> float:
+        """Of the workers of other shards, as a part of their calm pace."""
+        first = _worker_clocks(before)
+        last = _worker_clocks(after)
+        others = [
+            name for name in self._calm if name in first and name in last and not name.endswith(f"-{shard}")
+        ]
+        return statistics.mean((last[name] - first[name]) / seconds / self._calm[name] for name in others)
 
     def _kill(self, pod: str) -> None:
-        api, namespace = self._release.api, self._release.namespace
+        api = self._release.api
+        namespace = self._release.namespace
         if self._kind != "delete":
             self._signal(pod, {"kill": "KILL", "freeze": "STOP"}[self._kind])
         if self._kind != "freeze":
@@ -176,43 +218,56 @@ class Bench:
     def _signal(self, pod: str, name: str) -> None:
         self._release.api.execute(self._release.namespace, pod, "ps", ["sh", "-c", f"kill -{name} -1"])
 
-    def _whole(self, status: ClusterStatus) -> bool:
+    def _is_whole(self, status: ClusterStatus) -> bool:
+        tables = [table for shard in status.shards.values() for table in shard.tables]
         held = [sum(table.blocks for table in shard.tables) for shard in status.shards.values()]
-        settled = not status.loading and not any(table.unsettled for s in status.shards.values() for table in s.tables)
+        settled = not status.loading and not any(table.unsettled for table in tables)
         return settled and len(held) == self._shards and min(held) > 0.9 * max(held)
 
 
-def _repaired(status: ClusterStatus, before: int) -> bool:
+def _show_kill(number: int, kill: PodKill) -> None:
+    shown = {key: value if isinstance(value, str) else round(value, 3) for key, value in asdict(kill).items()}
+    SCREEN.print(f"{number}: {json.dumps(shown)}", soft_wrap=True)
+
+
+def _is_repaired(status: ClusterStatus, before: int) -> bool:
     return len(status.failures) > before and status.failures[before].load_seconds > 0 and not status.loading
 
 
-def _clocks(status: ClusterStatus) -> dict[str, int]:
+def _worker_clocks(status: ClusterStatus) -> dict[str, int]:
     """Worker -> clocks finished."""
     return {name: worker.clock for name, worker in status.workers.items()}
 
 
-def _until(observer: Observer, condition: Callable[[ClusterStatus], bool], what: str) -> ClusterStatus:
+def _wait_until(
+    observer: ClusterObserver, condition: Callable[[ClusterStatus], bool], what: str
+) -> ClusterStatus:
     deadline = time.monotonic() + SECONDS
     while not condition(status := observer.read()):
         if time.monotonic() > deadline:
-            raise DeadlineExceeded(f"waited {SECONDS:g} s in vain for {what}", "; ".join(status.problems))
+            raise DeadlineExceeded(
+                f"waited {SECONDS:g} s without result for {what}", "; ".join(status.problems)
+            )
         time.sleep(PAUSE)
     return status
 
 
-def _report(seen: Sequence[Kill], kind: str) -> None:
-    totals, quantiles = sorted(kill.total for kill in seen), _quantiles([kill.total for kill in seen])
-    served = _quantiles([kill.served for kill in seen])
-    pace = statistics.median(kill.pace for kill in seen)
-    SCREEN.print(f"{len(seen)} x {kind}: detect + recover {json.dumps(quantiles)} s; survivors' pace {pace:.0%} in the median")
+def _write_report(kills: Sequence[PodKill], kind: str) -> None:
+    totals = [kill.total for kill in kills]
+    quantiles = _quantiles(totals)
+    served = _quantiles([kill.served for kill in kills])
+    pace = statistics.median(kill.pace for kill in kills)
+    SCREEN.print(
+        f"{len(kills)} x {kind}: detect + recover {json.dumps(quantiles)} s;"
+        f" survivors' pace {pace:.0%} in the median"
+    )
     SCREEN.print(f"from the order to kill until seen served {json.dumps(served)} s")
     for low, count in histogram(totals):
-        SCREEN.print(f"{low:6.2f} s  {'#' * round(BARS * count / len(seen))} {count}")
+        SCREEN.print(f"{low:6.2f} s  {'#' * round(BARS * count / len(kills))} {count}")
+    report = {"quantiles": quantiles, "served": served, "kills": [asdict(kill) for kill in kills]}
     path = Path(f"build/bench/kube-recovery-{kind}.json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        json.dumps({"quantiles": quantiles, "served": served, "kills": [asdict(kill) for kill in seen]}, indent=1) + "\n"
-    )
+    path.write_text(json.dumps(report, indent=1) + "\n")
 
 
 def histogram(values: Sequence[float], step: float = 0.25) -> list[tuple[float, int]]:
@@ -224,7 +279,10 @@ def histogram(values: Sequence[float], step: float = 0.25) -> list[tuple[float, 
 
 def _quantiles(values: Sequence[float]) -> dict[str, float]:
     ordered = sorted(values)
-    return {f"p{percent}": round(ordered[min(len(ordered) - 1, percent * len(ordered) // 100)], 3) for percent in (50, 90, 99)}
+    return {
+        f"p{percent}": round(ordered[min(len(ordered) - 1, percent * len(ordered) // 100)], 3)
+        for percent in (50, 90, 99)
+    }
 
 
 if __name__ == "__main__":

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 
 WARM_UPS = 2
 
-Action = Callable[[], object]
+TimedAction = Callable[[], object]
 
 
 @dataclass(frozen=True)
-class Row:
+class BenchRow:
     """One figure. ``ratio``: speed of ours by the speed of the yardstick; 1 is as fast, more is better."""
 
     name: str
@@ -24,19 +24,23 @@ class Row:
     against: str
     note: str = ""
 
-    def document(self) -> dict[str, object]:
+    def as_json(self) -> dict[str, object]:
         return asdict(self)
 
 
-def rate(name: str, amount: float, times: Pair, unit: str, against: str) -> Row:
+def rate_row(name: str, amount: float, times: Pair, unit: str, against: str) -> BenchRow:
     """``amount`` per second, e.g. bytes / 1e9 for GB/s."""
-    return Row(name, amount / times.ours, amount / times.yardstick, times.yardstick / times.ours, unit, against)
+    return BenchRow(
+        name, amount / times.ours, amount / times.yardstick, times.yardstick / times.ours, unit, against
+    )
 
 
-def duration(name: str, times: Pair, unit: str, against: str, note: str = "") -> Row:
+def duration_row(name: str, times: Pair, unit: str, against: str, note: str = "") -> BenchRow:
     """Time, in ``unit`` ("s", "ms", "us")."""
     scale = {"s": 1.0, "ms": 1e3, "us": 1e6}[unit]
-    return Row(name, times.ours * scale, times.yardstick * scale, times.yardstick / times.ours, unit, against, note)
+    return BenchRow(
+        name, times.ours * scale, times.yardstick * scale, times.yardstick / times.ours, unit, against, note
+    )
 
 
 @dataclass(frozen=True)
@@ -47,16 +51,20 @@ class Pair:
     yardstick: float
 
 
-def paired(ours: Action, yardstick: Action, repeat: int) -> Pair:
+def time_pairs(ours: TimedAction, yardstick: TimedAction, repeat: int) -> Pair:
     """Both in turns, so that a busy moment of the machine meets both."""
     for _ in range(WARM_UPS):
         ours()
         yardstick()
-    times = [(seconds(ours), seconds(yardstick)) for _ in range(repeat)]
-    return Pair(statistics.median(one for one, _ in times), statistics.median(other for _, other in times))
+    times_ours = []
+    times_yardstick = []
+    for _ in range(repeat):
+        times_ours.append(time_action(ours))
+        times_yardstick.append(time_action(yardstick))
+    return Pair(statistics.median(times_ours), statistics.median(times_yardstick))
 
 
-def seconds(action: Action) -> float:
+def time_action(action: TimedAction) -> float:
     """How long one call takes."""
     start = time.perf_counter()
     action()

@@ -18,35 +18,49 @@ import numpy as np
 
 import scar
 from benchmarks import yardsticks
-from benchmarks.measure import Action, Row, paired, rate
-from benchmarks.training import training
+from benchmarks.measure import BenchRow, TimedAction, rate_row, time_pairs
+from benchmarks.training import start_training
 
-DIRECTORY_BYTES, S3_BYTES = 100_000_000, 32_000_000
+DIRECTORY_BYTES = 100_000_000
+S3_BYTES = 32_000_000
 BUCKET = "bench"
 
 
-def rows(repeat: int) -> list[Row]:
+def measure_rows(repeat: int) -> list[BenchRow]:
     found = []
     with tempfile.TemporaryDirectory() as folder:
         data = np.ones(DIRECTORY_BYTES, dtype=np.uint8)
         path = Path(folder) / "plain"
-        found.append(_row("directory", f"file://{folder}/store", DIRECTORY_BYTES, lambda: yardsticks.write(path, data), repeat))
+        found.append(
+            _measure_row(
+                "directory",
+                f"file://{folder}/store",
+                DIRECTORY_BYTES,
+                lambda: yardsticks.write_durable(path, data),
+                repeat,
+            )
+        )
     if find_spec("moto") and find_spec("boto3"):
         with s3_server() as endpoint:
             store = f"s3://{BUCKET}/model?endpoint={endpoint}&region=us-east-1"
-            found.append(_row("S3 (moto)", store, S3_BYTES, plain_put(endpoint, bytes(S3_BYTES)), min(repeat, 3)))
+            found.append(
+                _measure_row(
+                    "S3 (moto)", store, S3_BYTES, plain_put(endpoint, bytes(S3_BYTES)), min(repeat, 3)
+                )
+            )
     return found
 
 
-def _row(name: str, store: str, size: int, yardstick: Action, repeat: int) -> Row:
+def _measure_row(name: str, store: str, size: int, yardstick: TimedAction, repeat: int) -> BenchRow:
     shape = (size // 256, 64)
-    with training([scar.Table("w", shape)], store=store) as run:
-        times = paired(run.save, yardstick, repeat)
+    with start_training([scar.Table("w", shape)], store=store) as run:
+        run.worker.pull("w")  # waits for its initial values: a round does not save what is being loaded
+        times = time_pairs(run.save, yardstick, repeat)
     against = "write and fsync of one file" if store.startswith("file") else "put_object of boto3"
-    return rate(f"full round of {size // 10**6} MB into a {name}", size / 1e9, times, "GB/s", against)
+    return rate_row(f"full round of {size // 10**6} MB into a {name}", size / 1e9, times, "GB/s", against)
 
 
-def plain_put(endpoint: str, data: bytes) -> Action:
+def plain_put(endpoint: str, data: bytes) -> TimedAction:
     import boto3
 
     client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")

@@ -1,6 +1,7 @@
 """PyTorch's own RPC as a parameter server: the same transfers between two processes, when torch is installed.
 
-Its two processes are its own, since torch keeps one RPC state per process; one of them acts on words that come through a pipe.
+Its two processes are its own, since torch keeps one RPC state per process; one of them acts on words that
+come through a pipe.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import scar
-from benchmarks.measure import Action, Pair, Row, duration, paired, rate
-from benchmarks.training import training
+from benchmarks.measure import BenchRow, Pair, TimedAction, duration_row, rate_row, time_pairs
+from benchmarks.training import start_training
 
 if TYPE_CHECKING:
     import torch
@@ -30,46 +31,58 @@ CALLS = 20  # small calls timed together, so that the pipe does not count
 TIMEOUT_SECONDS = 60.0
 
 
-def rows(repeat: int) -> list[Row]:
+def measure_rows(repeat: int) -> list[BenchRow]:
     """Nothing without torch, or when its build has no RPC."""
     if not find_spec("torch"):
         return []
     with _torch_pair() as pipe:
         if not pipe.recv():
             return []
-        return [_dense(lambda: _ask(pipe, "dense"), repeat), _small(lambda: _ask(pipe, "small"), repeat)]
+        return [
+            _measure_dense(lambda: _ask_torch(pipe, "dense"), repeat),
+            _measure_small(lambda: _ask_torch(pipe, "small"), repeat),
+        ]
 
 
-def _dense(torch_dense: Action, repeat: int) -> Row:
+def _measure_dense(torch_dense: TimedAction, repeat: int) -> BenchRow:
     gradient = np.full(SHAPE, 1e-6, dtype=np.float32)
-    with training([scar.Table("w", SHAPE, rule=scar.sgd(lr=LEARNING_RATE))], consistency="asp") as run:
+    with start_training([scar.Table("w", SHAPE, rule=scar.sgd(lr=LEARNING_RATE))], consistency="asp") as run:
 
         def ours() -> None:
             run.step(lambda: run.worker.push("w", gradient))
             run.worker.pull("w")
 
-        times = paired(ours, torch_dense, repeat)
-    return rate("push + apply + pull of 64 MiB", 2 * SIZE / 1e9, times, "GB/s", "torch RPC")
+        times = time_pairs(ours, torch_dense, repeat)
+    return rate_row("push + apply + pull of 64 MiB", 2 * SIZE / 1e9, times, "GB/s", "torch RPC")
 
 
-def _small(torch_small: Action, repeat: int) -> Row:
+def _measure_small(torch_small: TimedAction, repeat: int) -> BenchRow:
     one = np.zeros(1, dtype=np.uint32)
-    with training([scar.Table("w", (64, 64))], consistency="asp") as run:
-        times = paired(lambda: [run.worker.pull("w", ids=one) for _ in range(CALLS)], torch_small, repeat)
-    return duration("pull of one row of 64", Pair(times.ours / CALLS, times.yardstick / CALLS), "us", "torch RPC")
+    with start_training([scar.Table("w", (64, 64))], consistency="asp") as run:
+        times = time_pairs(lambda: [run.worker.pull("w", ids=one) for _ in range(CALLS)], torch_small, repeat)
+    return duration_row(
+        "pull of one row of 64", Pair(times.ours / CALLS, times.yardstick / CALLS), "us", "torch RPC"
+    )
 
 
-# --- the two processes of torch -----------------------------------------------------------------------------------------
+# --- the two processes of torch
+# -----------------------------------------------------------------------------------------
 
 
 @contextmanager
 def _torch_pair() -> Iterator[Connection]:
-    """A pipe to the client: it first says whether torch has RPC, then answers each word when the work is done."""
+    """A pipe to the client.
+
+    It first says whether torch has RPC, then answers each word when the work is done.
+    """
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
-    processes = [context.Process(target=_run, args=(rank, port, there if rank == 0 else None), daemon=True) for rank in (0, 1)]
+    processes = [
+        context.Process(target=_run_rank, args=(rank, port, there if rank == 0 else None), daemon=True)
+        for rank in (0, 1)
+    ]
     for process in processes:
         process.start()
     there.close()  # so that the death of the client ends recv
@@ -82,14 +95,14 @@ def _torch_pair() -> Iterator[Connection]:
             process.kill()
 
 
-def _ask(pipe: Connection, word: str) -> None:
+def _ask_torch(pipe: Connection, word: str) -> None:
     pipe.send(word)
     if not pipe.poll(TIMEOUT_SECONDS):
         raise TimeoutError(f"torch RPC did not finish {word!r} within {TIMEOUT_SECONDS:g} s")
     pipe.recv()
 
 
-def _run(rank: int, port: int, pipe: Connection | None) -> None:
+def _run_rank(rank: int, port: int, pipe: Connection | None) -> None:
     import torch.distributed.rpc as rpc
     from torch import distributed
 
@@ -97,31 +110,33 @@ def _run(rank: int, port: int, pipe: Connection | None) -> None:
         if pipe:
             pipe.send(False)
         return
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TP_SOCKET_IFNAME="lo", GLOO_SOCKET_IFNAME="lo")
+    os.environ.update(
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TP_SOCKET_IFNAME="lo", GLOO_SOCKET_IFNAME="lo"
+    )
     rpc.init_rpc(("client", "server")[rank], rank=rank, world_size=2)
     if pipe:
-        _client(pipe)
+        _run_client(pipe)
     rpc.shutdown()  # the server waits here until the client is done
 
 
-def _client(pipe: Connection) -> None:
+def _run_client(pipe: Connection) -> None:
     import torch
     import torch.distributed.rpc as rpc
 
     gradient = torch.full(SHAPE, 1e-6)
-    rpc.rpc_sync("server", _Model.make)
+    rpc.rpc_sync("server", _TorchModel.make)
     pipe.send(True)
     while (word := pipe.recv()) != "stop":
         if word == "dense":
-            rpc.rpc_sync("server", _Model.push, args=(gradient,))
-            rpc.rpc_sync("server", _Model.pull)
+            rpc.rpc_sync("server", _TorchModel.push, args=(gradient,))
+            rpc.rpc_sync("server", _TorchModel.pull)
         else:
             for _ in range(CALLS):
-                rpc.rpc_sync("server", _Model.pull_row, args=(0,))
+                rpc.rpc_sync("server", _TorchModel.pull_row, args=(0,))
         pipe.send(word)
 
 
-class _Model:
+class _TorchModel:
     """The parameters in the serving process; torch calls its methods there."""
 
     table: torch.Tensor

@@ -1,4 +1,4 @@
-"""What nobody can beat by much: a plain socket, a copy of memory, one pass over memory, one write of a file."""
+"""What nobody can beat by much: a plain socket, a copy of memory, one pass over it, one write of a file."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.measure import Action
+from benchmarks.measure import TimedAction
 
 Bytes = NDArray[np.uint8]
 SIZES = struct.Struct("<QQ")
 
 
-class Peer:
+class TcpPeer:
     """Client of a process that swallows and sends bytes over plain TCP on the loopback interface."""
 
     def __init__(self, port: int) -> None:
@@ -32,21 +32,21 @@ class Peer:
         """Send all of ``up``, then receive into all of ``down``."""
         self._socket.sendall(SIZES.pack(len(up), len(down)))
         self._socket.sendall(up.data)
-        _receive(self._socket, down.data)
+        _receive_all(self._socket, down.data)
 
     def close(self) -> None:
         self._socket.close()
 
 
 @contextmanager
-def tcp() -> Iterator[Peer]:
+def tcp_peer() -> Iterator[TcpPeer]:
     """A peer in a process of its own."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
-    process = context.Process(target=_serve, args=(there,), daemon=True)
+    process = context.Process(target=_serve_peer, args=(there,), daemon=True)
     process.start()
     there.close()  # so that the death of the process ends recv
-    peer = Peer(int(here.recv()))
+    peer = TcpPeer(int(here.recv()))
     try:
         yield peer
     finally:
@@ -55,7 +55,7 @@ def tcp() -> Iterator[Peer]:
         process.kill()
 
 
-def _serve(port: Connection) -> None:
+def _serve_peer(port: Connection) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port.send(server.getsockname()[1])
         client, _ = server.accept()
@@ -65,11 +65,11 @@ def _serve(port: Connection) -> None:
         up, down = SIZES.unpack(header)
         if max(up, down) > len(space):
             space = np.ones(max(up, down), dtype=np.uint8)
-        _receive(client, space.data[:up])
+        _receive_all(client, space.data[:up])
         client.sendall(space.data[:down])
 
 
-def _receive(source: socket.socket, into: memoryview) -> None:
+def _receive_all(source: socket.socket, into: memoryview) -> None:
     while len(into):
         count = source.recv_into(into)
         if not count:
@@ -77,18 +77,19 @@ def _receive(source: socket.socket, into: memoryview) -> None:
         into = into[count:]
 
 
-def copy(size: int) -> Action:
+def copy_memory(size: int) -> TimedAction:
     """Copies ``size`` bytes of memory."""
-    source, target = np.ones(size, dtype=np.uint8), np.zeros(size, dtype=np.uint8)
+    source = np.ones(size, dtype=np.uint8)
+    target = np.zeros(size, dtype=np.uint8)
     return lambda: np.copyto(target, source)
 
 
-def one_pass(*arrays: NDArray[Any]) -> Action:
+def one_pass(*arrays: NDArray[Any]) -> TimedAction:
     """Reads each array once."""
     return lambda: [array.sum() for array in arrays]
 
 
-def write(path: Path, data: Bytes) -> None:
+def write_durable(path: Path, data: Bytes) -> None:
     """One file, durable."""
     with path.open("wb") as file:
         file.write(data.data)

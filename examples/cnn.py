@@ -1,4 +1,6 @@
-"""The convolutional network of the paper on MNIST, with Adam on the shards: a block is an eighth of a layer, with its moments.
+"""The convolutional network of the paper on MNIST, with Adam on the shards.
+
+A block is an eighth of a layer, with its moments.
 
 scar train examples/cnn.py --workers 2
 """
@@ -14,7 +16,13 @@ BATCH = 64
 job = scar.Job(
     "cnn",
     tables=[
-        scar.Table(name, shape, rule=scar.adam(), init=scar.normal(0.0, cnn.deviation(name)), blocks=scar.layer_shards(8))
+        scar.Table(
+            name,
+            shape,
+            rule=scar.adam(),
+            init=scar.normal(0.0, cnn.deviation(name)),
+            blocks=scar.layer_shards(8),
+        )
         for name, shape in cnn.SHAPES.items()
     ],
     shards=4,
@@ -25,8 +33,11 @@ job = scar.Job(
 def train(worker: scar.Worker) -> None:
     data = datasets.load()
     for clock in worker.clocks(limit=600):
-        batch = np.random.default_rng([worker.job.seed, clock]).integers(0, len(data), BATCH)[worker.share(BATCH)]
+        batch = np.random.default_rng([worker.job.seed, clock]).integers(0, len(data), BATCH)[
+            worker.data_slice(BATCH)
+        ]
         images = data.images[batch] * np.float32(1 / 255)
         loss, gradients = cnn.loss_and_gradients(worker.pull(list(cnn.SHAPES)), images, data.labels[batch])
-        worker.push({name: gradient / worker.world for name, gradient in gradients.items()})
-        worker.report(loss / worker.world)
+        weight = np.float32(len(batch) / BATCH)
+        worker.push({name: gradient * weight for name, gradient in gradients.items()})
+        worker.report(float(loss * weight))

@@ -1,6 +1,9 @@
-"""Topics of newsgroup posts by collapsed Gibbs sampling: a document is a block, counts of words are made again in each clock.
+"""Topics of newsgroup posts by collapsed Gibbs sampling.
 
-scar train examples/lda.py --workers 2        (SCAR_DATA names the folder with 20newsgroups/)
+A document is a block; counts of words are made again in each clock.
+
+scar train examples/lda.py --workers 2        (SCAR_DATA names the folder with 20newsgroups/:
+docs/datasets.md)
 """
 
 import os
@@ -8,11 +11,11 @@ import os
 import numpy as np
 
 import scar
-from scar import published
+from scar import paper_datasets
 from scar.models import lda
 
 TOPICS = int(os.environ.get("TOPICS", "20"))
-corpus = published.corpus(os.environ.get("CORPUS", "20newsgroups"))
+corpus = paper_datasets.corpus(os.environ.get("CORPUS", "20newsgroups"))
 
 job = scar.Job(
     "lda",
@@ -35,9 +38,9 @@ job = scar.Job(
 def train(worker: scar.Worker) -> None:
     for clock in worker.clocks(limit=60):
         z = worker.pull("topics")
-        documents = worker.share(corpus.documents)
+        documents = worker.data_slice(corpus.documents)
         counts = lda.word_topics(corpus.words, z, corpus.vocabulary, TOPICS)
-        worker.report(lda.part_of_loss(corpus, z, counts, documents, worker.share(TOPICS)))
+        worker.report(lda.part_of_loss(corpus, z, counts, documents, worker.data_slice(TOPICS)))
         random = np.random.default_rng([worker.job.seed, clock, worker.rank])
         fresh = lda.sweep(corpus, documents, z, counts, random)
         worker.push("topics", fresh, ids=np.arange(documents.start, documents.stop))

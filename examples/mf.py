@@ -1,22 +1,29 @@
-"""Matrix factorisation of MovieLens by alternating least squares: users from the items, then items from the users.
+"""Matrix factorisation of MovieLens by alternating least squares.
 
-scar train examples/mf.py --workers 2        (SCAR_DATA names the folder with movielens/)
+Users are solved for from the items, then items from the users.
+
+scar train examples/mf.py --workers 2        (SCAR_DATA names the folder with movielens/: docs/datasets.md)
 """
 
 import numpy as np
 
 import scar
-from scar import published
+from scar import paper_datasets
 from scar.models import mf
 
-FACTORS, RIDGE = 20, 0.1
-known = published.ratings("movielens")
+FACTORS = 20
+RIDGE = 0.1
+known = paper_datasets.ratings("movielens")
 
 job = scar.Job(
     "mf",
     tables=[
-        scar.Table(name, (count, FACTORS), rule=scar.assign(), init=scar.uniform(0, 1), weights=side.weights)  # a block per row
-        for name, count, side in (("left", known.shape[0], known.by_row), ("right", known.shape[1], known.by_column))
+        # a block per row
+        scar.Table(name, (count, FACTORS), rule=scar.assign(), init=scar.uniform(0, 1), weights=side.weights)
+        for name, count, side in (
+            ("left", known.shape[0], known.by_row),
+            ("right", known.shape[1], known.by_column),
+        )
     ],
     shards=4,
     workers=2,
@@ -28,9 +35,9 @@ def train(worker: scar.Worker) -> None:
         side, other = ("left", "right") if clock % 2 == 0 else ("right", "left")
         rows = known.by_row if side == "left" else known.by_column
         factors = worker.pull(other)
-        share = worker.share(len(rows.starts) - 1)
+        share = worker.data_slice(len(rows.starts) - 1)
         solved = np.empty((share.stop - share.start, FACTORS), np.float32)
         explained = mf.solve(rows, factors, RIDGE, solved, share)
         worker.push(side, solved, ids=np.arange(share.start, share.stop))
-        whole = mf.objective(known, 0.0, factors, RIDGE) if worker.rank == 0 else 0.0
+        whole = mf.objective(known, 0.0, factors, RIDGE) if share.start == 0 else 0.0
         worker.report(whole - explained)

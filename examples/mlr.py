@@ -1,4 +1,4 @@
-"""Multinomial logistic regression on MNIST (or on the small set of digits that comes with SCAR, when MNIST cannot be had).
+"""Multinomial logistic regression on MNIST, or on the digits that come with SCAR.
 
 scar train examples/mlr.py --workers 2
 """
@@ -19,8 +19,8 @@ job = scar.Job(
 
 def train(worker: scar.Worker) -> None:
     data = datasets.load()
-    x, y = data.examples(worker.share(len(data)))
     for _ in worker.clocks(limit=300, until=0.6):
+        x, y = data.examples(worker.data_slice(len(data)))  # in every clock: it grows when a worker dies
         loss, gradient = mlr.loss_and_gradient(worker.pull("w"), x, y)
         worker.push("w", gradient / np.float32(len(data)))
         worker.report(loss / len(data))

@@ -1,7 +1,8 @@
-"""What the paper says about each figure, next to what was measured here: claims, judged by the summaries alone.
+"""What the paper says about each figure, next to what was measured: claims, judged by the summaries.
 
-Ranges are of sections 5.3 to 5.5 of the paper, whose text gives no number for a single panel. A claim that a measured interval
-only reaches is called *within its interval*, so that few trials neither prove nor disprove anything.
+Ranges are of sections 5.3 to 5.5 of the paper, whose text gives no number for a single panel. A claim that a
+measured interval only reaches is called *within its interval*, so that few trials neither prove nor disprove
+anything.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from experiments.panels import title
-from experiments.statistics import Estimate
+from experiments.panels import panel_title
+from scar_compare.statistics import Estimate
 
 Summary = Mapping[str, Any]
 Interval = Mapping[str, float]
@@ -20,7 +21,9 @@ Interval = Mapping[str, float]
 PARTIAL = {"0.25": (0.59, 0.89), "0.5": (0.31, 0.62), "0.75": (0.12, 0.42)}
 COMBINED = (0.78, 0.95)
 OVERHEAD = 0.053
-YES, INSIDE, NO = "yes", "within its interval", "no"
+YES = "yes"
+INSIDE = "within its interval"
+NO = "no"
 
 
 @dataclass(frozen=True)
@@ -38,93 +41,128 @@ class Claim:
         return [self.panel, self.claim, self.paper, self.here, self.holds]
 
 
-def of_bounds(found: Summary, negative: Mapping[str, bool]) -> Iterator[Claim]:
-    """Figures 3, 5 and 6. ``negative``: whether a panel (by the end of its name) should have costs below 0."""
+def bound_claims(found: Summary, negative: Mapping[str, bool]) -> Iterator[Claim]:
+    """Figures 3, 5 and 6. ``negative``: whether costs below 0 are expected, by the end of a panel's name."""
     for panel, one in found["panels"].items():
-        trials, held = one["trials"], one["assumption_held"]
-        crossed = one["bound_crossed_where_it_held" if held else "bound_crossed"]
-        where = f"crossed in {crossed} of {held if held else trials}" + ("" if held else " (assumption not claimed)")
-        yield Claim(panel, "cost below the bound where its assumption holds", "always", where, _said(crossed == 0))
-        if held:
-            yield Claim(panel, "cost below the bound in all trials", "", f"crossed in {one['bound_crossed']} of {trials}", "")
+        yield from _bound_claims_of(panel, one)
         expected = next((wanted for end, wanted in negative.items() if panel.endswith(end)), None)
-        here = f"{one['negative']} of {trials}"
+        here = f"{one['negative']} of {one['trials']}"
         if expected is None:
             yield Claim(panel, "costs below 0", "", here, "")
         else:
-            yield Claim(panel, "costs below 0", "some" if expected else "none", here, _said(expected == (one["negative"] > 0)))
+            paper = "some" if expected else "none"
+            holds = _yes_or_no(expected == (one["negative"] > 0))
+            yield Claim(panel, "costs below 0", paper, here, holds)
 
 
-def of_partial(found: Summary) -> Iterator[Claim]:
+def _bound_claims_of(panel: str, one: Summary) -> Iterator[Claim]:
+    trials = one["trials"]
+    held = one["assumption_held"]
+    claim = "cost below the bound where its assumption holds"
+    if held:
+        crossed = one["bound_crossed_where_it_held"]
+        where = f"crossed in {crossed} of {held}"
+    else:
+        crossed = one["bound_crossed"]
+        where = f"crossed in {crossed} of {trials} (assumption not claimed)"
+    yield Claim(panel, claim, "always", where, _yes_or_no(crossed == 0))
+    if held:
+        everywhere = f"crossed in {one['bound_crossed']} of {trials}"
+        yield Claim(panel, "cost below the bound in all trials", "", everywhere, "")
+
+
+def partial_claims(found: Summary) -> Iterator[Claim]:
     """Figure 7."""
     for panel, one in found["panels"].items():
-        name = _named(panel, one)
+        name = _panel_name(panel, one)
         for lost, range_ in PARTIAL.items():
             if lost in one["partial"]:
                 measured = one["partial"][lost]["reduction"]
-                yield Claim(name, f"partial saves, lost {lost}", _range(range_), _share(measured), _in(measured, range_))
+                yield Claim(
+                    name,
+                    f"partial saves, lost {lost}",
+                    _range_text(range_),
+                    _percent_text(measured),
+                    _judge_range(measured, range_),
+                )
         costs = [one["partial"][lost]["cost"] for lost in sorted(one["partial"], key=float)]
         here = ", ".join(f"{cost['value']:.2f}" for cost in costs)
-        yield Claim(name, "cost grows with what is lost (small to large)", "yes", here, _rises(costs))
+        yield Claim(name, "cost grows with what is lost (small to large)", "yes", here, _judge_rising(costs))
 
 
-def of_selection(found: Summary) -> Iterator[Claim]:
+def selection_claims(found: Summary) -> Iterator[Claim]:
     """Figure 8, for the first of its lost fractions."""
     for panel, one in found["panels"].items():
         cases = [case for case in one["cases"] if case["lost"] == one["cases"][0]["lost"]]
         by = {(case["selection"], case["fraction"]): case for case in cases}
         fractions = sorted({case["fraction"] for case in cases})
-        smallest, name = fractions[0], _named(panel, one)
+        smallest = fractions[0]
+        name = _panel_name(panel, one)
         measured = by["priority", smallest]["reduction"]
-        yield Claim(name, f"priority saves, r = {smallest:g}", _range(COMBINED), _share(measured), _in(measured, COMBINED))
+        yield Claim(
+            name,
+            f"priority saves, r = {smallest:g}",
+            _range_text(COMBINED),
+            _percent_text(measured),
+            _judge_range(measured, COMBINED),
+        )
         costs = [by["priority", r]["cost"] for r in fractions]
         here = ", ".join(f"{cost['value']:.2f}" for cost in costs)
-        yield Claim(name, "priority's cost falls with r (small to large)", "yes", here, _rises(costs))
+        yield Claim(name, "priority's cost falls with r (small to large)", "yes", here, _judge_rising(costs))
         pairs = [(by["priority", r]["cost"], by["random", r]["cost"]) for r in fractions if r < 1]
-        yield Claim(name, "random worse than priority", "yes", *_worse(pairs))
-        pairs = [(by["random", 1.0]["cost"], by["random", r]["cost"]) for r in fractions if r < 1 and ("random", 1.0) in by]
-        yield Claim(name, "random worse than a full checkpoint", "nearly always", *_worse(pairs))
+        yield Claim(name, "random worse than priority", "yes", *_judge_worse(pairs))
+        pairs = [
+            (by["random", 1.0]["cost"], by["random", r]["cost"])
+            for r in fractions
+            if r < 1 and ("random", 1.0) in by
+        ]
+        yield Claim(name, "random worse than a full checkpoint", "nearly always", *_judge_worse(pairs))
 
 
-def of_cluster(found: Summary) -> Iterator[Claim]:
+def cluster_claims(found: Summary) -> Iterator[Claim]:
     """Figure 9."""
     overhead = found["overhead"]
     said = YES if overhead["high"] < OVERHEAD else INSIDE if overhead["low"] < OVERHEAD else NO
-    yield Claim("LDA", "overhead of 1/4-rounds", f"{OVERHEAD:.1%}", _interval(overhead, ".1%"), said)
+    yield Claim("LDA", "overhead of 1/4-rounds", f"{OVERHEAD:.1%}", _interval_text(overhead, ".1%"), said)
     for name, paper in (("iterations", "about 3"), ("seconds", "about 360, of 243 an iteration")):
         sooner = found[f"{name}_sooner"]
         said = YES if sooner["low"] > 0 else INSIDE if sooner["high"] > 0 else NO
-        yield Claim("LDA", f"same likelihood sooner, {name}", paper, _interval(sooner, ".1f"), said)
+        yield Claim("LDA", f"same likelihood sooner, {name}", paper, _interval_text(sooner, ".1f"), said)
 
 
-def of_real(found: Summary) -> Iterator[Claim]:
+def real_claims(found: Summary) -> Iterator[Claim]:
     """Real processes next to the simulation: no claim of the paper."""
     for panel, one in found["panels"].items():
-        here = f"{_interval(one['real'], '.2f')} of {one['trials']} runs; simulated {_interval(one['simulated'], '.2f')}"
-        yield Claim(title(panel), "real SIGKILLs cost what the simulation says", "", here, one["overlap"])
+        here = (
+            f"{_interval_text(one['real'], '.2f')} of {one['trials']} runs; simulated"
+            f" {_interval_text(one['simulated'], '.2f')}"
+        )
+        yield Claim(
+            panel_title(panel), "real SIGKILLs cost what the simulation says", "", here, one["overlap"]
+        )
 
 
-def _named(panel: str, one: Summary) -> str:
-    return f"{title(panel)} ({one['trials']} trials)"
+def _panel_name(panel: str, one: Summary) -> str:
+    return f"{panel_title(panel)} ({one['trials']} trials)"
 
 
-def _share(interval: Interval) -> str:
-    return _interval(interval, ".0%")
+def _percent_text(interval: Interval) -> str:
+    return _interval_text(interval, ".0%")
 
 
-def _interval(interval: Interval, form: str) -> str:
+def _interval_text(interval: Interval, form: str) -> str:
     return f"{Estimate(**interval):{form}}"
 
 
-def _range(range_: tuple[float, float]) -> str:
+def _range_text(range_: tuple[float, float]) -> str:
     return f"{100 * range_[0]:.0f}-{range_[1]:.0%}"
 
 
-def _said(holds: bool) -> str:
+def _yes_or_no(holds: bool) -> str:
     return YES if holds else NO
 
 
-def _in(measured: Interval, range_: tuple[float, float]) -> str:
+def _judge_range(measured: Interval, range_: tuple[float, float]) -> str:
     """In the range or above it; the paper's percentages are rounded, so ours are, too."""
     low = range_[0] - 0.005
     if measured["value"] >= low:
@@ -132,7 +170,7 @@ def _in(measured: Interval, range_: tuple[float, float]) -> str:
     return INSIDE if measured["high"] >= low else NO
 
 
-def _rises(costs: list[Interval]) -> str:
+def _judge_rising(costs: list[Interval]) -> str:
     """Whether costs rise from one to the next; what intervals leave open is not held against it."""
     pairs = list(pairwise(costs))
     if all(one["value"] <= other["value"] for one, other in pairs):
@@ -140,7 +178,7 @@ def _rises(costs: list[Interval]) -> str:
     return INSIDE if all(one["low"] <= other["high"] for one, other in pairs) else NO
 
 
-def _worse(pairs: list[tuple[Interval, Interval]]) -> tuple[str, str]:
+def _judge_worse(pairs: list[tuple[Interval, Interval]]) -> tuple[str, str]:
     here = ", ".join(f"{other['value']:.2f} against {one['value']:.2f}" for one, other in reversed(pairs))
     if all(one["value"] < other["value"] for one, other in pairs):
         return here, YES

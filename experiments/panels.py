@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from experiments.workloads import Factorisation, Network, Regression, TopicModel, Workload
-from scar import published
+from scar import paper_datasets
 from scar.errors import ConfigError
 from scar.models.lda import Corpus
 from scar.models.mf import Ratings
@@ -46,22 +46,25 @@ TOPICS = 20  # seed 000, appendix C, as the numbers below
 
 
 @lru_cache(maxsize=2)  # a process works on one panel at a time
-def workload(panel: str, thin: int = 1) -> Workload:
+def load_workload(panel: str, thin: int = 1) -> Workload:
     """``thin``: use only every so-manieth example, user or document, for a quick look.
 
-    Raises :class:`ConfigError` for a panel that cannot be.
+    Raises :class:`ConfigError` for an invalid panel.
     """
-    model, data = split(panel)
+    model, data = split_panel(panel)
     if model == "mf":
-        return Factorisation(_thin_ratings(published.ratings(data), thin), factors=5 if data == "jester" else 20)
+        return Factorisation(
+            _thin_ratings(paper_datasets.ratings(data), thin), factors=5 if data == "jester" else 20
+        )
     if model == "lda":
-        return TopicModel(_thin_corpus(published.corpus(data), thin), TOPICS)
-    whole = published.labelled(data)
-    examples = published.Labelled(whole.x[::thin], whole.y[::thin])
+        return TopicModel(_thin_corpus(paper_datasets.corpus(data), thin), TOPICS)
+    whole = paper_datasets.labelled(data)
+    examples = paper_datasets.Labelled(whole.x[::thin], whole.y[::thin])
     if model != "mlr":
         return Network(examples, shards=model == "cnn-byshard")
     batch, rate = (1_000, 1e-7) if data == "covtype" else (10_000, 1e-5)
-    return Regression(examples, batch // thin, rate * thin)  # gradients are sums: as many steps of the same length
+    # gradients are sums: as many steps of the same length
+    return Regression(examples, batch // thin, rate * thin)
 
 
 def _thin_ratings(ratings: Ratings, thin: int) -> Ratings:
@@ -78,7 +81,7 @@ def _thin_corpus(corpus: Corpus, thin: int) -> Corpus:
     return Corpus(words, np.append(0, np.cumsum(lengths[kept])), corpus.vocabulary)
 
 
-def split(panel: str) -> tuple[str, str]:
+def split_panel(panel: str) -> tuple[str, str]:
     """Model and data of a panel."""
     for model in TITLES:
         if panel.startswith(f"{model}-"):
@@ -86,15 +89,17 @@ def split(panel: str) -> tuple[str, str]:
     raise ConfigError(f"panel {panel!r} is unknown", f"Use MODEL-DATA, with a model of {', '.join(TITLES)}")
 
 
-def chosen(given: Sequence[str], best: Sequence[str], models: Sequence[str] = tuple(TITLES)) -> tuple[str, ...]:
-    """Those of the panels that a user asks for whose model is among ``models``; ``best`` when nothing is asked for.
+def chosen_panels(
+    given: Sequence[str], best: Sequence[str], models: Sequence[str] = tuple(TITLES)
+) -> tuple[str, ...]:
+    """The panels that a user asks for whose model is among ``models``; ``best`` when none is asked for.
 
-    Raises :class:`ConfigError` for a panel that cannot be.
+    Raises :class:`ConfigError` for an invalid panel.
     """
-    return tuple(panel for panel in given if split(panel)[0] in models) if given else tuple(best)
+    return tuple(panel for panel in given if split_panel(panel)[0] in models) if given else tuple(best)
 
 
-def title(panel: str) -> str:
+def panel_title(panel: str) -> str:
     """How figures name a panel."""
-    model, data = split(panel)
+    model, data = split_panel(panel)
     return f"{TITLES[model]}, {DATA.get(data, data)}"

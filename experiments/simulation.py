@@ -1,121 +1,136 @@
-"""A training, its running checkpoints and its failures in one process, by the very cores that the services run.
+"""A training, its running checkpoints and its failures in one process, by the cores that the services run.
 
-    state = initial(job)                          # x(0): table -> BlockStore, changed in place by the training
-    saver = Saver(job, state)                     # one policy; several may watch one training
-    saver.after(clock)                            # a round, when one is due: distances, selection, copy, commit
-    perturbed = saver.recover(lost)               # a placement is drafted, a shard adopts it, loads what it gained
+    state = initial_state(job)                   # x(0): table -> BlockStore, changed in place by training
+    simulator = CheckpointSimulator(job, state)  # one policy; several may watch one training
+    simulator.run_due_round(clock)               # when one is due: distances, selection, copy, commit
+    perturbed = simulator.recover_lost(lost)     # a placement is drafted; a shard adopts and loads it
 
-Here is only what the services do with threads, stores and streams: nothing decides anything. Distances are from
-``scar_ps.distances``, selection from ``scar_runtime.selection``, copies from ``scar_ps.rounds``, the running checkpoint from
-``scar_runtime.running``, who takes over from ``scar_recovery.plans``, and a ``scar_ps.shard`` installs it.
+Here is only what the services do with threads, stores and streams: nothing decides anything. Distances are
+from ``scar_ps.core.distances``, selection from ``scar_runtime.checkpoint.selection``, copies from
+``scar_ps.core.checkpoint_round``, the running checkpoint from ``scar_runtime.checkpoint.running_checkpoint``,
+who takes over from ``scar_recovery.core.epoch_draft``, and a ``scar_ps.core.shard`` installs it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scar.blocks import Ids, positions_of
-from scar.placement import BlockGroup, Epoch, Member, Role, Source, by_table
+from scar.placement import BlockGroup, BlockSource, Epoch, Member, Role, by_table
 from scar.tables import Job, Table
-from scar.v1.checkpoint_pb2 import Manifest
-from scar.v1.ps_pb2 import ObjectRef
-from scar_ps.blockstore import BlockStore, Contents
-from scar_ps.distances import distances
-from scar_ps.holdings import Holdings, Load, subset
-from scar_ps.rounds import Candidates, Copied, Rounds
-from scar_ps.shard import Shard
-from scar_recovery.archive import SavedBlocks
-from scar_recovery.plans import Intent, draft
-from scar_runtime.objects import Group, ObjectHeader, Section
-from scar_runtime.running import RunningCheckpoint
-from scar_runtime.selection import Decision, chosen, decide
+from scar_ps.core.actions import RefuseRequest, StartLoad
+from scar_ps.core.block_data import BlockContents, BlockLoad, CopiedBlocks, select_contents
+from scar_ps.core.block_store import BlockStore
+from scar_ps.core.checkpoint_round import Candidates, CheckpointRound
+from scar_ps.core.distances import block_distances
+from scar_ps.core.events import BlocksLoaded, EpochReceived
+from scar_ps.core.ownership import BlockOwnership
+from scar_ps.core.shard import Shard
+from scar_recovery.core.epoch_draft import draft_epoch
+from scar_recovery.core.epoch_intent import EpochIntent
+from scar_recovery.recovery_store import SavedBlocks
+from scar_runtime.checkpoint.manifest import Manifest, ObjectRef
+from scar_runtime.checkpoint.objects import ObjectHeader, ObjectSection
+from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
+from scar_runtime.checkpoint.selection import RoundSelection, chosen, decide
 
-State = dict[str, BlockStore]
-Lost = Mapping[str, Ids]
+ModelState = dict[str, BlockStore]
+LostBlocks = Mapping[str, Ids]
 
-DOOMED = Member(Role.SHARD, "ps-0", "doomed")
+LOST_SHARD = Member(Role.SHARD, "ps-0", "lost")
 SURVIVOR = Member(Role.SHARD, "ps-1", "survivor")
-NO_CRC = np.empty(0, np.uint32)  # nothing is written, so there is nothing to check
 
 
-def initial(job: Job) -> State:
+def initial_state(job: Job) -> ModelState:
     """x(0) of every table, all blocks in one store."""
     state = {}
     for table in job.tables:
-        store = BlockStore(table, _all(table))
-        store.install(np.arange(len(store)), Contents(table.initial(job.seed, store.ids, table.init.array)))
+        store = BlockStore(table, _all_ids(table))
+        store.install_blocks(
+            np.arange(len(store)), BlockContents(table.initial(job.seed, store.ids, table.init.array))
+        )
         state[table.name] = store
     return state
 
 
-def duplicate(state: State) -> State:
+def copy_state(state: ModelState) -> ModelState:
     """A copy that shares nothing with the original."""
     copies = {}
     for name, store in state.items():
         copies[name] = BlockStore(store.table, store.ids)
-        copies[name].install(np.arange(len(store)), store.copy(np.arange(len(store))))
+        copies[name].install_blocks(np.arange(len(store)), store.copy_blocks(np.arange(len(store))))
     return copies
 
 
-def nothing() -> None:
+def no_progress() -> None:
     """The cores report progress during long work; here nobody listens."""
 
 
-class Saver:
-    """The running checkpoint of one policy (``job.checkpoint``, ``job.recovery``) over a training that changes ``state``."""
+class CheckpointSimulator:
+    """The running checkpoint of one policy over a training that changes ``state``.
 
-    def __init__(self, job: Job, state: State) -> None:
+    The policy is ``job.checkpoint`` and ``job.recovery``.
+    """
+
+    def __init__(self, job: Job, state: ModelState) -> None:
         self.job = job
-        self._holdings = Holdings(SURVIVOR.key, nothing)
-        self._holdings.tables = {name: _view(store) for name, store in state.items()}
-        self._rounds = Rounds()
+        self._ownership = BlockOwnership(SURVIVOR.key, no_progress)
+        self._ownership.tables = {name: _shared_view(store) for name, store in state.items()}
+        self._rounds = CheckpointRound()
         self._running = RunningCheckpoint(job)
-        self._objects: dict[str, dict[str, Copied]] = {}
+        self._objects: dict[str, dict[str, CopiedBlocks]] = {}
 
-    def after(self, clock: int) -> None:
+    def run_due_round(self, clock: int) -> None:
         """``clock`` clocks are closed: hold a round if one is due."""
         if clock and clock % self.job.checkpoint.every == 0:
-            self._round(clock // self.job.checkpoint.every, clock)
+            self._run_round(clock // self.job.checkpoint.every, clock)
 
-    def _round(self, number: int, clock: int) -> None:
-        candidates = self._rounds.begin(number, self._holdings)
+    def _run_round(self, number: int, clock: int) -> None:
+        candidates = self._rounds.start_round(number, self._ownership)
         for one in candidates:
-            one.distances = distances(one.store)[one.positions]
-        self._rounds.measured(number, candidates)
-        reports = [(one.store.table.name, one.ids, _measured(one)) for one in candidates]
+            one.distances = block_distances(one.store)[one.positions]
+        self._rounds.record_distances(candidates)
+        reports = [(one.store.table.name, one.ids, _known_distances(one)) for one in candidates]
         checkpoint = self.job.checkpoint
         decision = decide(checkpoint.selection, checkpoint.fraction, number, self.job, reports)
-        selected = [(one.store, one.positions[self._mask(decision, one)]) for one in candidates]
-        copied = self._rounds.copy(number, clock, selected, self._holdings, {})
-        self._rounds.uploaded(copied)
-        self._rounds.finish(number, committed=True)
-        self._list(number, clock, copied)
+        selected = [(one.store, one.positions[self._selected_mask(decision, one)]) for one in candidates]
+        copied = self._rounds.copy_blocks(number, clock, selected, self._ownership, {})
+        self._rounds.record_upload(copied)
+        self._rounds.finish_round(number, committed=True)
+        self._commit_manifest(number, clock, copied)
 
-    def _mask(self, decision: Decision, one: Candidates) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        return chosen(decision, self.job, one.store.table.name, one.ids, _measured(one))
+    def _selected_mask(self, decision: RoundSelection, one: Candidates) -> NDArray[np.bool_]:
+        return chosen(decision, self.job, one.store.table.name, one.ids, _known_distances(one))
 
-    def _list(self, number: int, clock: int, copied: list[Copied]) -> None:
+    def _commit_manifest(self, number: int, clock: int, copied: list[CopiedBlocks]) -> None:
         """The manifest of a round; contents that no manifest names any more are forgotten."""
         key = f"round-{number}"
-        groups = [Group(one.table, one.ids, clock, {}, SURVIVOR.key) for one in copied]
-        header = ObjectHeader(tuple(Section(group, 0, NO_CRC) for group in groups))
-        self._objects[key] = {one.table: one for one in copied}
-        self._running = self._running.extended([(ObjectRef(key=key), header)], Manifest(number=number, clock=clock))
+        groups = [replace(one.state, owner=SURVIVOR.key) for one in copied]
+        header = ObjectHeader(tuple(ObjectSection(group) for group in groups))
+        self._objects[key] = {one.state.table: one for one in copied}
+        self._running = self._running.extended(
+            [(ObjectRef(key=key), header)], Manifest(number=number, clock=clock)
+        )
         named = {ref.key for ref in self._running.objects}
         self._objects = {key: held for key, held in self._objects.items() if key in named}
 
-    def recover(self, lost: Lost) -> State:
-        """The state after ``lost`` blocks died with their shard and the survivor took them over. ``state`` stays as it is."""
-        before = self._placement(lost)
+    def recover_lost(self, lost: LostBlocks) -> ModelState:
+        """The state after ``lost`` blocks died with their shard and the survivor took them over.
+
+        The training's own state stays as it is.
+        """
+        before = self._placement_before(lost)
         shard = Shard(SURVIVOR)
-        for load in shard.adopt(before, self.job):
-            store = self._holdings.tables[load.table]
-            shard.install(load, store.copy(store.find(load.ids)))
-        intent = Intent(
+        for load in _adopt_epoch(shard, before, self.job):
+            store = self._ownership.tables[load.table]
+            contents = store.copy_blocks(store.find_blocks(load.ids))
+            shard.handle(BlocksLoaded(load, contents), now=0.0)
+        intent = EpochIntent(
             number=2,
             author="experiment",
             job=self.job,
@@ -123,80 +138,93 @@ class Saver:
             shards=(SURVIVOR,),
             workers=(),
             cause="failure",
-            dead=(DOOMED.key,),
-            fenced=(DOOMED.incarnation,),
+            dead=(LOST_SHARD.key,),
+            fenced=(LOST_SHARD.incarnation,),
             failure=1,
         )
-        for load in shard.adopt(draft(intent, SavedBlocks(self._running)), self.job):
-            shard.install(load, self._restored(load))
-        return dict(shard.holdings.tables)
+        for load in _adopt_epoch(shard, draft_epoch(intent, SavedBlocks(self._running)), self.job):
+            shard.handle(BlocksLoaded(load, self._restored_contents(load)), now=0.0)
+        return dict(shard.state.ownership.tables)
 
-    def _placement(self, lost: Lost) -> Epoch:
+    def _placement_before(self, lost: LostBlocks) -> Epoch:
         owners = {}
         for table in self.job.tables:
             owners[table.name] = np.ones(table.blocks, np.uint16)
-            owners[table.name][lost.get(table.name, _none())] = 0
-        moved = tuple(BlockGroup(table.name, _all(table), "", Source.INITIAL) for table in self.job.tables)
-        return Epoch(1, "experiment", self.job.name, (DOOMED, SURVIVOR), (), owners, moved)
+            owners[table.name][lost.get(table.name, _no_ids())] = 0
+        moved = tuple(
+            BlockGroup(table.name, _all_ids(table), source=BlockSource.INITIAL) for table in self.job.tables
+        )
+        return Epoch(1, "experiment", self.job.name, (LOST_SHARD, SURVIVOR), (), owners, moved)
 
-    def _restored(self, load: Load) -> Contents:
+    def _restored_contents(self, load: BlockLoad) -> BlockContents:
         table = self.job.table(load.table)
-        if load.source is Source.INITIAL:
-            return Contents(table.initial(self.job.seed, load.ids, table.init.array))
+        if load.source is BlockSource.INITIAL:
+            return BlockContents(table.initial(self.job.seed, load.ids, table.init.array))
         held = self._objects[load.object_key][load.table]
-        return subset(table, held.ids, held.contents, positions_of(held.ids, load.ids))
+        return select_contents(table, held.state.ids, held.contents, positions_of(held.state.ids, load.ids))
+
+
+def _adopt_epoch(shard: Shard, epoch: Epoch, job: Job) -> list[BlockLoad]:
+    """Returns what is to be loaded."""
+    *work, answer = shard.handle(EpochReceived(epoch, job, complete=True), now=0.0)
+    if isinstance(answer, RefuseRequest):
+        raise answer.error
+    return [action.load for action in work if isinstance(action, StartLoad)]
 
 
 @dataclass(frozen=True)
-class Loss:
+class BlockLoss:
     """How a failure loses blocks: a ``fraction`` of them, uniformly at random."""
 
     fraction: float
 
-    def draw(self, job: Job, random: np.random.Generator) -> Lost:
-        """Each block is lost with probability ``fraction`` (the assumption of Theorem 4.2), and the count varies by at most 1.
+    def draw_lost(self, job: Job, random: np.random.Generator) -> LostBlocks:
+        """Each block is lost with probability ``fraction``, as Theorem 4.2 assumes; the count varies by 1.
 
-        Where ``fraction`` of the blocks is no whole number, the count is rounded up or down at random, with that mean.
+        Where ``fraction`` of the blocks is no whole number, the count is rounded up or down at random, with
+        that mean.
         """
         exact = self.fraction * job.blocks
         count = math.floor(exact) + (random.random() < exact - math.floor(exact))
         return by_table(job, np.sort(random.permutation(job.blocks)[:count]))
 
 
-def moved(before: State, after: State) -> dict[str, np.ndarray[tuple[int], np.dtype[np.float32]]]:
+def moved_distances(before: ModelState, after: ModelState) -> dict[str, NDArray[np.float32]]:
     """How far each block of each table is from where it was, in the table's norm."""
     found = {}
     for name, store in after.items():
-        view = _view(store)
+        view = _shared_view(store)
         view.saved = before[name].values
-        found[name] = distances(view)
+        found[name] = block_distances(view)
     return found
 
 
-def perturbation(before: State, after: State) -> float:
+def perturbation_norm(before: ModelState, after: ModelState) -> float:
     """||delta||: the norm of what a recovery changed, each table in its own norm."""
     norms = []
-    for name, found in moved(before, after).items():
+    for name, found in moved_distances(before, after).items():
         far = found.astype(np.float64)
         norms.append(float(np.linalg.norm(far) if after[name].table.norm == "l2" else far.sum()))
     return math.hypot(*norms)
 
 
-def _view(store: BlockStore) -> BlockStore:
+def _shared_view(store: BlockStore) -> BlockStore:
     """Another store of the same memory, with saved values of its own."""
     view = BlockStore(store.table, store.ids)
-    view.values, view.slots, view.steps = store.values, store.slots, store.steps
+    view.values = store.values
+    view.slots = store.slots
+    view.steps = store.steps
     view.saved = store.values.copy()
     return view
 
 
-def _measured(one: Candidates) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+def _known_distances(one: Candidates) -> NDArray[np.float32]:
     return np.zeros(len(one.positions), np.float32) if one.distances is None else one.distances
 
 
-def _all(table: Table) -> Ids:
+def _all_ids(table: Table) -> Ids:
     return np.arange(table.blocks, dtype=np.uint32)
 
 
-def _none() -> Ids:
+def _no_ids() -> Ids:
     return np.empty(0, np.uint32)

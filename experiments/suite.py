@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from experiments import budget, fig3, fig5, fig6, fig7, fig8, fig9, real, sweep
-from experiments.runner import Experiment
 from experiments.simulate import choice, paper
 from experiments.through_failure import comparison
 from scar.errors import ConfigError
+from scar_compare.experiment import Experiment
 
-EXPERIMENTS: tuple[Experiment, ...] = (fig3, fig5, fig6, fig7, fig8, fig9, real, sweep, budget, paper, choice, comparison)
+EXPERIMENTS: tuple[Experiment, ...] = (
+    fig3,
+    fig5,
+    fig6,
+    fig7,
+    fig8,
+    fig9,
+    real,
+    sweep,
+    budget,
+    paper,
+    choice,
+    comparison,
+)
 
 
-def named(name: str) -> list[Experiment]:
+def find_experiments(name: str) -> list[Experiment]:
     """Those to run. Raises :class:`ConfigError`."""
     found = [experiment for experiment in EXPERIMENTS if name in ("all", experiment.NAME)]
     if not found:

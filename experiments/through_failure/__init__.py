@@ -1,1 +1,1 @@
-"""Seed 003, "Training Through Failure": its families of fault tolerance side by side, on one virtual clock, many seeds each."""
+""" "Training Through Failure": its families of fault tolerance side by side, on one virtual clock."""

@@ -1,8 +1,19 @@
-"""Training that heals itself: the SDK of SCAR. Start with :func:`join`, or with a training file (``scar train FILE``)."""
+"""Training that heals itself: the SDK of SCAR. Start with :func:`join`, or with a training file (``scar
+train FILE``).
+"""
 
+import os
+
+# Training code forks (torch's DataLoader, multiprocessing). With gRPC's own fork handlers, which it decides
+# on when it is imported, the child of a process that has connections crashes; without them the child just
+# leaves the connections alone.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+from scar._client.pull_requests import PullFuture
 from scar.errors import ScarError
-from scar.local import Local, local_state
-from scar.orders import Pending
+from scar.jobfile import load_job
+from scar.joining import join
+from scar.reader import Reader, connect
 from scar.tables import (
     Blocks,
     Checkpoint,
@@ -26,21 +37,22 @@ from scar.tables import (
     uniform,
     zeros,
 )
-from scar.training import Reader, Worker, connect, join, load_job
+from scar.training import Worker
 from scar.version import __version__
+from scar.worker_state import WorkerState, worker_state_table
 
 __all__ = [
     "Blocks",
     "Checkpoint",
     "Init",
     "Job",
-    "Local",
-    "Pending",
+    "PullFuture",
     "Reader",
     "Rule",
     "ScarError",
     "Table",
     "Worker",
+    "WorkerState",
     "__version__",
     "adagrad",
     "adam",
@@ -53,12 +65,12 @@ __all__ = [
     "layer",
     "layer_shards",
     "load_job",
-    "local_state",
     "momentum",
     "normal",
     "ragged",
     "rows",
     "sgd",
     "uniform",
+    "worker_state_table",
     "zeros",
 ]

@@ -1,10 +1,13 @@
 """Blocks in flat memory: where each block of a table lies, and how to copy many of them at once.
 
-A *layout* describes ``n`` blocks stored one after the other in a flat array. Blocks of one size (the common case) are
-copied as rows of a matrix; ragged blocks by an index array. Nothing here loops over blocks.
+A *layout* describes ``n`` blocks stored one after the other in a flat array. Blocks of one size (the common
+case) are copied as rows of a matrix; ragged blocks by an index array. Nothing here loops over blocks.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,17 +17,34 @@ Positions = NDArray[np.int64]
 Array = NDArray[np.generic]
 
 
+@dataclass(frozen=True, eq=False)
+class BlockState:
+    """Which state some blocks of one table are in: all of them were copied from one shard at one moment.
+
+    ``ids`` ascend. ``clock``: the open clock at that moment. ``watermark``: worker key -> last push id that
+    the values contain. ``owner``: member key of the shard that wrote the values; empty for x(0), or where it
+    does not matter. Values, and where they are, belong to whatever holds the state.
+    """
+
+    table: str
+    ids: Ids
+    clock: int = 0
+    watermark: Mapping[str, int] = field(default_factory=dict)
+    owner: str = ""
+
+
 class Layout:
     """Blocks of given sizes (elements), back to back. ``starts[i]:starts[i + 1]`` is block ``i``."""
 
     def __init__(self, sizes: NDArray[np.int64]) -> None:
         self.sizes = np.ascontiguousarray(sizes, dtype=np.int64)
         self.starts: Positions = np.zeros(len(self.sizes) + 1, dtype=np.int64)
-        np.cumsum(self.sizes, out=self.starts[1:])
-        uniform = len(self.sizes) > 0 and bool((self.sizes == self.sizes[0]).all())
-        self.width = int(self.sizes[0]) if uniform else 0  # elements per block; 0: ragged
-        evenly = len(self.sizes) > 1 and bool((self.sizes[:-1] == self.sizes[0]).all())
-        self._body = 0 if uniform or not evenly else int(self.sizes[0])  # only the last block has another size
+        self.sizes.cumsum(out=self.starts[1:])
+        first = int(self.sizes[0]) if len(self.sizes) else 0
+        evenly = bool((self.sizes[:-1] == first).all())
+        uniform = evenly and bool((self.sizes[-1:] == first).all())
+        self.width = first if uniform else 0  # elements per block; 0: ragged
+        self._body = first if evenly and not uniform else 0  # only the last block has another size
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -36,6 +56,10 @@ class Layout:
     def take(self, positions: Positions) -> Layout:
         """The layout of these blocks when they are packed one after the other."""
         return Layout(self.sizes[positions])
+
+    def count_elements(self, positions: Ids | Positions) -> int:
+        """Elements that these blocks have together."""
+        return len(positions) * self.width if self.width else int(self.sizes[positions].sum())
 
     def indices(self, positions: Positions) -> Positions:
         """Flat element index of every element of these blocks, in order; 8 bytes an element."""
@@ -58,7 +82,7 @@ class Layout:
             return np.take(flat.reshape(-1, self.width), positions, axis=0).reshape(-1)
         if self._body and len(positions):
             whole = positions[positions < len(self.sizes) - 1]
-            rows = np.take(self._rows(flat), whole, axis=0).reshape(-1)
+            rows = np.take(self._uniform_rows(flat), whole, axis=0).reshape(-1)
             return rows if len(whole) == len(positions) else np.concatenate((rows, flat[self.starts[-2] :]))
         return flat[self.indices(positions)]
 
@@ -71,21 +95,28 @@ class Layout:
         elif self._body and len(positions):
             whole = positions[positions < len(self.sizes) - 1]
             cut = len(whole) * self._body
-            self._rows(flat)[whole] = packed[:cut].reshape(-1, self._body)
+            self._uniform_rows(flat)[whole] = packed[:cut].reshape(-1, self._body)
             if len(whole) < len(positions):
                 flat[self.starts[-2] :] = packed[cut:]
         else:
             flat[self.indices(positions)] = packed
 
-    def _rows(self, flat: Array) -> Array:
+    def _uniform_rows(self, flat: Array) -> Array:
         """All blocks but the odd last one, as rows."""
         return flat[: self.starts[-2]].reshape(-1, self._body)
 
 
 def all_finite(values: Array) -> bool:
-    """No NaN and no infinity. A sum is finite only if every element is, and is several times faster than a look at each."""
+    """No NaN and no infinity. A sum is finite only if every element is, and is several times faster than a
+    look at each.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(values.sum())) or bool(np.isfinite(values).all())  # a sum overflows rarely
+
+
+def is_ascending(ids: Ids | Positions) -> bool:
+    """Each id is above the one before: none is repeated."""
+    return len(ids) < 2 or bool((ids[1:] > ids[:-1]).all())
 
 
 def positions_of(held: Ids, wanted: Ids) -> Positions:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scar.errors import ConfigError
+from scar.errors import ConfigError, use_one_of
 
 SELECTIONS = ("priority", "round", "random", "full")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """When to save and how much: a fraction ``r`` of the blocks every ``max(1, r * period)`` clocks (seed 000, section 4.2)."""
+    """When to save and how much: a fraction ``r`` of the blocks every ``max(1, r * period)`` clocks (seed
+    000, section 4.2).
+    """
 
     selection: str = "priority"
     fraction: float = 0.125
@@ -20,7 +22,9 @@ class Checkpoint:
 
     def __post_init__(self) -> None:
         if self.selection not in SELECTIONS:
-            raise ConfigError(f"selection {self.selection!r} is unknown", f"Use one of {', '.join(SELECTIONS)}")
+            raise ConfigError(
+                f"selection {self.selection!r} is unknown", use_one_of(self.selection, SELECTIONS)
+            )
         if not 0 < self.fraction <= 1:
             raise ConfigError(f"checkpoint fraction {self.fraction} is not in (0, 1]")
         if self.period < 1 or self.keep < 1:

@@ -1,10 +1,10 @@
 """Images of digits to train on: MNIST, and a set of the same shape that needs no download.
 
-    data = datasets.load()                 # MNIST where it can be had, else digits; data.origin says which and from where
-    x, y = data.examples(slice(0, 1000))   # float32 (1000, 785) with a bias column, int64 (1000,)
+    data = datasets.load()  # MNIST where it can be had, else digits; data.origin says which and from where
+    x, y = data.examples(slice(0, 1000))  # float32 (1000, 785) with a bias column, int64 (1000,)
 
-MNIST comes from the folder that ``SCAR_DATA`` names (``mnist/*.gz``), from the user's cache, or is downloaded into the cache.
-Every file is checked against its SHA-256 before it is read.
+MNIST comes from the folder that ``SCAR_DATA`` names (``mnist/*.gz``), from the user's cache, or is downloaded
+into the cache. Every file is checked against its SHA-256 before it is read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import hashlib
 import os
 import threading
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
@@ -45,21 +45,37 @@ MAX_PIXELS = 60_000 * SIDE * SIDE
 
 @dataclass(frozen=True)
 class Dataset:
-    """Labelled images. ``images`` uint8 (n, 784), ``labels`` int64 (n,) from 0 to 9; ``origin`` in words, for people."""
+    """Labelled images. ``images`` uint8 (n, 784), ``labels`` int64 (n,) from 0 to 9; ``origin`` in words,
+    for people.
+    """
 
     name: str
     origin: str
     images: NDArray[np.uint8]
     labels: NDArray[np.int64]
+    _last: dict[tuple[int, int, int], NDArray[np.float32]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def examples(self, part: slice = slice(None)) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Pixels from 0 to 1 and a bias column of ones, float32 (n, 785), and the labels (n,) of a part of the set."""
-        images = self.images[part]
-        x = np.ones((len(images), FEATURES), dtype=np.float32)
-        np.multiply(images, np.float32(1 / 255), out=x[:, :-1])
+        """Pixels from 0 to 1 and a bias column of ones, float32 (n, 785), and the labels (n,) of a part of
+        the set.
+
+        The pixels are read-only, and remembered: the same part costs nothing the next time, so ask in every
+        clock.
+        """
+        known = part.indices(len(self))
+        x = self._last.get(known)
+        if x is None:
+            images = self.images[part]
+            self._last.clear()  # before the next one takes its memory
+            x = np.ones((len(images), FEATURES), dtype=np.float32)
+            np.multiply(images, np.float32(1 / 255), out=x[:, :-1])
+            x.flags.writeable = False
+            self._last[known] = x
         return x, self.labels[part]
 
 
@@ -79,29 +95,41 @@ def load(name: str = "auto") -> Dataset:
 
 
 def mnist(folder: Path | None = None, *, test: bool = False) -> Dataset:
-    """MNIST: 60,000 training images, or 10,000 test images. Raises :class:`ConfigError` when it cannot be had."""
+    """MNIST: 60,000 training images, or 10,000 test images. Raises :class:`ConfigError` when it cannot be
+    had.
+    """
     folder = folder or _mnist_folder()
     if folder is None:
         raise ConfigError(
-            "MNIST is not here and cannot be downloaded", "Put its four .gz files into $SCAR_DATA/mnist, or use digits"
+            "MNIST is not here and cannot be downloaded",
+            f"Put its four .gz files, from {MNIST_MIRRORS[0]}, into $SCAR_DATA/mnist, or use digits",
         )
     prefix = "t10k" if test else "train"
-    images, labels = (_verified(folder / f"{prefix}-{part}-ubyte.gz") for part in ("images-idx3", "labels-idx1"))
+    images, labels = (
+        _verify_file(folder / f"{prefix}-{part}-ubyte.gz") for part in ("images-idx3", "labels-idx1")
+    )
     pixels = read_idx(images)
-    return Dataset("mnist", f"MNIST from {folder}", pixels.reshape(len(pixels), -1), read_idx(labels).astype(np.int64))
+    return Dataset(
+        "mnist", f"MNIST from {folder}", pixels.reshape(len(pixels), -1), read_idx(labels).astype(np.int64)
+    )
 
 
 def digits() -> Dataset:
     """The 1,797 handwritten digits of the UCI repository's test set, in MNIST's format: 44,925 images.
 
-    They come with this package, so they need no network. Each 8x8 image is enlarged to 28x28 and moved by up to two pixels in
-    both directions, so that an iteration takes about as long as on MNIST.
+    They come with this package, so they need no network. Each 8x8 image is enlarged to 28x28 and moved by up
+    to two pixels in both directions, so that an iteration takes about as long as on MNIST.
     """
-    with (resources.files("scar") / "data" / "digits.csv.gz").open("rb") as packed, gzip.open(packed, "rt") as file:
+    with (
+        (resources.files("scar") / "data" / "digits.csv.gz").open("rb") as packed,
+        gzip.open(packed, "rt") as file,
+    ):
         table = np.loadtxt(file, delimiter=",")  # 64 pixels from 0 to 16, and the label
     pixels = (table[:, :-1].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
     margin = (SIDE - 3 * pixels.shape[1]) // 2
-    large = np.pad(np.kron(pixels, np.ones((1, 3, 3), dtype=np.uint8)), ((0, 0), (margin, margin), (margin, margin)))
+    large = np.pad(
+        np.kron(pixels, np.ones((1, 3, 3), dtype=np.uint8)), ((0, 0), (margin, margin), (margin, margin))
+    )
     moves = range(-margin, margin + 1)
     moved = np.concatenate([np.roll(large, (down, right), axis=(1, 2)) for down in moves for right in moves])
     labels = np.tile(table[:, -1].astype(np.int64), len(moves) ** 2)
@@ -128,14 +156,16 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     return np.frombuffer(raw, dtype=np.uint8).reshape(shape)
 
 
-def _verified(path: Path) -> Path:
+def _verify_file(path: Path) -> Path:
     """The same path. Raises :class:`ConfigError` unless it is the official file."""
     try:
         found = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     if found != MNIST_FILES[path.name]:
-        raise ConfigError(f"{path} is not the official MNIST file: its SHA-256 is {found}", "Delete it, or copy it again")
+        raise ConfigError(
+            f"{path} is not the official MNIST file: its SHA-256 is {found}", "Delete it, or copy it again"
+        )
     return path
 
 
@@ -145,10 +175,10 @@ def _mnist_folder() -> Path | None:
         folder = Path(data) / "mnist"
         if all((folder / name).is_file() for name in MNIST_FILES):
             return folder
-    return _downloaded()
+    return _download_file()
 
 
-def _downloaded() -> Path | None:
+def _download_file() -> Path | None:
     """The cache folder with all files; None without pooch or a network."""
     try:
         import pooch
@@ -157,21 +187,26 @@ def _downloaded() -> Path | None:
     pooch.get_logger().setLevel("WARNING")
     cache = Path(pooch.os_cache("scar")) / "mnist"
     came: list[bool] = []
-    # A dead name server can hold a look-up for long, so the smallest file comes by a thread that may be left behind.
-    first = threading.Thread(target=lambda: came.append(_fetch(cache, SMALLEST)), name="mnist", daemon=True)
+    # A dead name server can hold a look-up for long, so the smallest file comes by a thread that may be left
+    # behind.
+    first = threading.Thread(
+        target=lambda: came.append(_fetch_file(cache, SMALLEST)), name="mnist", daemon=True
+    )
     first.start()
     first.join(SMALLEST_SECONDS)
-    return cache if came == [True] and all(_fetch(cache, name) for name in MNIST_FILES) else None
+    return cache if came == [True] and all(_fetch_file(cache, name) for name in MNIST_FILES) else None
 
 
-def _fetch(cache: Path, name: str) -> bool:
+def _fetch_file(cache: Path, name: str) -> bool:
     """True when the file is in the cache, checked, from there or from a mirror."""
     import pooch
 
     downloader = pooch.HTTPDownloader(timeout=CONNECT_SECONDS)
     for mirror in MNIST_MIRRORS:
         try:
-            pooch.retrieve(mirror + name, f"sha256:{MNIST_FILES[name]}", fname=name, path=cache, downloader=downloader)
+            pooch.retrieve(
+                mirror + name, f"sha256:{MNIST_FILES[name]}", fname=name, path=cache, downloader=downloader
+            )
             return True
         except (OSError, ValueError):  # no connection; a wrong checksum
             continue

@@ -20,10 +20,13 @@ ScarError
     · LivenessUnavailable
     · Busy                    RESOURCE_EXHAUSTED
   x DeadlineExceeded          DEADLINE_EXCEEDED
+  x PermissionDenied          PERMISSION_DENIED    use a certificate of a role that may call it
+  x ProtocolMismatch          FAILED_PRECONDITION  versions that do not understand each other: upgrade one
   x StoreError                INTERNAL
     · AlreadyExists           ALREADY_EXISTS       somebody else created the numbered object first
     · ObjectNotFound          NOT_FOUND
     · CorruptCheckpoint       DATA_LOSS            fall back to an older manifest
+        · ForgedRecord        DATA_LOSS            the same; find out who writes to the store
     · WrongJob                FAILED_PRECONDITION  the object belongs to another job
     · StoreFull               RESOURCE_EXHAUSTED
     · UnsafeStore             FAILED_PRECONDITION  the store ignores conditional puts
@@ -32,6 +35,8 @@ ScarError
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import ClassVar
 
 import grpc
@@ -60,7 +65,7 @@ class InvalidRequest(ScarError):
 
 class UnknownTable(InvalidRequest):
     code = grpc.StatusCode.NOT_FOUND
-    default_next = "Use one of the job's tables; `scar status` lists them"
+    default_next = "Use one of the job's tables"
 
 
 class ShapeMismatch(InvalidRequest):
@@ -69,11 +74,16 @@ class ShapeMismatch(InvalidRequest):
 
 class BlockOutOfRange(InvalidRequest):
     code = grpc.StatusCode.OUT_OF_RANGE
-    default_next = "Block ids run from 0 to table.blocks - 1; nothing was changed"
+    default_next = (
+        "ids are blocks, from 0 to table.blocks - 1; a block can be several rows; nothing was changed"
+    )
 
 
 class NonFinite(InvalidRequest):
-    default_next = "Lower the learning rate or clip; Table(allow_nonfinite=True) accepts such values; nothing was changed"
+    default_next = (
+        "Lower the learning rate or clip; Table(allow_nonfinite=True) accepts such values; nothing was"
+        " changed"
+    )
 
 
 class TooLarge(InvalidRequest):
@@ -86,7 +96,7 @@ class ConfigError(ScarError):
 
 class JobExists(ScarError):
     code = grpc.StatusCode.ALREADY_EXISTS
-    default_next = "Choose another job name, or go on with this one by `--resume`"
+    default_next = "Choose another name by `--name`, or continue this one by `--resume`"
 
 
 class JobNotFound(ScarError):
@@ -95,7 +105,9 @@ class JobNotFound(ScarError):
 
 
 class StaleEpoch(ScarError):
-    """The placement has moved on. ``epoch`` is the shard's; the caller fetches it and sends again what was not acknowledged."""
+    """The placement has moved on. ``epoch`` is the shard's; the caller fetches it and sends again what was
+    not acknowledged.
+    """
 
     code = grpc.StatusCode.ABORTED
     default_next = "Fetch the newest epoch and send again"
@@ -125,15 +137,17 @@ class NotServing(Temporary):
 
 
 class Unreachable(Temporary):
-    default_next = "Check that the service runs and the address is right; a refused TLS handshake looks the same"
+    default_next = (
+        "Check that the service runs and the address is right; a refused TLS handshake looks the same"
+    )
 
 
 class StoreUnavailable(Temporary):
-    default_next = "Check the object store; training goes on, checkpoints and recovery wait for it"
+    default_next = "Check the object store; training continues, checkpoints and recovery wait for it"
 
 
 class LivenessUnavailable(Temporary):
-    default_next = "Check Redis; training goes on, no recovery is started by its absence"
+    default_next = "Check Redis; training continues, no recovery is started by its absence"
 
 
 class Busy(Temporary):
@@ -145,13 +159,23 @@ class DeadlineExceeded(ScarError):
     default_next = "See `scar status` for what the cluster waits for, or raise the timeout"
 
 
+class PermissionDenied(ScarError):
+    code = grpc.StatusCode.PERMISSION_DENIED
+    default_next = "Use a certificate of a role that may call it (docs/security.md)"
+
+
+class ProtocolMismatch(ScarError):
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    default_next = "Run versions of SCAR that speak the same protocol; docs/operations.md has how to upgrade"
+
+
 class StoreError(ScarError):
     pass
 
 
 class AlreadyExists(StoreError):
     code = grpc.StatusCode.ALREADY_EXISTS
-    default_next = "Read the object and go on from it"
+    default_next = "Read the object and continue from it"
 
 
 class ObjectNotFound(StoreError):
@@ -163,6 +187,12 @@ class CorruptCheckpoint(StoreError):
     default_next = "Run `scar checkpoints verify`; older manifests stay restorable"
 
 
+class ForgedRecord(CorruptCheckpoint):
+    default_next = (
+        "Find out who else writes to the store, or give SCAR_STORE_KEY the key that the job was begun with"
+    )
+
+
 class WrongJob(StoreError):
     code = grpc.StatusCode.FAILED_PRECONDITION
     default_next = "Give each job its own name or bucket prefix"
@@ -170,7 +200,7 @@ class WrongJob(StoreError):
 
 class StoreFull(StoreError):
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
-    default_next = "Free space in the store; training goes on, the checkpoint grows old"
+    default_next = "Free space in the store; training continues, the checkpoint grows old"
 
 
 class UnsafeStore(StoreError):
@@ -183,28 +213,49 @@ class Internal(ScarError):
     default_next = "See the service's log"
 
 
-def _tree(root: type[ScarError]) -> dict[str, type[ScarError]]:
+def use_one_of(name: str, known: Iterable[str]) -> str:
+    """Next step for a name that is not known: what may have been meant, and what there is."""
+    names = list(known)
+    folded = {one.casefold(): one for one in names}
+    close = difflib.get_close_matches(name.casefold(), folded, 1)
+    meant = f"Did you mean {folded[close[0]]!r}? " if close else ""
+    return f"{meant}Use one of {', '.join(names)}"
+
+
+def _collect_errors(root: type[ScarError]) -> dict[str, type[ScarError]]:
     found = {root.__name__: root}
     for child in root.__subclasses__():
-        found.update(_tree(child))
+        found.update(_collect_errors(child))
     return found
 
 
-ERRORS: dict[str, type[ScarError]] = _tree(ScarError)
+ERRORS: dict[str, type[ScarError]] = _collect_errors(ScarError)
 
 # What a bare gRPC code means when no SCAR service wrote the error (a proxy, a dead host, a client deadline).
 _BY_CODE: dict[grpc.StatusCode, type[ScarError]] = {
     grpc.StatusCode.UNAVAILABLE: Unreachable,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
     grpc.StatusCode.CANCELLED: Unreachable,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: TooLarge,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: Busy,
     grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
+}
+
+# What gRPC itself says, whatever its code: words of its details. A stream that a proxy resets, and an answer
+# that was garbled on its way, are INTERNAL like a bug, but only the way is to blame.
+_BY_DETAILS: dict[str, type[ScarError]] = {
+    "larger than max": TooLarge,
+    "RST_STREAM": Unreachable,
+    "Stream removed": Unreachable,
+    "deserializing response": Unreachable,
 }
 
 
 def to_metadata(error: ScarError) -> tuple[tuple[str, str], ...]:
     """Trailing metadata that carries the class and the next step over the wire (ASCII only)."""
-    pairs = [(NAME_KEY, type(error).__name__), (NEXT_KEY, error.next_step.encode("ascii", "replace").decode())]
+    pairs = [
+        (NAME_KEY, type(error).__name__),
+        (NEXT_KEY, error.next_step.encode("ascii", "replace").decode()),
+    ]
     if isinstance(error, StaleEpoch):
         pairs.append((EPOCH_KEY, str(error.epoch)))
     return tuple(pairs)
@@ -219,8 +270,13 @@ def from_rpc(error: grpc.RpcError, target: str = "") -> ScarError:
     known = ERRORS.get(metadata.get(NAME_KEY, ""))
     if known is None:
         where = f"{target}: " if target else ""
-        return _BY_CODE.get(code, Internal)(f"{where}{details}")
+        said = (_BY_DETAILS[words] for words in _BY_DETAILS if words in details)
+        return next(said, _BY_CODE.get(code, Internal))(f"{where}{details}")
     if issubclass(known, StaleEpoch):
         epoch = metadata.get(EPOCH_KEY, "0")
-        return known(details, metadata.get(NEXT_KEY, ""), epoch=int(epoch) if epoch.isdecimal() else 0)
+        return known(
+            details,
+            metadata.get(NEXT_KEY, ""),
+            epoch=int(epoch) if epoch.isdecimal() and len(epoch) < 20 else 0,
+        )
     return known(details, metadata.get(NEXT_KEY, ""))

@@ -1,6 +1,7 @@
 """Who owns which block. Pure: epochs in, shares out.
 
-An :class:`Epoch` is one numbered placement; it never changes. A block's owner is an index into ``shards`` of the same epoch.
+An :class:`Epoch` is one numbered placement; it never changes. A block's owner is an index into ``shards`` of
+the same epoch.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scar.blocks import Ids
+from scar.blocks import BlockState, Ids
+from scar.errors import InvalidRequest
 from scar.tables import Job
 
 Owners = NDArray[np.uint16]
@@ -30,8 +33,13 @@ class Role(IntEnum):
     RECOVERY = 4
     DETECTOR = 5
 
+    @property
+    def label(self) -> str:
+        """As logs, metrics and certificates have it, such as "shard"."""
+        return self.name.lower()
 
-class Source(IntEnum):
+
+class BlockSource(IntEnum):
     """Where a block that changed hands takes its value from; equal to the protocol's numbers."""
 
     INITIAL = 1
@@ -48,26 +56,24 @@ class Member:
     name: str
     incarnation: str
     address: str = field(default="", compare=False)
+    secret_hash: bytes = field(default=b"", compare=False, repr=False)  # see scar.member_secrets
 
     @property
     def key(self) -> str:
         return f"{self.name}@{self.incarnation}"
 
 
-@dataclass(frozen=True)
-class BlockGroup:
-    """Blocks of one table that changed hands in an epoch and share one origin.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BlockGroup(BlockState):
+    """Blocks that changed hands in an epoch, in the state from which they are served again.
 
-    ``watermark``: worker key -> last push id contained.
+    ``former_owner``: member key of the shard that had them; empty: nobody had. ``source``, ``object_key``:
+    where the values are.
     """
 
-    table: str
-    ids: Ids
-    former_owner: str
-    source: Source
+    former_owner: str = ""
+    source: BlockSource
     object_key: str = ""
-    clock: int = 0
-    watermark: Mapping[str, int] = field(default_factory=dict)
 
 
 END = "end"  # cause of a job's last epoch: nobody is in it, and every shard that was is fenced
@@ -77,7 +83,8 @@ END = "end"  # cause of a job's last epoch: nobody is in it, and every shard tha
 class Epoch:
     """One placement. ``moved``: what changed hands (or value) on the way from the epoch before.
 
-    ``seats``, ``restart``: docs/protocol.md §12.
+    ``seats``, ``restart``: docs/protocol.md §12. ``finished``: §14. ``restoring``, ``resave``: §6.
+    ``awaits_workers``: §4.
     """
 
     number: int
@@ -95,6 +102,10 @@ class Epoch:
     failure: int = 0
     seats: tuple[str, ...] = ()
     restart: int = 0
+    finished: int = 0
+    restoring: tuple[int, ...] = ()
+    resave: bool = False
+    awaits_workers: bool = False
 
     @cached_property
     def ranks(self) -> tuple[str, ...]:
@@ -112,33 +123,64 @@ class Epoch:
     def owned_by(self, key: str) -> dict[str, Ids]:
         """Table -> blocks of the shard with this member key."""
         index = self.shard_index(key)
-        return {table: self.owned(table, index) if index >= 0 else np.empty(0, np.uint32) for table in self.owners}
+        return {
+            table: self.owned(table, index) if index >= 0 else np.empty(0, np.uint32) for table in self.owners
+        }
 
     def split(self, table: str, ids: Ids) -> list[tuple[int, NDArray[np.int64]]]:
-        """Shares of ``ids`` by owner: (shard index, positions in ids), each in ascending order. Orphans have index NOBODY."""
+        """Shares of ``ids`` by owner: (shard index, positions in ids), each in ascending order. Orphans
+        have index NOBODY.
+        """
         owner = self.owners[table][ids]
-        order = np.argsort(owner, kind="stable")
-        cuts = np.flatnonzero(np.diff(owner[order])) + 1
-        return [(int(owner[part[0]]), part) for part in np.split(order, cuts) if len(part)]
+        order = owner.argsort(kind="stable")
+        owner = owner[order]
+        firsts = np.flatnonzero(owner[1:] != owner[:-1]) + 1
+        edges = [0, *firsts.tolist(), len(owner)]
+        return [(int(owner[start]), order[start:stop]) for start, stop in pairwise(edges) if start < stop]
+
+    def ensure_valid(self, job: Job) -> None:
+        """Raises :class:`InvalidRequest` unless it places exactly the blocks of this job on shards of its
+        own.
+        """
+        if not 0 < self.number < 1 << 63:
+            raise InvalidRequest(f"an epoch cannot have number {self.number}")
+        blocks = {table.name: table.blocks for table in job.tables}
+        if {name: len(owners) for name, owners in self.owners.items()} != blocks:
+            raise InvalidRequest(f"epoch {self.number} does not place the blocks of job {job.name}")
+        if any(((owners != NOBODY) & (owners >= len(self.shards))).any() for owners in self.owners.values()):
+            raise InvalidRequest(f"epoch {self.number} places blocks on shards that it does not have")
+        for group in self.moved:
+            if group.table not in blocks or (len(group.ids) and int(group.ids[-1]) >= blocks[group.table]):
+                raise InvalidRequest(
+                    f"epoch {self.number} moves blocks of table {group.table!r} that do not exist"
+                )
 
     def rank(self, worker: str) -> int:
         """Position of the worker (by name) in rank order; -1 when it is no member."""
         return self.ranks.index(worker) if worker in self.ranks else -1
 
 
-def spread(job: Job, shards: int) -> dict[str, Owners]:
-    """Blocks of all tables dealt to ``shards`` at random, evenly, by the job's seed (seed 000, section 4.1)."""
-    order = np.random.Generator(np.random.Philox(key=[job.seed & 0xFFFFFFFFFFFFFFFF, 0x5CA4])).permutation(job.blocks)
+def spread_blocks(job: Job, shards: int) -> dict[str, Owners]:
+    """Blocks of all tables dealt to ``shards`` at random, evenly, by the job's seed (seed 000, section
+    4.1).
+    """
+    order = np.random.Generator(np.random.Philox(key=[job.seed & 0xFFFFFFFFFFFFFFFF, 0x5CA4])).permutation(
+        job.blocks
+    )
     owner = np.empty(job.blocks, dtype=np.uint16)
     owner[order] = np.arange(job.blocks, dtype=np.int64) % shards
-    return {table.name: owner[job.bases[table.name] : job.bases[table.name] + table.blocks].copy() for table in job.tables}
+    return {
+        table.name: owner[job.bases[table.name] : job.bases[table.name] + table.blocks].copy()
+        for table in job.tables
+    }
 
 
-def chain(job: Job, epoch: Epoch, key: str) -> tuple[Member, ...]:
-    """Who keeps copies of the blocks of shard ``key``, next replica first; empty without replicas, or for a stranger.
+def replica_chain(job: Job, epoch: Epoch, key: str) -> tuple[Member, ...]:
+    """Who keeps copies of the blocks of shard ``key``, next replica first; empty without replicas, or for a
+    stranger.
 
-    The shards of an epoch form a ring whose order depends on their names and the job's seed alone, so one that comes or goes
-    changes the chains of its neighbours and no others.
+    The shards of an epoch form a ring whose order depends on their names and the job's seed alone, so one
+    that comes or goes changes the chains of its neighbours and no others.
     """
 
     def place(member: Member) -> bytes:
@@ -152,15 +194,7 @@ def chain(job: Job, epoch: Epoch, key: str) -> tuple[Member, ...]:
     return tuple(ring[(at + hop) % len(ring)] for hop in range(1, length + 1))
 
 
-def owned_counts(owners: Mapping[str, Owners], shards: int) -> NDArray[np.int64]:
-    """Blocks that each shard owns, over all tables."""
-    total = np.zeros(shards, dtype=np.int64)
-    for owner in owners.values():
-        total += np.bincount(owner[owner != NOBODY], minlength=shards)[:shards]
-    return total
-
-
-def concatenated(job: Job, owners: Mapping[str, Owners]) -> Owners:
+def concatenate_owners(job: Job, owners: Mapping[str, Owners]) -> Owners:
     """Owners by global id."""
     return np.concatenate([owners[table.name] for table in job.tables])
 

@@ -1,4 +1,5 @@
-"""How a job survives the loss of a parameter server, as facts that the services ask for: none of them knows a strategy's name.
+"""How a job survives the loss of a parameter server, as facts that the services ask for: none of them knows a
+strategy's name.
 
 `docs/strategies.md` says what each costs and promises; seed 003 is the source of all but the first two.
 """
@@ -8,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from scar.errors import ConfigError
+from scar.errors import ConfigError, use_one_of
+from scar.worker_strategies import WORKER_STRATEGIES
 
 
 @dataclass(frozen=True)
 class Strategy:
     """One choice of :attr:`scar.Job.recovery`.
 
-    ``rollback``: a loss takes every block back to the last consistent checkpoint, else only what was lost comes back.
-    ``stalls``: a checkpoint is on the critical path: nothing is applied until it is durable.
-    ``replicas``: shards beside its owner that keep a copy of a block; ``period``: updates between two copies (BSP: clocks,
-    else pushes to the shard); ``waits``: an acknowledgement waits until the next replica has what it must have.
-    ``stores``: an acknowledgement waits until the store has it. ``queues``: workers go on while a shard is away, with what they
-    pulled last; what they push meanwhile waits, and goes as one.
+    ``rollback``: a loss takes every block back to the last consistent checkpoint, else only what was lost
+    comes back. ``stalls``: a checkpoint is on the critical path: nothing is applied until it is durable.
+    ``replicas``: shards beside its owner that keep a copy of a block; ``period``: updates between two copies
+    (BSP: clocks, else pushes to the shard); ``waits``: an acknowledgement waits until the next replica has
+    what it must have. ``stores``: an acknowledgement waits until the store has it. ``queues``: workers go on
+    while a shard is away, with what they pulled last; what they push meanwhile waits, and goes as one.
     """
 
     name: str
@@ -37,8 +39,10 @@ class Strategy:
         """Nothing that was acknowledged is lost with a shard whose chain is whole."""
         return self.stores or (self.waits and self.period == 1)
 
-    def check(self, shards: int, eager: bool) -> None:
-        """``eager``: nobody waits for a clock, and rounds save all that changes. Raises :class:`ConfigError`."""
+    def ensure_valid(self, shards: int, eager: bool) -> None:
+        """``eager``: nobody waits for a clock, and rounds save all that changes. Raises
+        :class:`ConfigError`.
+        """
         if self.stores and not eager:
             raise ConfigError(
                 f"recovery {self.name} needs consistency asp, and rounds that save all that has changed",
@@ -47,13 +51,18 @@ class Strategy:
         if self.replicas >= shards:
             raise ConfigError(
                 f"{self.replicas} replicas need more than {shards} shards",
-                "A replica lives on another shard than its owner: start more shards, or ask for fewer replicas",
+                "A replica lives on another shard than its owner: start more shards, or ask for fewer"
+                " replicas",
             )
 
     def with_replicas(self, replicas: int, period: int) -> Strategy:
-        """``replicas`` 0: as many as the strategy itself has. Raises :class:`ConfigError` for one that goes back as a whole."""
+        """``replicas`` 0: as many as the strategy itself has. Raises :class:`ConfigError` for one that
+        goes back as a whole.
+        """
         if replicas < 0 or period < 1:
-            raise ConfigError(f"replicas must be at least 0 and their period at least 1, not {replicas} and {period}")
+            raise ConfigError(
+                f"replicas must be at least 0 and their period at least 1, not {replicas} and {period}"
+            )
         if replicas and (self.rollback or self.stores):
             raise ConfigError(
                 f"recovery {self.name!r} takes nothing from other shards: replicas are of no use",
@@ -62,7 +71,9 @@ class Strategy:
         return replace(self, replicas=replicas or self.replicas, period=period)
 
 
-BACKLOG = 50  # pushes that wait; the sum of more is one step at a smaller learning rate (seed 003, section 2.3, and its code)
+# pushes that wait; the sum of more is one step at a smaller learning rate (seed 003, section 2.3, and its
+# code)
+BACKLOG = 50
 BACKLOG_RATE = 0.1  # of the table's own
 
 STRATEGIES: Mapping[str, Strategy] = {
@@ -82,5 +93,11 @@ STRATEGIES: Mapping[str, Strategy] = {
 def find_strategy(name: str) -> Strategy:
     """Raises :class:`ConfigError` with the names that there are."""
     if name not in STRATEGIES:
-        raise ConfigError(f"recovery {name!r} is unknown", f"Use one of {', '.join(STRATEGIES)}")
+        raise ConfigError(f"recovery {name!r} is unknown", use_one_of(name, STRATEGIES))
     return STRATEGIES[name]
+
+
+def rolls_back(name: str) -> bool:
+    """Whether the strategy that a ledger record names, of shards or of workers, takes every block back."""
+    known = STRATEGIES.get(name) or WORKER_STRATEGIES.get(name)
+    return known is not None and known.rollback

@@ -1,61 +1,81 @@
-"""What a user's training code holds: a :class:`Worker` (by :func:`join`) or a :class:`Reader` (by :func:`connect`).
+"""What a user's training code holds: a :class:`Worker`, by :func:`scar.join`.
 
-with scar.join("host:port", "worker-0") as worker:      # blocks until the job has started and all workers are there
+with scar.join("host:port", "worker-0") as worker:  # waits for the job and for all workers
     for clock in worker.clocks(limit=200, until=0.42):  # every worker stops at the same clock (BSP)
-        w = worker.pull("w")                            # the whole table, read-only
-        loss, gradient = step(w)
-        worker.push("w", gradient)                      # returns at once; the end of the clock waits for acknowledgements
-        worker.report(loss)                             # summed over the workers
+        x = data[worker.data_slice(len(data))]  # in every clock: it changes when workers come and go
+        w = worker.pull("w")  # the whole table, read-only
+        loss, gradient = step(x, w)
+        worker.push("w", gradient)  # returns at once; the end of the clock waits for acknowledgements
+        worker.report(loss)  # summed over the workers
 """
 
 from __future__ import annotations
 
-import importlib.util
-import secrets
-import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+import logging
+import math
+import os
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scar.beats import Beats
-from scar.client import UNACKED_BYTES, Client, Pushed
-from scar.epochs import Follower, Recovery, View
-from scar.errors import ConfigError, DeadlineExceeded, Fenced, InvalidRequest, JobNotFound, ScarError
-from scar.local import NAME as LOCAL
-from scar.local import Local, ensure_declared, unpacked
-from scar.orders import Names, Order, Pending, TableIds, Values, ids_for
-from scar.packing import combined, flat, packed_rows
-from scar.placement import Member, Role
-from scar.pulls import Puller
-from scar.tables import Job
-from scar.transport import Deadline
+from scar._client.client import Client
+from scar._client.core.pushes import PackedTable, pack_table
+from scar._client.heartbeats import HeartbeatStream
+from scar._client.pull_requests import Names, PullFuture, PullRequest, TableIds, Values, select_ids
+from scar._client.recovery_client import RecoveryClient
+from scar.errors import DeadlineExceeded, Fenced, InvalidRequest, ScarError
+from scar.event_log import EventRing
+from scar.losses import LossReport
+from scar.wire.transport import Deadline, ensure_not_forked
+from scar.worker_state import STATE_TABLE, WorkerState, ensure_declared, unpack_state
 
-TIMEOUT_SECONDS = 60.0
-PATIENCE_SECONDS = 600.0
+_log = logging.getLogger(__name__)
+
+START_TIMEOUT_SECONDS = 600.0
 LEAVE_SECONDS = 5.0
+REPORT_SECONDS = 30.0  # for recovery to take what epochs cost a worker that has finished
 
 
 class Worker:
     """A worker of the job. All methods belong to one thread; every error is a :class:`scar.errors.ScarError`.
 
-    ``loss``: of the last closed clock that this worker has heard of, summed over workers; NaN before.
-    ``loss_clock``: number of clocks that were closed then, so the loss is that of clock ``loss_clock - 1``; 0: none yet.
+    ``loss``: of the last closed clock with a loss that this worker has heard of, summed over workers; NaN
+    before. ``loss_clock``: number of clocks that were closed then, so the loss is that of clock ``loss_clock
+    - 1``; 0: none yet. ``loss_fraction``: of the data that it is of; below 1 only where the share of the dead
+    is dropped.
     """
 
-    def __init__(self, client: Client, recovery: Recovery, beats: Beats | None) -> None:
-        self._client, self._recovery, self._beats = client, recovery, beats
-        self._reported: float | None = None
+    def __init__(
+        self,
+        client: Client,
+        recovery: RecoveryClient,
+        heartbeats: HeartbeatStream | None,
+        leave_timeout: float = START_TIMEOUT_SECONDS,
+    ) -> None:
+        self._joined = client
+        self._recovery = recovery
+        self._heartbeats = heartbeats
+        self._leave_timeout = leave_timeout
+        self._pid = os.getpid()
+        self._report = LossReport(client.member.name)
+        self._scaled = False  # it has been said that until compares a scaled loss
         self._step = 0
-        self._stopping = self._closed = False
+        self._stopping = False
+        self._closed = False
+        self.is_leaving = False  # the work is done, or given up
         self.job = client.job
         self.member = client.member
 
-    # --- where it is -------------------------------------------------------------------------------------------------
+    @property
+    def _client(self) -> Client:
+        ensure_not_forked(self._pid)
+        return self._joined
+
+    # --- where it is
+    # -------------------------------------------------------------------------------------------------
 
     @property
     def clock_number(self) -> int:
@@ -70,25 +90,40 @@ class Worker:
     @property
     def rank(self) -> int:
         """Position among the workers that share the data, from 0."""
+        return self._report.read_rank(self._client.view.epoch)
+
+    @property
+    def worker_names(self) -> tuple[str, ...]:
+        """Names in rank order. For those who look on: who asks for :attr:`rank` and :attr:`world_size` deals
+        the data by it.
+        """
+        return self._client.view.epoch.ranks
+
+    @property
+    def _own_rank(self) -> int:
         return self._client.view.epoch.rank(self.member.name)
 
     @property
-    def world(self) -> int:
+    def world_size(self) -> int:
         """Number of workers that share the data: those of the epoch, and the dead whose seat is kept."""
-        return len(self._client.view.epoch.ranks)
+        return self._report.read_world_size(self._client.view.epoch)
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """First of the workers that live: for what one of them has to do."""
         return self._client.view.epoch.workers[:1] == (self.member,)
 
     @property
     def loss(self) -> float:
-        return self._client.loss
+        return self._client.pulls.loss.loss if self._client.pulls.loss else math.nan
 
     @property
     def loss_clock(self) -> int:
-        return self._client.loss_clock
+        return self._client.pulls.loss.clock + 1 if self._client.pulls.loss else 0
+
+    @property
+    def loss_fraction(self) -> float:
+        return self._client.pulls.loss.fraction if self._client.pulls.loss else 1.0
 
     @property
     def reroutes(self) -> int:
@@ -96,33 +131,64 @@ class Worker:
         return self._client.reroutes
 
     @property
+    def seconds_since_clock(self) -> float:
+        """Seconds since it finished a clock; infinity before the first."""
+        return self._client.pace.seconds_since_clock
+
+    @property
     def seconds_per_clock(self) -> float:
         """Moving average; 0 before two clocks have been finished."""
-        return self._client.pace.seconds
+        return self._client.pace.seconds_per_clock
 
-    def share(self, n: int) -> slice:
-        """This worker's contiguous part of ``n`` examples. It changes when workers come and go."""
-        rank, world = self.rank, self.world
-        return slice(rank * n // world, (rank + 1) * n // world)
+    @property
+    def story(self) -> EventRing:
+        """Epochs that it followed and what shards refused, for those who wonder why it waits:
+        `scar doctor --story worker-0`.
+        """
+        return self._client.state.story
 
-    # --- work --------------------------------------------------------------------------------------------------------
+    def data_slice(self, n: int) -> slice:
+        """This worker's contiguous part of ``n`` examples. It changes when workers come and go: ask in every
+        clock.
+
+        Within a clock it stays, and :attr:`rank` and :attr:`world_size` with it. A clock has a loss only when
+        every share of one deal has been reported.
+        """
+        return self._report.data_slice(self._client.view.epoch, n)
+
+    # --- work
+    # --------------------------------------------------------------------------------------------------------
 
     def clocks(self, limit: int | None = None, until: float | None = None) -> Iterator[int]:
         """Numbers of the clocks to work on, from the open one. Each is finished when the loop's body ends.
 
-        ``limit``: number of the clock to stop before. ``until``: stop when the loss is this low; in BSP every worker hears the
-        same loss for the same clock, so all stop at the same one.
+        ``limit``: number of the clock to stop before. ``until``: stop when the loss is this low; in BSP every
+        worker hears the same loss for the same clock, so all stop at the same one. Where it is of a fraction
+        of the data, loss / fraction is compared.
         """
         while not self._stopping and (limit is None or self.clock_number < limit):
-            if until is not None and self._reached(until):
+            if until is not None and self._has_reached(until):
                 return
             yield self.clock_number
             self.clock()
 
-    def _reached(self, until: float) -> bool:
-        if self.clock_number and self.job.consistency == "bsp":
-            self._client.refresh_loss()
-        return self.loss_clock > 0 and self.loss <= until
+    def _has_reached(self, until: float) -> bool:
+        loss = self._client.pulls.newest_loss()
+        if loss is None:
+            return False
+        if loss.fraction < 1 and not self._scaled:
+            self._scaled = True
+            _log.warning(
+                "clock %d: the loss is of %.1f %% of the data, as the share of the dead is dropped; until=%g"
+                " is compared with loss / fraction",
+                loss.clock,
+                100 * loss.fraction,
+                until,
+            )
+        if loss.scaled <= until:
+            self._client.end_at_loss(loss)
+            return True
+        return False
 
     @overload
     def pull(self, tables: str, ids: TableIds = None) -> Values: ...
@@ -131,74 +197,103 @@ class Worker:
     def pull(self, tables: list[str] | tuple[str, ...], ids: TableIds = None) -> dict[str, Values]: ...
 
     def pull(self, tables: Names, ids: TableIds = None) -> Values | dict[str, Values]:
-        """Read-only values of a table, in its shape; or a dict of several. ``ids``: these blocks, in any order, rows packed."""
-        order = Order(self.job, tables, ids)
-        self._client.pull(order.wants)
-        values: Values | dict[str, Values] = order.values()
+        """Read-only values of a table, in its shape, or a dict of several; change a ``.copy()`` of them.
+
+        ``ids``: these blocks, in any order, rows packed. A block is a row unless the table was cut otherwise.
+        """
+        request = PullRequest(self.job, tables, ids)
+        self._client.pulls.pull(request.wants)
+        values: Values | dict[str, Values] = request.values()
         return values
 
-    def pull_async(self, tables: Names, ids: TableIds = None) -> Pending:
+    def pull_async(self, tables: Names, ids: TableIds = None) -> PullFuture:
         """The same in the background, while this thread computes."""
-        order = Order(self.job, tables, ids)
-        return Pending(order, self._client.pull_async(order.wants))
+        request = PullRequest(self.job, tables, ids)
+        return PullFuture(request, self._client.pulls.pull_async(request.wants))
 
-    def push(self, tables: str | Mapping[str, ArrayLike], values: ArrayLike | None = None, ids: TableIds = None) -> None:
-        """Send an update: ``push("w", gradient)``, with ``ids`` for some blocks only, or ``push({"a": ..., "b": ...})`` as one.
+    def push(
+        self, tables: str | Mapping[str, ArrayLike], values: ArrayLike | None = None, ids: TableIds = None
+    ) -> None:
+        """Send an update: ``push("w", gradient)``, with ``ids`` for some blocks only, or ``push({"a": ...,
+        "b": ...})`` as one.
 
-        Returns at once, unless too much is unacknowledged. The arrays may be changed afterwards. A repeated id is summed (rule
-        ``assign``: the last one wins).
+        Returns at once, unless too much is unacknowledged. The arrays may be changed afterwards. A repeated
+        id is summed (rule ``assign``: the last one wins).
         """
-        arrays = _arrays(tables, values)
-        self._client.push({name: self._packed(name, array, ids, isinstance(tables, str)) for name, array in arrays.items()})
+        single = isinstance(tables, str)
+        arrays = _arrays_by_table(tables, values)
+        packed = {name: self._pack_table(name, array, ids, single) for name, array in arrays.items()}
+        self._client.pushes.push(packed, self._client.deadline())
 
-    def _packed(self, name: str, values: ArrayLike, ids: TableIds, single: bool) -> Pushed:
-        table = self.job.table(name)
-        asked = ids_for(self.job, name, ids, single)
-        if asked is None:
-            return Pushed(None, flat(table, values, table.shape[0]))
-        piece = combined(table, asked, flat(table, values, packed_rows(table, asked)))
-        return Pushed(piece.ids, piece.values)
+    def _pack_table(self, name: str, values: ArrayLike, ids: TableIds, single: bool) -> PackedTable:
+        return pack_table(self.job.table(name), values, select_ids(self.job, name, ids, single))
 
-    def report(self, loss: float) -> None:
-        """This worker's part of the loss of the open clock; parts are added."""
-        self._reported = (self._reported or 0.0) + float(loss)
+    def report(self, loss: float, examples: int | None = None, of: int | None = None) -> None:
+        """Add to this worker's part of the loss of the open clock.
+
+        It is of the share that the worker asked for last (:meth:`data_slice`, or :attr:`rank` and
+        :attr:`world_size`). ``examples``: of how many examples it is instead, of the total ``of`` (default:
+        the ``n`` of :meth:`data_slice`).
+        """
+        self._report.add_loss(loss, examples, of)
 
     def clock(self) -> None:
-        """Finish the open clock: waits until all pushes are acknowledged. :meth:`clocks` does it."""
-        self._client.clock(self._reported)
-        self._reported = None
+        """Finish the open clock: waits until all pushes are acknowledged and, in BSP, every shard has its
+        mark.
 
-    def recall(self) -> Local:
-        """This worker's own state, of the same moment as the model: see :mod:`scar.local`."""
-        rank = self.rank
+        :meth:`clocks` does it.
+        """
+        opened = self._client.opened
+        strategy = self.job.worker_strategy
+        if warning := self._report.warn_outdated(opened):
+            _log.warning("%s", warning)
+        self._client.finish_clock(self._report.make_part(opened, drops=strategy.seat and not strategy.waits))
+        self._report.open_clock()
+
+    def load_state(self) -> WorkerState:
+        """This worker's own state, of the same moment as the model: see :mod:`scar.worker_state`."""
+        rank = self._own_rank
         ensure_declared(self.job, rank)
-        found = unpacked(self.job, rank, np.ravel(self.pull(LOCAL, ids=[rank])))
-        self._step = found.step
-        return found
+        state = unpack_state(self.job, rank, np.ravel(self.pull(STATE_TABLE, ids=[rank])))
+        self._step = state.step
+        return state
 
-    def keep(self, values: ArrayLike = ()) -> None:
-        """The step that was recalled in this clock is done; ``values`` are what the user hands in for the next one."""
+    def save_state(self, values: ArrayLike = ()) -> None:
+        """The step that was recalled in this clock is done; ``values`` are what the user hands in for the
+        next one.
+        """
         row = np.concatenate(([self._step + 1.0], np.ravel(np.asarray(values, np.float64))))
-        self.push(LOCAL, row[np.newaxis], ids=[self.rank])
+        self.push(STATE_TABLE, row[np.newaxis], ids=[self._own_rank])
 
-    # --- the end -----------------------------------------------------------------------------------------------------
+    # --- the end
+    # -----------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Let :meth:`clocks` end with the clock that is open. May be called from any thread or from a signal handler."""
+        """Let :meth:`clocks` end with the clock that is open. May be called from any thread or from a
+        signal handler.
+        """
         self._stopping = True
 
     def leave(self, finished: bool = True) -> None:
-        """Wait until everything pushed is in the model, then leave the job. ``finished``: nobody takes over our share.
+        """Wait until everything pushed is in the model, then leave the job.
 
-        One that is not finished has to go soon, so it does not wait long.
+        ``finished``: nobody takes over this worker's share, and it is durable that its work is done. One that
+        is not finished has to go soon, so it does not wait long. Raises :class:`DeadlineExceeded`.
         """
-        timeout, problem = self._client.timeout, None
+        timeout = self._client.timeout
+        problem: DeadlineExceeded | None = None
+        self.is_leaving = True
         try:
             try:
-                self._client.finish(Deadline(timeout if finished else min(timeout, LEAVE_SECONDS)))
+                self._client.drain_pushes(
+                    self._client.deadline() if finished else Deadline(min(timeout, LEAVE_SECONDS))
+                )
             except DeadlineExceeded as error:
                 problem = error  # the others must not wait for us on top of that
-            self._recovery.leave(self.member, finished, Deadline(timeout))
+            done = finished and problem is None
+            self._client.flush_reports(min(timeout, REPORT_SECONDS if finished else LEAVE_SECONDS))
+            deadline = Deadline(self._leave_timeout if done else timeout)
+            self._recovery.leave(self.member, done, deadline, self.epoch)
         finally:
             self.close()
         if problem is not None and finished:
@@ -207,146 +302,35 @@ class Worker:
     def close(self) -> None:
         """Stop without a word to the others."""
         self._closed = True
-        if self._beats is not None:
-            self._beats.close()
+        if self._heartbeats is not None:
+            self._heartbeats.close()
         self._client.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._closed:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._closed or os.getpid() != self._pid:  # a forked child that ends does not leave the job for us
             return
         if error is None:
             self.leave(finished=not self._stopping)
             return
         try:
             if not isinstance(error, Fenced):
-                self._recovery.leave(self.member, False, Deadline(LEAVE_SECONDS))  # or the others wait until we are found dead
+                self._client.flush_reports(LEAVE_SECONDS)
+                # or the others wait until we are found dead
+                self._recovery.leave(self.member, False, Deadline(LEAVE_SECONDS))
         except ScarError as second:
             error.add_note(f"leaving the job failed, too: {second}")
         finally:
             self.close()
 
 
-class Reader:
-    """Looks at a job's tables without being part of it."""
-
-    def __init__(self, job: Job, recovery: Recovery, timeout: float) -> None:
-        self.job, self._timeout = job, timeout
-        self._view = View(job)
-        self._view.adopt(recovery.newest(0, Deadline(timeout)))
-        self._puller = Puller(self._view, None)
-        self._follower = Follower(self._view, recovery, self._view.adopt)
-
-    @property
-    def epoch(self) -> int:
-        return self._view.number
-
-    @overload
-    def pull(self, tables: str, ids: TableIds = None) -> Values: ...
-
-    @overload
-    def pull(self, tables: list[str] | tuple[str, ...], ids: TableIds = None) -> dict[str, Values]: ...
-
-    def pull(self, tables: Names, ids: TableIds = None) -> Values | dict[str, Values]:
-        """As :meth:`Worker.pull`, of values as they are now."""
-        order = Order(self.job, tables, ids)
-        self._puller.pull(order.wants, 0, Deadline(self._timeout))
-        values: Values | dict[str, Values] = order.values()
-        return values
-
-    def close(self) -> None:
-        self._view.fail(InvalidRequest("the reader is closed"))
-        self._follower.close()
-        self._puller.close()
-        self._view.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def join(
-    recovery: str,
-    name: str,
-    *,
-    job: str = "",
-    incarnation: str = "",
-    address: str = "",
-    detector: str = "",
-    timeout: float = TIMEOUT_SECONDS,
-    patience: float = PATIENCE_SECONDS,
-    unacked_bytes: int = UNACKED_BYTES,
-    stopping: threading.Event | None = None,
-) -> Worker:
-    """Become a worker of the cluster whose recovery coordinator is at ``recovery`` ("host:port").
-
-    ``name`` stays the same over restarts. ``job``: wait until the cluster runs this one, not whichever it runs now.
-    ``timeout``: seconds for one operation. ``patience``: seconds to wait for the job to start and for the other workers;
-    ``stopping``: when set, it is over. ``detector`` ("host:port"): send it heartbeats, for a process that no chassis beats for.
-    """
-    member = Member(Role.WORKER, name, incarnation or secrets.token_hex(6), address)
-    office, deadline = Recovery(recovery), Deadline(patience, stopping)
-    try:
-        spec = office.job(deadline, job)
-        office.join(member, deadline)
-        epoch = office.newest(0, deadline)
-        while member not in epoch.workers:
-            if epoch.job != spec.name:
-                raise JobNotFound(f"job {spec.name!r} ended before {name} could join it")
-            epoch = office.newest(epoch.number, deadline)
-    except ScarError:
-        office.close()
-        raise
-    client = Client(spec, member, office, timeout, unacked_bytes)
-    beats = Beats(detector, member, lambda: (client.progress, client.view.number)) if detector else None
-    worker = Worker(client, office, beats)
-    try:
-        client.start(epoch, deadline)
-        client.await_workers(deadline)
-    except ScarError:
-        worker.close()
-        raise
-    return worker
-
-
-def connect(recovery: str, *, timeout: float = TIMEOUT_SECONDS) -> Reader:
-    """Read the tables of the cluster whose recovery coordinator is at ``recovery``. ``timeout``: seconds for one operation."""
-    office = Recovery(recovery)
-    try:
-        return Reader(office.job(Deadline(timeout)), office, timeout)
-    except ScarError:
-        office.close()
-        raise
-
-
-def load_job(path: str, function: str = "train") -> tuple[Job, Callable[[Worker], object]]:
-    """The ``job`` and the training function of a user's file. Raises :class:`ConfigError` that says what the file lacks."""
-    file = Path(path).resolve()
-    spec = importlib.util.spec_from_file_location(f"scar_job_{file.stem}", file)
-    if not file.is_file() or spec is None or spec.loader is None:
-        raise ConfigError(f"{path} is no Python file", "Give the path of a training file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # pickling and dataclasses look a class's module up
-    sys.path.insert(0, str(file.parent))
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise ConfigError(f"{path} cannot be loaded: {error!r}", "Run it with Python to see where it fails") from error
-    finally:
-        sys.path.remove(str(file.parent))
-    job, train = getattr(module, "job", None), getattr(module, function, None)
-    if not isinstance(job, Job):
-        raise ConfigError(f"{path} has no job", "Add job = scar.Job(...)")
-    if not callable(train):
-        raise ConfigError(f"{path} has no function {function}", f"Add def {function}(worker)")
-    return job, train
-
-
-def _arrays(tables: str | Mapping[str, ArrayLike], values: ArrayLike | None) -> Mapping[str, ArrayLike]:
+def _arrays_by_table(
+    tables: str | Mapping[str, ArrayLike], values: ArrayLike | None
+) -> Mapping[str, ArrayLike]:
     if isinstance(tables, str):
         if values is None:
             raise InvalidRequest(f"push({tables!r}) needs values")

@@ -1,6 +1,7 @@
 """Chaos: seeded faults against a cluster that trains, and a verdict by the checkers of the guarantees.
 
-The pure part: what happens (``faults``, ``schedule``), what was written down (``history``), what must hold (``checkers``,
-``verdict``), and what it cost (``measures``). The thin part: where it happens (``targets``, ``local``, ``kube``), and the
-workload that runs in the workers (``workload``), which tells the ``recorder`` of every push before it sends it.
+``core``: what happens (faults, schedules, the job that counts), pure. ``oracles``: what was written down,
+what must hold, and what it cost, pure. ``targets``: where things break, on this machine or on Kubernetes. In
+between: ``runner`` runs schedules, ``inject`` injects their faults into a ``chaos_run``, whose workers run
+the ``workload`` and tell the ``recorder`` of every push before they send it.
 """

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 from rich.markup import escape
 from rich.table import Table
 
-from scar_chaos.run import Group, Run
+from scar_chaos.results import GroupResult, RunResult
 
-COLUMNS = ("seed", "faults", ">failures", ">detect", ">recover", ">well after", ">survivors", ">rework", ">lost", "verdict")
+COLUMNS = (
+    "seed",
+    "faults",
+    ">failures",
+    ">detect",
+    ">recover",
+    ">well after",
+    ">survivors",
+    ">rework",
+    ">lost",
+    "verdict",
+)
 
 
-def plain(run: Run, replay: str) -> dict[str, Any]:
-    """What JSON knows. ``replay``: the command that plays this run again. Durations in seconds; -1: did not happen."""
-    found = [_group(group) for group in run.groups]
+def report_json(run: RunResult, replay: str) -> dict[str, Any]:
+    """What JSON knows. ``replay``: the command that plays this run again.
+
+    Durations in seconds; -1: did not happen.
+    """
     return {
         "seed": run.schedule.seed,
         "passed": run.passed,
@@ -26,11 +39,11 @@ def plain(run: Run, replay: str) -> dict[str, Any]:
         "violations": run.violations,
         "error": run.error,
         "seconds": round(run.seconds, 3),
-        "groups": found,
+        "groups": [_group_json(group) for group in run.groups],
     }
 
 
-def _group(group: Group) -> dict[str, Any]:
+def _group_json(group: GroupResult) -> dict[str, Any]:
     cost = {key: round(value, 4) for key, value in asdict(group.cost).items()}
     return {
         "faults": list(group.faults),
@@ -43,35 +56,38 @@ def _group(group: Group) -> dict[str, Any]:
     }
 
 
-def table(runs: Sequence[Run]) -> Table:
+def report_table(runs: Sequence[RunResult]) -> Table:
     """One line for each group of faults."""
-    made = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold")
     for column in COLUMNS:
-        made.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", overflow="fold")
+        justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
+        table.add_column(column.lstrip(">"), justify=justify, overflow="fold")
     for run in runs:
         for group in run.groups:
-            made.add_row(*_cells(run, group))
+            table.add_row(*_group_cells(run, group))
         if run.error:
-            made.add_row(str(run.schedule.seed), f"[bold red]{escape(run.error)}[/]")
-    return made
+            table.add_row(str(run.schedule.seed), f"[bold red]{escape(run.error)}[/]")
+    return table
 
 
-def _cells(run: Run, group: Group) -> list[str]:
+def _group_cells(run: RunResult, group: GroupResult) -> list[str]:
     cost = group.cost
-    verdict = "[bold red]VIOLATED[/]" if group.verdict.violations else "[green]holds[/]"
+    faults = "\n".join(group.faults)
+    if group.missed:
+        faults += f"\n({group.missed} missed their moment)"
     return [
         str(run.schedule.seed),
-        "\n".join(group.faults) + (f"\n({group.missed} missed their moment)" if group.missed else ""),
+        faults,
         str(cost.failures),
-        _seconds(cost.detect),
-        _seconds(cost.recover),
-        _seconds(group.healed),
+        _format_seconds(cost.detect),
+        _format_seconds(cost.recover),
+        _format_seconds(group.healed),
         f"{cost.throughput:.0%}" if cost.throughput >= 0 else "-",
         f"{cost.rework:.2f}",
         str(cost.lost_pushes),
-        verdict,
+        "[bold red]VIOLATED[/]" if group.verdict.violations else "[green]holds[/]",
     ]
 
 
-def _seconds(value: float) -> str:
+def _format_seconds(value: float) -> str:
     return f"{value:.2f} s" if value >= 0 else "-"

@@ -1,6 +1,7 @@
 """The training file of chaos runs: it counts, and has written down what it pushes before it pushes it.
 
-``SCAR_CHAOS_JOB``: JSON of :func:`scar_chaos.counting.make_job`'s arguments. ``SCAR_CHAOS_RECORDER``: the recorder, host:port.
+``SCAR_CHAOS_JOB``: JSON of the arguments of :func:`scar_chaos.core.counting_job.make_job`.
+``SCAR_CHAOS_RECORDER``: the recorder, host:port.
 """
 
 from __future__ import annotations
@@ -13,68 +14,96 @@ from typing import Any
 import numpy as np
 
 import scar
-from scar_chaos.counting import amount, make_job, per_block, torn
-from scar_chaos.recorder import Journal
+from scar_chaos.core.counting_job import make_job, per_block, push_amount, torn_blocks
+from scar_chaos.recorder import RecorderClient
 
-PAUSE = 0.06  # seconds of "computing" in a clock: a few hundred clocks a minute, and cores left for the cluster
+# seconds of "computing" in a clock: a few hundred clocks a minute, and cores left for the cluster
+PAUSE = 0.06
 NEVER = 1 << 30
 
-Push = tuple[scar.Table, np.ndarray | None]
+PushTarget = tuple[scar.Table, np.ndarray | None]  # a table and block ids; None: all
 
 
-class Count:
+class CountingWorker:
     """What one worker incarnation does in a clock."""
 
     def __init__(self, worker: scar.Worker) -> None:
-        self.worker, self.draw, self.pushes = worker, np.random.default_rng(worker.rank), 0
+        self._worker = worker
+        self._random = np.random.default_rng(worker.rank)
+        self._pushes = 0
 
-    def pulled(self, clock: int) -> list[dict[str, Any]]:
-        """Pull all tables; what they held."""
+    def pull_tables(self, clock: int) -> list[dict[str, Any]]:
+        """Pull all tables; returns events that say what they held."""
         events: list[dict[str, Any]] = []
-        for table in self.worker.job.tables:
-            before = self.worker.epoch
-            values = self.worker.pull(table.name)
-            epochs = [before, self.worker.epoch]
-            events.append({"pull": clock, "table": table.name, "epochs": epochs, "values": per_block(table, values).tolist()})
-            if broken := torn(table, values):
-                events.append({"torn": clock, "table": table.name, "blocks": broken})
+        for table in self._worker.job.tables:
+            before = self._worker.epoch
+            values = self._worker.pull(table.name)
+            events.append(
+                {
+                    "pull": clock,
+                    "table": table.name,
+                    "epochs": [before, self._worker.epoch],
+                    "values": per_block(table, values).tolist(),
+                }
+            )
+            if torn := torn_blocks(table, values):
+                events.append({"torn": clock, "table": table.name, "blocks": torn})
         return events
 
-    def chosen(self, clock: int) -> list[Push]:
+    def share_loss(self, clock: int, pulled: list[dict[str, Any]]) -> tuple[float, dict[str, Any]]:
+        """The loss of this worker's share of the first table, and its event: see ``reported_losses.py``."""
+        share = self._worker.data_slice(self._worker.job.tables[0].blocks)
+        values = next(event["values"] for event in pulled if "pull" in event)
+        return float(sum(values[share])), {"share": clock, "blocks": [share.start, share.stop]}
+
+    def choose_blocks(self, clock: int) -> list[PushTarget]:
         """All of the first table, a few blocks of the second, one of the third."""
-        rows, pairs, ragged = self.worker.job.tables
-        some = np.sort(self.draw.choice(pairs.blocks, 5, replace=False)).astype(np.uint32)
+        rows, pairs, ragged = self._worker.job.tables
+        some = np.sort(self._random.choice(pairs.blocks, 5, replace=False)).astype(np.uint32)
         return [(rows, None), (pairs, some), (ragged, np.array([clock % ragged.blocks], dtype=np.uint32))]
 
-    def announced(self, clock: int, pushes: list[Push]) -> list[dict[str, Any]]:
+    def announce_pushes(self, clock: int, chosen: list[PushTarget]) -> list[dict[str, Any]]:
+        """Events of the pushes that come next."""
         return [
-            {"push": number, "clock": clock, "table": table.name, "ids": None if ids is None else ids.tolist()}
-            for number, (table, ids) in enumerate(pushes, self.pushes + 1)
+            {
+                "push": number,
+                "clock": clock,
+                "table": table.name,
+                "ids": None if ids is None else ids.tolist(),
+            }
+            for number, (table, ids) in enumerate(chosen, self._pushes + 1)
         ]
 
-    def push(self, pushes: list[Push]) -> None:
-        for table, ids in pushes:
-            self.pushes += 1
-            value = amount(self.worker.member.key, self.pushes)
-            rows = table.shape[0] if ids is None else int(table.layout.sizes[ids].sum()) // table.row_elements
-            self.worker.push(table.name, np.full((rows, *table.shape[1:]), value, dtype=table.dtype), ids=ids)
+    def push_blocks(self, chosen: list[PushTarget]) -> None:
+        for table, ids in chosen:
+            self._pushes += 1
+            value = push_amount(self._worker.member.key, self._pushes)
+            rows = table.shape[0] if ids is None else table.layout.count_elements(ids) // table.row_elements
+            gradient = np.full((rows, *table.shape[1:]), value, dtype=table.dtype)
+            self._worker.push(table.name, gradient, ids=ids)
 
 
 def train(worker: scar.Worker) -> None:
-    """Every clock: pull all tables, push one densely, one to a few blocks, one ragged. Rests and ends when it is told to."""
-    count, pause = Count(worker), PAUSE + OPTIONS.get("slow", {}).get(str(worker.rank), 0.0)
-    with Journal(os.environ["SCAR_CHAOS_RECORDER"], worker.member.key) as journal:
+    """Every clock: pull all tables, push one densely, one to a few blocks, one ragged.
+
+    Rests and ends when it is told to.
+    """
+    counting = CountingWorker(worker)
+    pause = OPTIONS.get("pace", PAUSE) + OPTIONS.get("slow", {}).get(str(worker.rank), 0.0)
+    with RecorderClient(os.environ["SCAR_CHAOS_RECORDER"], worker.member.key) as recorder:
         for clock in worker.clocks(limit=NEVER):
-            orders = journal.write({"open": clock})  # so all clocks below were acknowledged
+            orders = recorder.write_events({"open": clock})  # so all clocks below were acknowledged
             while orders.get("hold") == clock and orders.get("end", NEVER) > clock:
                 time.sleep(PAUSE)
-                orders = journal.write()
+                orders = recorder.write_events()
             if orders.get("end", NEVER) <= clock:
                 break
-            seen, pushes = count.pulled(clock), count.chosen(clock)
-            journal.write(*seen, *count.announced(clock, pushes))
-            count.push(pushes)
-            worker.report(float(clock))
+            pulled = counting.pull_tables(clock)
+            chosen = counting.choose_blocks(clock)
+            loss, share = counting.share_loss(clock, pulled)
+            recorder.write_events(*pulled, share, *counting.announce_pushes(clock, chosen))
+            counting.push_blocks(chosen)
+            worker.report(loss)
             time.sleep(pause)
 
 

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from scar_runtime.config import ServiceSettings
+from scar_runtime.process.config import RedisSettings
 
 
-class CheckpointSettings(ServiceSettings):
+class CheckpointSettings(RedisSettings):
     round_timeout_seconds: float = Field(
-        30.0, gt=0, description="A shard that has not answered a step of a round after this long, in seconds, misses the round"
+        30.0,
+        gt=0,
+        description=(
+            "A shard that has not answered a step of a round after this long, in seconds, misses the round"
+        ),
     )
     keep_seconds: float = Field(
-        30.0, ge=0, description="A manifest beyond the last K stays this long, in seconds, for a recovery that has just read it"
+        30.0,
+        ge=0,
+        description=(
+            "A manifest beyond the last K stays this long, in seconds, for a recovery that has just read it"
+        ),
     )

@@ -10,31 +10,38 @@ from scar.checkpoints import SELECTIONS
 from scar.errors import InvalidRequest, NotServing
 from scar.v1 import checkpoint_pb2 as pb
 from scar.v1 import checkpoint_pb2_grpc
-from scar_checkpoint.term import Term, report
+from scar_checkpoint.leader_session import CheckpointSession
+from scar_checkpoint.round_codec import summary_to_proto
 
 TRIGGER_SECONDS = 120.0  # for callers without a deadline
 
 
 class CheckpointServicer(checkpoint_pb2_grpc.CheckpointServicer):
-    """``term``: the current leadership, None on standby; ``problem``: why there is none, in words."""
+    """``session``: the current leadership, None on standby; ``problem``: why there is none, in words."""
 
-    def __init__(self, term: Callable[[], Term | None], problem: Callable[[], str]) -> None:
-        self._current, self._problem = term, problem
+    def __init__(self, session: Callable[[], CheckpointSession | None], problem: Callable[[], str]) -> None:
+        self._session = session
+        self._problem = problem
 
     def Trigger(self, request: pb.TriggerRequest, context: grpc.ServicerContext) -> pb.RoundReport:
         if request.selection and request.selection not in SELECTIONS:
-            raise InvalidRequest(f"selection {request.selection!r} is unknown", f"Use one of {', '.join(SELECTIONS)}")
+            raise InvalidRequest(
+                f"selection {request.selection!r} is unknown", f"Use one of {', '.join(SELECTIONS)}"
+            )
         if not 0 <= request.fraction <= 1:
             raise InvalidRequest(f"fraction {request.fraction} is not in (0, 1]")
-        term = self._current()
-        if term is None:
+        session = self._session()
+        if session is None:
             raise NotServing(f"this checkpoint coordinator does not lead: {self._problem()}")
         remaining = context.time_remaining()
         timeout = TRIGGER_SECONDS if remaining is None else remaining
-        return report(term.trigger(request.selection, request.fraction, timeout, request.shard))
+        summary = session.trigger_round(request.selection, request.fraction, timeout, request.shard)
+        return summary_to_proto(summary)
 
-    def Status(self, _request: pb.CheckpointStatusRequest, _context: grpc.ServicerContext) -> pb.CheckpointStatus:
-        term = self._current()
-        if term is None:
+    def Status(
+        self, _request: pb.CheckpointStatusRequest, _context: grpc.ServicerContext
+    ) -> pb.CheckpointStatus:
+        session = self._session()
+        if session is None:
             return pb.CheckpointStatus(leader=False, age=-1.0, problem=self._problem())
-        return term.status()
+        return session.status()

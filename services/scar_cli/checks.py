@@ -1,7 +1,8 @@
-"""What `scar doctor` looks at, one finding a line: what any machine needs, and a cluster's Redis, store and services."""
+"""What `scar doctor` checks: what any machine needs, and a cluster's Redis, store and services."""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import socket
@@ -11,19 +12,25 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from scar.errors import ScarError
-from scar_cli.clusters import Cluster, look
-from scar_cli.output import seconds, size
+from scar.errors import ConfigError, ScarError
+from scar_cli.clusters import ClusterTarget
+from scar_cli.output import format_seconds, format_size
+from scar_cli.wait_reports import describe_wait, read_waits
+from scar_local.redis import server_command
+from scar_runtime.liveness.redis_url import REDIS_CA, with_redis_ca
+from scar_runtime.store import schemes
 
-PACKAGES = ("numpy", "grpcio", "protobuf", "redis", "boto3", "pydantic-settings", "typer", "rich")
+PACKAGES = ("numpy", "grpcio", "protobuf", "redis", *schemes.PACKAGES, "pydantic-settings", "typer", "rich")
 OPTIONAL = ("safetensors", "matplotlib")
-LOW_DISK, NO_DISK = 2 << 30, 200 << 20  # bytes free: warn, fail
+# bytes free: warn, fail
+LOW_DISK = 2 << 30
+NO_DISK = 200 << 20
 SKEW = 2.0  # seconds between this clock and that of Redis
 EARLIEST = 1735689600  # 2025-01-01, in seconds since 1970: a clock before it was never set
 
 
 @dataclass(frozen=True)
-class Check:
+class HealthCheck:
     """``level``: "ok" | "warn" | "fail". ``fix``: what to do, empty when ok."""
 
     name: str
@@ -32,97 +39,139 @@ class Check:
     fix: str = ""
 
 
-def check_python() -> Check:
-    return Check("python", "ok", f"{'.'.join(map(str, sys.version_info[:3]))} at {sys.executable}")
+def check_python() -> HealthCheck:
+    return HealthCheck("python", "ok", f"{'.'.join(map(str, sys.version_info[:3]))} at {sys.executable}")
 
 
-def check_packages() -> list[Check]:
+def check_packages() -> list[HealthCheck]:
     checks = []
     for name in (*PACKAGES, *OPTIONAL):
         try:
-            checks.append(Check("package", "ok", f"{name} {version(name)}"))
+            checks.append(HealthCheck("package", "ok", f"{name} {version(name)}"))
         except PackageNotFoundError:
             extra = "demo" if name == "matplotlib" else "cli"
             level = "warn" if name in OPTIONAL else "fail"
-            checks.append(Check("package", level, f"{name} is missing", f"Run: pip install 'scar-ps[{extra}]'"))
+            checks.append(
+                HealthCheck("package", level, f"{name} is missing", f"Run: pip install 'scar-ps[{extra}]'")
+            )
     return checks
 
 
-def check_ports() -> Check:
+def check_ports() -> HealthCheck:
     """A cluster's processes talk over loopback."""
     try:
-        with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname(), timeout=2.0):
-            return Check("ports", "ok", f"loopback works (tried port {server.getsockname()[1]})")
+        with (
+            socket.create_server(("127.0.0.1", 0)) as server,
+            socket.create_connection(server.getsockname(), timeout=2.0),
+        ):
+            return HealthCheck("ports", "ok", f"loopback works (tried port {server.getsockname()[1]})")
     except OSError as error:
-        return Check("ports", "fail", f"no connection over 127.0.0.1: {error}", "Allow loopback in the firewall or sandbox")
+        return HealthCheck(
+            "ports",
+            "fail",
+            f"no connection over 127.0.0.1: {error}",
+            "Allow loopback in the firewall or sandbox",
+        )
 
 
-def check_disk(folder: Path) -> Check:
+def check_disk(folder: Path) -> HealthCheck:
     free = shutil.disk_usage(folder).free
-    where = f"{size(free)} free in {folder.absolute()}"
+    where = f"{format_size(free)} free in {folder.absolute()}"
     if free < NO_DISK:
-        return Check("disk", "fail", where, "Free some space, or keep checkpoints elsewhere by --store URL")
+        return HealthCheck(
+            "disk", "fail", where, "Free some space, or keep checkpoints elsewhere by --store URL"
+        )
     return (
-        Check("disk", "warn", where, "Checkpoints of a large model need more")
+        HealthCheck("disk", "warn", where, "Checkpoints of a large model need more")
         if free < LOW_DISK
-        else Check("disk", "ok", where)
+        else HealthCheck("disk", "ok", where)
     )
 
 
-def check_clock() -> Check:
+def check_clock() -> HealthCheck:
     """Decisions use the monotonic clock; the other one only dates checkpoints and failures."""
     if time.time() < EARLIEST:
-        return Check("clock", "warn", time.strftime("it says %Y-%m-%d"), "Set it: checkpoints and failures carry wrong dates")
-    return Check("clock", "ok", time.strftime("%Y-%m-%d %H:%M:%S"))
+        return HealthCheck(
+            "clock",
+            "warn",
+            time.strftime("it says %Y-%m-%d"),
+            "Set it: checkpoints and failures carry wrong dates",
+        )
+    return HealthCheck("clock", "ok", time.strftime("%Y-%m-%d %H:%M:%S"))
 
 
-def check_redis(url: str) -> Check:
+def check_redis(url: str) -> HealthCheck:
     """The cluster's when one runs or ``url`` is given; else whether a new cluster would have one."""
     if not url:
-        program = shutil.which("redis-server")
-        if program:
-            return Check("redis", "ok", f"{program}, started with each cluster")
-        return Check("redis", "warn", "no redis-server on PATH; fakeredis stands in", "Install redis-server for real load")
+        try:
+            program, *_ = server_command(0, Path())
+        except ConfigError as error:
+            return HealthCheck("redis", "fail", error.message, error.next_step)
+        return HealthCheck("redis", "ok", f"{program}, started with each cluster")
     import redis
 
     shown = re.sub(r"(?<=:)[^:/@]*(?=@)", "***", url)  # a password is nobody's business
     try:
         began = time.monotonic()
-        now, micros = redis.Redis.from_url(url, socket_timeout=2.0, socket_connect_timeout=2.0).time()
+        trusted = with_redis_ca(url, os.environ.get(REDIS_CA, ""))
+        now, micros = redis.Redis.from_url(trusted, socket_timeout=2.0, socket_connect_timeout=2.0).time()
         took = time.monotonic() - began
-    except (redis.RedisError, ValueError) as error:
-        return Check("redis", "fail", f"{shown}: {error}", "Start it, or correct the URL; training goes on without it")
+    except (redis.RedisError, ValueError, ConfigError) as error:
+        return HealthCheck(
+            "redis",
+            "fail",
+            f"{shown}: {error}",
+            "Start it, or correct the URL; training continues without it",
+        )
     skew = abs(now + micros / 1e6 - time.time())
     if skew > SKEW:
-        return Check(
-            "redis", "warn", f"{shown}: its clock differs by {seconds(skew)}", "Synchronise both clocks; only dates suffer"
+        return HealthCheck(
+            "redis",
+            "warn",
+            f"{shown}: its clock differs by {format_seconds(skew)}",
+            "Synchronise both clocks; only dates are wrong",
         )
-    return Check("redis", "ok", f"{shown} answers in {seconds(took)}")
+    return HealthCheck("redis", "ok", f"{shown} answers in {format_seconds(took)}")
 
 
-def check_store(url: str) -> Check:
+def check_store(url: str) -> HealthCheck:
     from scar_runtime.store import open_store
 
     try:
         began = time.monotonic()
         open_store(url).probe()
     except ScarError as error:
-        return Check("store", "fail", error.message, error.next_step)
-    return Check("store", "ok", f"{url}: one of 8 racing creates won, {seconds(time.monotonic() - began)}")
+        return HealthCheck("store", "fail", error.message, error.next_step)
+    return HealthCheck(
+        "store", "ok", f"{url}: one of 8 racing creates won, {format_seconds(time.monotonic() - began)}"
+    )
 
 
-def check_cluster(target: Cluster) -> list[Check]:
+def check_cluster(target: ClusterTarget) -> list[HealthCheck]:
     """Processes, then services, then what they say themselves."""
     checks = [
-        Check("process", "fail", f"{process.name} is {process.state}", "Wait for its restart; its log says why")
+        HealthCheck(
+            "process", "fail", f"{process.name} is {process.state}", "Wait for its restart; its log says why"
+        )
         for process in target.processes()
         if not process.alive and not process.name.startswith("worker-")
     ]
     try:
-        status = look(target)
+        status, waits = read_waits(target)
     except ScarError as error:
-        return [*checks, Check("cluster", "fail", error.message, error.next_step)]
-    checks += [Check("cluster", "warn", problem, "See `scar watch`") for problem in status.problems]
+        return [*checks, HealthCheck("cluster", "fail", error.message, error.next_step)]
+    if status.job is None:
+        checks += [HealthCheck("cluster", "warn", problem, "See `scar watch`") for problem in status.problems]
+    for wait, stack in waits:
+        where = f"; it is at {stack[0]}" if stack else ""
+        level = "fail" if wait.wrong else "warn"
+        checks.append(
+            HealthCheck("training", level, describe_wait(wait) + where, wait.step or "See `scar watch`")
+        )
     job = f"job {status.job.name} at clock {status.clock}" if status.job else "no job yet"
     shards = len(status.epoch.shards) if status.epoch else 0
-    return checks or [Check("cluster", "ok", f"recovery, detector and checkpoint answer, {shards} shards serve, {job}")]
+    return checks or [
+        HealthCheck(
+            "cluster", "ok", f"recovery, detector and checkpoint answer, {shards} shards serve, {job}"
+        )
+    ]

@@ -1,30 +1,33 @@
-"""Which cluster a command means, and how to reach it: on this machine, by a coordinator's address, or on Kubernetes."""
+"""Which cluster a command means, and how to reach it: here, by an address, or on Kubernetes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from scar.errors import ConfigError, Unreachable
-from scar_cli.places import Place
+from scar_admin.observer import ClusterObserver
+from scar_admin.status import ClusterStatus, ProcessInfo
+from scar_cli.cluster_ref import ClusterRef
 from scar_kube.where import Where
 from scar_local import ClusterDirectory, ClusterState
+from scar_local.cluster_operator import take_operator_credentials
 from scar_local.directory import default_directory
-from scar_runtime.status import ClusterStatus, Observer, ProcessInfo
 
 if TYPE_CHECKING:
     from scar_kube.release import Release
 
 
-class Cluster(Protocol):
+class ClusterTarget(Protocol):
     """Something that can be looked at."""
 
     @property
     def where(self) -> str: ...
 
-    def observer(self) -> Observer: ...
+    def observer(self) -> ClusterObserver: ...
 
     def processes(self) -> tuple[ProcessInfo, ...]: ...
 
@@ -32,8 +35,11 @@ class Cluster(Protocol):
 
 
 @dataclass(frozen=True)
-class Target:
-    """A running cluster. ``state``: only of one on this machine; others are known by their recovery coordinator alone."""
+class DirectTarget:
+    """A running cluster.
+
+    ``state``: only of one on this machine; others are known by their recovery coordinator alone.
+    """
 
     recovery: str
     addresses: Mapping[str, str] = field(default_factory=dict)
@@ -44,8 +50,8 @@ class Target:
     def where(self) -> str:
         return self.recovery
 
-    def observer(self) -> Observer:
-        return Observer(self.recovery, self.addresses)
+    def observer(self) -> ClusterObserver:
+        return ClusterObserver(self.recovery, self.addresses)
 
     def processes(self) -> tuple[ProcessInfo, ...]:
         """As its files say now; empty for a cluster that is not on this machine."""
@@ -59,14 +65,22 @@ class Target:
         """A cluster on this machine has stopped; of others nobody can tell."""
         return self.directory is not None and not ClusterDirectory(self.directory).alive()
 
+    @property
+    def certificates(self) -> Path | None:
+        """The folder of its certificates; None: it has none, or they are elsewhere."""
+        if self.directory is None or self.state is None or not self.state.tls:
+            return None
+        return ClusterDirectory(self.directory).certificates
 
-def running(name: str) -> Target | None:
+
+def running_cluster(name: str) -> DirectTarget | None:
     """The cluster of this name below the current folder, when it runs."""
     home = ClusterDirectory(default_directory(name))
     state = home.read() if home.alive() else None
     if state is None or "recovery" not in state.addresses:
         return None
-    return Target(state.addresses["recovery"], state.addresses, home.path, state)
+    take_operator_credentials(home, state.tls)
+    return DirectTarget(state.addresses["recovery"], state.addresses, home.path, state)
 
 
 class ReleaseTarget:
@@ -80,7 +94,7 @@ class ReleaseTarget:
     def where(self) -> str:
         return f"port 7070 of the recovery pods of {self.release}"
 
-    def observer(self) -> Observer:
+    def observer(self) -> ClusterObserver:
         return self.release.observer()
 
     def processes(self) -> tuple[ProcessInfo, ...]:
@@ -96,16 +110,39 @@ class ReleaseTarget:
         return False  # it may be installed again
 
 
-def find(place: Place) -> Cluster:
+def cluster_exists(ref: ClusterRef) -> bool:
+    """Whether there is a cluster to ask.
+
+    One that is named by an address, or a release, is taken to be there.
+    """
+    return bool(ref.recovery) or ref.release is not None or running_cluster(ref.cluster) is not None
+
+
+def current_job(ref: ClusterRef) -> str:
+    """The job that the cluster runs, or the one that it ran last; empty: nobody can tell."""
+    if ref.release is not None:
+        with suppress(ConfigError, Unreachable):
+            status = read_status(find_cluster(ref))
+            return status.job.name if status.job else ""
+        return ""
+    home = default_directory(ref.cluster)
+    cluster, train = (ClusterDirectory(home, part).read() for part in ("cluster", "train"))
+    if cluster is None:
+        return ""
+    return train.job if train and train.label == cluster.label else cluster.job
+
+
+def find_cluster(ref: ClusterRef) -> ClusterTarget:
     """The cluster that is meant. Raises :class:`ConfigError` when it is not there."""
-    if place.release is not None:
-        return ReleaseTarget(find_release(place.release))
-    target = Target(place.recovery) if place.recovery else running(place.cluster)
+    if ref.release is not None:
+        return ReleaseTarget(find_release(ref.release))
+    target = DirectTarget(ref.recovery) if ref.recovery else running_cluster(ref.cluster)
     if target is None:
-        name = place.cluster
+        name = ref.cluster
         raise ConfigError(
             f"no cluster {name!r} runs in {default_directory(name).absolute()}",
-            "Start one by `scar up`, change to its folder, or name one by --cluster, --recovery HOST:PORT or --on kubernetes",
+            "Start one by `scar up`, change to its folder, or name one by --cluster, --recovery HOST:PORT or"
+            " --on kubernetes",
         )
     return target
 
@@ -116,10 +153,18 @@ def find_release(where: Where) -> Release:
     return Release.find(where)
 
 
-def look(target: Cluster) -> ClusterStatus:
-    """One look at all of its services. Raises :class:`ConfigError` when not even the recovery coordinator answers."""
+def read_status(target: ClusterTarget) -> ClusterStatus:
+    """One look at all of its services.
+
+    Raises :class:`ConfigError` when not even the recovery coordinator answers.
+    """
     with target.observer() as observer:
-        status = observer.read()
+        return observed_status(observer, target)
+
+
+def observed_status(observer: ClusterObserver, target: ClusterTarget) -> ClusterStatus:
+    """As :func:`read_status`, by an observer that is there already."""
+    status = observer.read()
     if status.recovery is None:
         raise ConfigError(
             status.problems[0] if status.problems else "the recovery coordinator does not answer",

@@ -1,39 +1,40 @@
-"""``scar compare``: strategies side by side on real processes or pods. Like the experiments it is part of the repository."""
+"""``scar compare``: strategies side by side on real processes or pods."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
-from pathlib import Path
+from importlib import import_module
 
 from rich.console import Console
 
-from scar_cli import experiment
-from scar_cli.output import Output, console, plain
-from scar_cli.places import Place
+from scar_cli.output import OutputFormat, json_value, make_console
+from scar_cli.requests import CompareRequest
+
+NEEDED_AT_THE_END = ("matplotlib", "scipy")  # a missing one is named before hours of training
 
 
-def run(
-    place: Place,
-    strategies: Sequence[str],
-    kills: Sequence[str],
-    goal: float,
-    seeds: int,
-    seed: int,
-    out: Path,
-    recorded: bool,
-    output: Output,
-) -> None:
-    """Raises :class:`scar.errors.ConfigError` for a strategy or a kill that cannot be, or outside of the repository."""
-    options = experiment.options(trials=seeds, seed=seed, out=out, recorded=recorded)
-    from experiments.compare import choices
-    from experiments.compare.comparison import Comparison
-    from experiments.runner import run as run_one
+def run_comparison(request: CompareRequest) -> None:
+    """Train and report. Raises :class:`scar.errors.ConfigError` for an invalid strategy or kill."""
+    for package in NEEDED_AT_THE_END:
+        import_module(package)
+    from scar_compare.comparison import StrategyComparison
+    from scar_compare.experiment import ExperimentOptions
+    from scar_compare.kill_schedule import DEFAULT_KILLS, parse_kills
+    from scar_compare.runner import run_experiment
+    from scar_compare.strategy_options import DEFAULT_STRATEGIES
 
-    chosen = tuple(strategies) or choices.USUAL
-    comparison = Comparison(chosen, choices.schedule(kills or choices.SCHEDULE), goal, place.release)
-    run_one(comparison, options, Console() if output is Output.text else console(stderr=True))
-    if output is Output.json:
-        summary = json.loads((out / f"{comparison.NAME}.json").read_text(encoding="utf-8"))
-        sys.stdout.write(json.dumps(plain(summary), indent=2) + "\n")
+    comparison = StrategyComparison(
+        tuple(request.strategies or DEFAULT_STRATEGIES),
+        parse_kills(request.kill or DEFAULT_KILLS),
+        request.goal,
+        request.ref.release,
+    )
+    options = ExperimentOptions(
+        trials=request.seeds, seed=request.seed, out=request.out, recorded=request.recorded
+    )
+    screen = Console() if request.output is OutputFormat.text else make_console(stderr=True)
+    run_experiment(comparison, options, screen)
+    if request.output is OutputFormat.json:
+        summary = json.loads((request.out / f"{comparison.NAME}.json").read_text(encoding="utf-8"))
+        sys.stdout.write(json.dumps(json_value(summary), indent=2) + "\n")

@@ -3,64 +3,98 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from rich.console import Console
+from rich.markup import escape
 
 from scar.v1.recovery_pb2 import FailureRecord
 from scar_cli import output
-from scar_cli.clusters import find, look
-from scar_cli.output import Output, seconds
-from scar_cli.places import Place
+from scar_cli.checkpoints import open_job
+from scar_cli.cluster_ref import ClusterRef
+from scar_cli.clusters import cluster_exists, find_cluster, read_status
+from scar_cli.output import OutputFormat, format_count, format_seconds
+from scar_runtime.store.failure_log import FailureLog
 
 PHASES = (">DETECT", ">WAIT", ">COMMIT", ">LOAD", ">DOWN")
-COLUMNS = (">#", "WHEN", "WHO", ">BLOCKS", "FROM", *PHASES, ">||DELTA||", ">LOST", ">RESENT", "STATE")
+COLUMNS = (">#", "WHEN", "WHO", ">BLOCKS", "FROM", *PHASES, ">||DELTA||", ">TOUCHED", ">RESENT", "STATE")
+LEGEND = (
+    "DETECT: last sign of life to report, - where a successor or a new leader found it dead;",
+    "WAIT: lease of a suspect; LOAD: until all blocks are served again;",
+    (
+        "||DELTA||: how far the model moved when lost blocks went back to their saved values; TOUCHED:"
+        " acknowledged pushes"
+    ),
+    (
+        "of which at least one block went back, while their other blocks are in the model; RESENT: to the new"
+        " owner"
+    ),
+)
 
 
-def run(place: Place, form: Output) -> None:
-    failures = look(find(place)).failures
+def show_failures(ref: ClusterRef, job: str, store: str, form: OutputFormat) -> None:
+    """Of the cluster that runs; else, or with ``job`` or ``store``, as the store has it."""
+    failures = _read_records(ref, job, store)
 
     def text(screen: Console) -> None:
         if not failures:
-            screen.print(f"no failure so far; make one by `scar kill ps-0{place.options()}`")
+            screen.print(f"no failure so far; make one by `scar kill ps-0{ref.options()}`", soft_wrap=True)
             return
-        screen.print(output.table(COLUMNS, map(row, failures)))
-        screen.print("DETECT: last sign of life to report; WAIT: lease of a suspect; LOAD: until all blocks are served again;")
-        screen.print("LOST: pushes that had been acknowledged and are not in the restored values; RESENT: to the new owner")
+        screen.print(output.make_table(COLUMNS, map(failure_row, failures)))
+        for record in failures:
+            for words in record.damage:
+                screen.print(f"#{record.number} damaged, from an older copy: {escape(words)}", soft_wrap=True)
+        for line in LEGEND:
+            screen.print(line, soft_wrap=True)
 
-    output.show(form, {"failures": list(failures)}, text)
+    output.print_result(form, {"failures": list(failures)}, text)
 
 
-def row(record: FailureRecord) -> tuple[object, ...]:
+def _read_records(ref: ClusterRef, job: str, store: str) -> Sequence[FailureRecord]:
+    if job or store or not cluster_exists(ref):
+        return FailureLog(open_job(ref, job, store).store).read()
+    return read_status(find_cluster(ref)).failures
+
+
+def failure_row(record: FailureRecord) -> tuple[object, ...]:
     """Cells in the order of :data:`COLUMNS`."""
     phases = (record.detect_seconds, record.wait_seconds, record.commit_seconds, record.load_seconds)
     return (
         record.number,
         time.strftime("%H:%M:%S", time.localtime(record.created)),
-        ", ".join(key.partition("@")[0] for key in record.members),
+        ", ".join(key.partition("@")[0] for key in record.members) or "damage",
         f"{record.lost_blocks}/{record.total_blocks}",
-        sources(record),
-        *map(seconds, phases),
-        seconds(sum(max(0.0, phase) for phase in phases)),
-        delta(record),
+        sources_text(record),
+        *map(format_seconds, phases),
+        format_seconds(sum(max(0.0, phase) for phase in phases)),
+        delta_text(record),
         record.lost_pushes,
         record.resent_pushes,
-        state(record),
+        state_text(record),
     )
 
 
-def sources(record: FailureRecord) -> str:
+def sources_text(record: FailureRecord) -> str:
     """Where the lost blocks came back from."""
     return ", ".join(f"{count} {source}" for source, count in sorted(record.sources.items()) if count) or "-"
 
 
-def delta(record: FailureRecord) -> str:
+def delta_text(record: FailureRecord) -> str:
     """Size of the perturbation; "~" where the workers' caches held only about the lost values."""
     if record.delta_norm < 0:
         return "-"
     return f"{'' if record.delta_exact else '~'}{record.delta_norm:.4g}"
 
 
-def state(record: FailureRecord) -> str:
+def cost_text(record: FailureRecord) -> str:
+    """What it took from the model, in words; empty: nothing, or nobody knows yet."""
+    if not record.lost_pushes:
+        return "" if record.delta_norm < 0 else f", ||delta|| {delta_text(record)}"
+    pushes = format_count(record.lost_pushes, "acknowledged push", "acknowledged pushes")
+    return f", {pushes} touched blocks that went back, ||delta|| {delta_text(record)}"
+
+
+def state_text(record: FailureRecord) -> str:
     if not record.epoch:
         return "recovering"
     waiting = ", ".join(key.partition("@")[0] for key in record.waiting)

@@ -6,9 +6,9 @@ import os
 import signal
 
 from scar.errors import ConfigError
-from scar_cli.clusters import find, find_release
-from scar_cli.output import console
-from scar_cli.places import Place
+from scar_cli.cluster_ref import ClusterRef
+from scar_cli.clusters import find_cluster, find_release
+from scar_cli.output import make_console
 
 DONE = {
     "KILL": "[bold red]killed[/]",
@@ -18,27 +18,31 @@ DONE = {
 }
 
 
-def run(place: Place, name: str, signal_name: str) -> None:
+def kill_process(ref: ClusterRef, name: str, signal_name: str) -> None:
     """Raises :class:`ConfigError` for a name that is not there or does not run now."""
-    if place.release is not None:
-        from scar_kube.faults import send
+    if ref.release is not None:
+        from scar_kube.faults import send_signal
 
-        send(find_release(place.release), name, signal_name)
-        return _tell(place, name, signal_name)
-    processes = {process.name: process for process in find(place).processes()}
+        send_signal(find_release(ref.release), name, signal_name)
+        return _print_done(ref, name, signal_name)
+    processes = {process.name: process for process in find_cluster(ref).processes()}
     if name not in processes:
         raise ConfigError(f"there is no process {name!r}", f"Choose one of {', '.join(sorted(processes))}")
     process = processes[name]
-    gone = ConfigError(f"{name} does not run at the moment ({process.state})", "See `scar status`; it may be on its way back")
+    gone = ConfigError(
+        f"{name} does not run at the moment ({process.state})", "See `scar status`; it may be restarting"
+    )
     if not process.alive:
         raise gone
     try:
         os.killpg(process.pid, signal.Signals[f"SIG{signal_name}"])
     except ProcessLookupError as error:
         raise gone from error
-    return _tell(place, f"{name} (pid {process.pid})", signal_name)
+    return _print_done(ref, f"{name} (pid {process.pid})", signal_name)
 
 
-def _tell(place: Place, what: str, signal_name: str) -> None:
-    options = place.options()
-    console().print(f"{DONE[signal_name]} {what}; see `scar watch{options}` and `scar failures{options}`", soft_wrap=True)
+def _print_done(ref: ClusterRef, what: str, signal_name: str) -> None:
+    options = ref.options()
+    make_console().print(
+        f"{DONE[signal_name]} {what}; see `scar watch{options}` and `scar failures{options}`", soft_wrap=True
+    )

@@ -1,4 +1,4 @@
-"""How everything is printed: tables and colours for people, JSON for programs, one clear red line for errors."""
+"""How output is printed: tables and colours for people, JSON for programs, one line for errors."""
 
 from __future__ import annotations
 
@@ -9,68 +9,91 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from google.protobuf.json_format import MessageToDict
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from scar.errors import ScarError
+from scar.wire.codec import ids_from_bytes
 
 PLAIN_WIDTH = 160  # columns when the output is no terminal, so that pipes get whole lines
 
 
-class Output(StrEnum):
+class OutputFormat(StrEnum):
     """What ``-o`` accepts."""
 
     text = "text"
     json = "json"
 
 
-def console(stderr: bool = False) -> Console:
+def make_console(stderr: bool = False) -> Console:
     """Colours only on a terminal and without NO_COLOR."""
     stream = sys.stderr if stderr else sys.stdout
     return Console(file=stream, width=None if stream.isatty() else PLAIN_WIDTH, highlight=False)
 
 
-def fail(error: ScarError) -> None:
+def print_error(error: ScarError) -> None:
     """What went wrong and why, then what to do."""
-    screen = console(stderr=True)
+    screen = make_console(stderr=True)
     screen.print(f"[bold red]error:[/] {escape(error.message)}", soft_wrap=True)
     if error.next_step:
         screen.print(f"[bold]next:[/]  {escape(error.next_step)}", soft_wrap=True)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> Table:
+def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> Table:
     """Numbers are aligned to the right by a leading ``>`` in the column's name."""
     made = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        made.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
+        made.add_column(
+            column.lstrip(">"), justify="right" if column.startswith(">") else "left", no_wrap=True
+        )
     for row in rows:
         made.add_row(*(str(cell) for cell in row))
     return made
 
 
-def show(output: Output, data: object, text: Callable[[Console], None]) -> None:
+def print_result(output: OutputFormat, data: object, text: Callable[[Console], None]) -> None:
     """``data`` as JSON, or ``text`` on the console."""
-    if output is Output.json:
-        sys.stdout.write(json.dumps(plain(data), indent=2) + "\n")
+    if output is OutputFormat.json:
+        sys.stdout.write(json.dumps(json_value(data), indent=2) + "\n")
     else:
-        text(console())
+        text(make_console())
 
 
-def plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """Protocol messages, mappings and sequences as what JSON knows; numbers that JSON lacks become null."""
     if isinstance(value, Message):
-        return plain(MessageToDict(value, preserving_proto_field_name=True, always_print_fields_with_no_presence=True))
+        fields = [one for one in value.DESCRIPTOR.fields if not one.has_presence or value.HasField(one.name)]
+        return {field.name: _field_value(field, getattr(value, field.name)) for field in fields}
     if isinstance(value, Mapping):
-        return {str(key): plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(entry) for entry in value]
+        return {str(key): json_value(entry) for key, entry in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [json_value(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def size(count: float) -> str:
+def _field_value(field: Any, value: Any) -> Any:
+    """A field as JSON.
+
+    Protobuf's own JSON has large integers as strings and bytes in base64, which programs would have to
+    decode.
+    """
+    if field.type == FieldDescriptor.TYPE_ENUM:
+        known = field.enum_type.values_by_number.get(value)
+        return known.name if known else value
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return ids_from_bytes(value).tolist() if field.name == "block_ids" else len(value)
+    return json_value(value)
+
+
+def format_count(number: int, one: str, many: str = "") -> str:
+    """``1 failure``, ``2 failures``. ``many``: where an "s" does not do."""
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
+def format_size(count: float) -> str:
     """Bytes for people: 12.3 MiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
@@ -79,7 +102,7 @@ def size(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
-def seconds(value: float) -> str:
+def format_seconds(value: float) -> str:
     """A duration in seconds for people; negative means that there is none."""
     if value < 0 or not math.isfinite(value):
         return "-"
@@ -88,5 +111,10 @@ def seconds(value: float) -> str:
     return f"{value:.1f} s" if value < 120 else f"{value / 60:.0f} min"
 
 
-def number(value: float | None) -> str:
+def format_loss(loss: float | None, fraction: float = 1.0) -> str:
+    """A loss that is not of all data says so."""
+    return format_number(loss) + (f" (of {fraction:.1%} of the data)" if fraction < 1 else "")
+
+
+def format_number(value: float | None) -> str:
     return "-" if value is None else f"{value:.6g}"

@@ -10,19 +10,21 @@ from rich.markup import escape
 from rich.table import Table
 
 from scar.v1 import detector_pb2
+from scar_admin.status import DONE, ClusterStatus, ProcessInfo
 from scar_cli import output
-from scar_cli.clusters import find, look
-from scar_cli.output import Output, number, seconds
-from scar_cli.places import Place
-from scar_runtime.status import DONE, ClusterStatus, ProcessInfo
+from scar_cli.cluster_ref import ClusterRef
+from scar_cli.clusters import find_cluster
+from scar_cli.output import OutputFormat, format_count, format_seconds
+from scar_cli.wait_reports import read_waits, wait_lines
 
 Processes = Mapping[str, ProcessInfo]
+SILENT = 3  # closed clocks without a loss that are nothing to speak of
 HEALTH_COLOURS = {"alive": "green", "learning": "cyan", "suspect": "yellow", "dead": "red"}
 
 
-def run(place: Place, form: Output) -> None:
-    target = find(place)
-    status = look(target)
+def show_status(ref: ClusterRef, form: OutputFormat) -> None:
+    target = find_cluster(ref)
+    status, waits = read_waits(target)
     processes = {process.name: process for process in target.processes()}
 
     def text(screen: Console) -> None:
@@ -34,10 +36,15 @@ def run(place: Place, form: Output) -> None:
             screen.print(worker_table(status, processes))
         screen.print()
         screen.print(coordinator_table(status, processes))
-        for problem in problems(status):
+        for problem in problem_lines(status):
             screen.print(problem, soft_wrap=True)
+        for wait, stack in waits:
+            if wait.text not in status.problems:
+                for line in wait_lines(wait, stack):
+                    screen.print(line, soft_wrap=True)
 
-    output.show(form, as_data(status, processes), text)
+    waiting = [{**vars(wait), "stack": stack} for wait, stack in waits]
+    output.print_result(form, status_document(status, processes) | {"waiting": waiting}, text)
 
 
 def headline(status: ClusterStatus) -> str:
@@ -47,15 +54,28 @@ def headline(status: ClusterStatus) -> str:
     parts = [
         f"[bold]job {status.job.name}[/] ({status.job.consistency}, {status.job.recovery})",
         f"clock {status.clock}",
-        f"loss {number(status.loss)}",
+        loss_text(status),
     ]
-    parts += [f"epoch {status.number}", f"{len(status.failures)} failures"]
+    parts += [f"epoch {status.number}", format_count(len(status.failures), "failure")]
+    if status.finished is not None:
+        parts[3:3] = [f"[bold green]finished[/], saved as manifest {status.finished.manifest}"]
     if status.checkpoint and status.checkpoint.manifest:
-        parts.append(f"checkpoint {status.checkpoint.manifest}, {seconds(status.checkpoint.age)} old")
+        parts.append(f"checkpoint {status.checkpoint.manifest}, {format_seconds(status.checkpoint.age)} old")
     return " · ".join(parts)
 
 
-def problems(status: ClusterStatus) -> list[str]:
+def loss_text(status: ClusterStatus) -> str:
+    """The newest loss, with the clock that it is of where later ones have none."""
+    text = f"loss {output.format_loss(status.loss, status.fraction)}"
+    closed = status.clock - 1
+    return text + (
+        f" of clock {status.loss_clock}, later ones have none"
+        if 0 <= status.loss_clock < closed - SILENT
+        else ""
+    )
+
+
+def problem_lines(status: ClusterStatus) -> list[str]:
     """What is wrong, and, while there are workers, what their training waits for."""
     waits = status.waits if status.epoch and status.epoch.workers else ()
     lines = [f"[bold yellow]problem:[/] {escape(problem)}" for problem in status.problems]
@@ -67,25 +87,25 @@ def shard_table(status: ClusterStatus, processes: Processes) -> Table:
     rows: list[Sequence[object]] = [
         (
             name,
-            health(name, status, processes),
-            _clock(shard.clock),
+            health_text(name, status, processes),
+            _clock_cell(shard.clock),
             sum(table.blocks for table in shard.tables),
             shard.replicas or "",
             sum(table.loading for table in shard.tables) or "",
-            output.size(sum(table.bytes for table in shard.tables)),
+            output.format_size(sum(table.bytes for table in shard.tables)),
             shard.pushes,
-            seconds(shard.saved_age),
+            format_seconds(shard.saved_age),
             shard.member.address,
-            *_process(name, processes),
+            *_process_cells(name, processes),
         )
         for name, shard in sorted(status.shards.items())
     ]
     rows += [
-        (name, health(name, status, processes), *[""] * 8, *_process(name, processes))
-        for name in sorted(_shards(status, processes) - set(status.shards))
+        (name, health_text(name, status, processes), *[""] * 8, *_process_cells(name, processes))
+        for name in sorted(_shard_names(status, processes) - set(status.shards))
     ]
     counts = (">CLOCK", ">BLOCKS", ">COPIES", ">LOADING", ">BYTES", ">PUSHES", ">SAVED")
-    return output.table(("SHARD", "HEALTH", *counts, "ADDRESS", ">PID", ">RESTARTS"), rows)
+    return output.make_table(("SHARD", "HEALTH", *counts, "ADDRESS", ">PID", ">RESTARTS"), rows)
 
 
 def worker_table(status: ClusterStatus, processes: Processes) -> Table:
@@ -95,19 +115,35 @@ def worker_table(status: ClusterStatus, processes: Processes) -> Table:
         worker = status.workers.get(member.name)
         cells: Sequence[object] = ("?", "", "", "")
         if worker:
-            cells = (worker.state, _clock(worker.clock), f"{worker.seconds_per_clock * 1000:.1f} ms", worker.reroutes)
-        rows.append((member.name, health(member.name, status, processes), *cells, *_process(member.name, processes)))
-    return output.table(("WORKER", "HEALTH", "STATE", ">CLOCK", ">PER CLOCK", ">REROUTES", ">PID", ">RESTARTS"), rows)
+            cells = (
+                worker.state,
+                _clock_cell(worker.clock),
+                f"{worker.seconds_per_clock * 1000:.1f} ms",
+                worker.reroutes,
+            )
+        rows.append(
+            (
+                member.name,
+                health_text(member.name, status, processes),
+                *cells,
+                *_process_cells(member.name, processes),
+            )
+        )
+    return output.make_table(
+        ("WORKER", "HEALTH", "STATE", ">CLOCK", ">PER CLOCK", ">REROUTES", ">PID", ">RESTARTS"), rows
+    )
 
 
 def coordinator_table(status: ClusterStatus, processes: Processes) -> Table:
     wanted = ("recovery", "checkpoint", "detector", "redis", "minio")
-    names = [name for part in wanted for name, process in sorted(processes.items()) if process.component == part]
-    rows = [(name, health(name, status, processes), *_process(name, processes)) for name in names]
-    return output.table(("SERVICE", "HEALTH", ">PID", ">RESTARTS"), rows)
+    names = [
+        name for part in wanted for name, process in sorted(processes.items()) if process.component == part
+    ]
+    rows = [(name, health_text(name, status, processes), *_process_cells(name, processes)) for name in names]
+    return output.make_table(("SERVICE", "HEALTH", ">PID", ">RESTARTS"), rows)
 
 
-def health(name: str, status: ClusterStatus, processes: Processes) -> str:
+def health_text(name: str, status: ClusterStatus, processes: Processes) -> str:
     """What the detector says; else what the process table says."""
     view = status.members.get(name)
     process = processes.get(name)
@@ -119,13 +155,16 @@ def health(name: str, status: ClusterStatus, processes: Processes) -> str:
     return f"[{HEALTH_COLOURS.get(word, 'white')}]{word}[/]"
 
 
-def as_data(status: ClusterStatus, processes: Processes) -> dict[str, Any]:
+def status_document(status: ClusterStatus, processes: Processes) -> dict[str, Any]:
     """For ``-o json``. Placement bytes and initial arrays are left out."""
     return {
         "job": status.job.name if status.job else None,
+        "finished": status.finished,
         "epoch": status.number,
         "clock": status.clock,
         "loss": status.loss,
+        "loss_clock": status.loss_clock if status.losses else None,
+        "loss_fraction": status.fraction if status.losses else None,
         "failures": len(status.failures),
         "problems": status.problems,
         "waits": status.waits,
@@ -137,15 +176,15 @@ def as_data(status: ClusterStatus, processes: Processes) -> dict[str, Any]:
     }
 
 
-def _shards(status: ClusterStatus, processes: Processes) -> set[str]:
+def _shard_names(status: ClusterStatus, processes: Processes) -> set[str]:
     members = {member.name for member in status.epoch.shards} if status.epoch else set()
     return members | {name for name, process in processes.items() if process.component == "ps"}
 
 
-def _process(name: str, processes: Processes) -> tuple[object, object]:
+def _process_cells(name: str, processes: Processes) -> tuple[object, object]:
     process = processes.get(name)
     return (process.pid or "-", process.restarts) if process else ("", "")
 
 
-def _clock(clock: int) -> object:
+def _clock_cell(clock: int) -> object:
     return "done" if clock >= DONE else clock

@@ -1,246 +1,129 @@
-"""`scar train FILE`: on the cluster that runs, on one that lives as long as the training, or on a release on Kubernetes."""
+"""`scar train FILE`: start a training, follow it, and say how it ended."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from threading import Event
 
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
 from scar.errors import ConfigError
+from scar.jobfile import load_job
 from scar.strategies import find_strategy
 from scar.tables import Job
-from scar.training import load_job
-from scar.transport import RECOVERY, connect
-from scar.v1.recovery_pb2_grpc import RecoveryStub
-from scar_cli.chart import draw
-from scar_cli.clusters import Target, find_release, look, running
-from scar_cli.output import console, number, seconds
-from scar_cli.places import Place
+from scar_admin.status import ClusterStatus, ask_from
+from scar_cli.commentary import Commentary
+from scar_cli.followed_training import FollowedTraining, start_training
+from scar_cli.job_end import StatusDisplay, await_saved, finished_lines, stopped_text, unsaved_text
+from scar_cli.output import make_console
+from scar_cli.requests import TrainRequest
+from scar_cli.tracebacks import user_part
+from scar_cli.train_display import open_display
 from scar_cli.up import stop_signal
-from scar_kube.where import Where
-from scar_local import LocalCluster
-from scar_local.directory import default_directory
-from scar_local.jobs import WorkerGroup
-from scar_runtime.jobs import start_job
-from scar_runtime.status import ClusterStatus, Observer, ProcessInfo
 
 LOOK_SECONDS = 0.3
-PLAIN_SECONDS = 2.0  # between two lines when the output is no terminal
-CURVE_WIDTH = 24
+SILENT = "it left no traceback (os._exit, or a crash in native code); what it printed last:"
 LAST_LINES = 12  # of the log of a worker that failed
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What `scar train` was asked for."""
+def requested_job(request: TrainRequest) -> Job:
+    """The file's job with what the command line changes.
 
-    file: Path
-    place: Place
-    workers: int | None = None
-    shards: int | None = None
-    name: str = ""
-    resume: bool = False
-    store: str = ""
-    redis: str = ""
-    image: str = ""
-    strategy: str = ""
-    replicas: int | None = None
-
-    def job(self) -> Job:
-        """The file's job with what the command line changes. A strategy that rolls back gets the checkpoints that it needs."""
-        job, _ = load_job(str(self.file))
-        workers, shards = self.workers or job.workers, self.shards or job.shards
-        replicas = job.replicas if self.replicas is None else self.replicas
-        recovery, checkpoint = self.strategy or job.recovery, job.checkpoint
-        if self.strategy and find_strategy(recovery).rollback:
-            checkpoint = replace(checkpoint, selection="full")
-        name = self.name or job.name
-        return replace(
-            job, name=name, workers=workers, shards=shards, recovery=recovery, replicas=replicas, checkpoint=checkpoint
-        )
-
-
-@dataclass(frozen=True)
-class Training:
-    """A training that has begun: how to look at it and at its workers."""
-
-    observer: Observer
-    processes: Callable[[], list[ProcessInfo]]
-    log: Callable[[str], list[str]]  # of a worker
-    file: str  # how a traceback of a worker names it
-    lost: Callable[[], bool] = lambda: False  # the cluster has stopped meanwhile
-    end: Callable[[], None] = lambda: None  # once all workers have ended
-    detached: str = ""  # what to say after Ctrl-C when the training goes on without us
-
-
-def run(plan: Plan) -> None:
-    """Returns when every worker has finished. Raises :class:`ConfigError` with the log's end when one has failed."""
-    job, screen, started = plan.job(), console(), time.monotonic()
-    with stop_signal() as stop, _begun(plan, job, screen) as training:
-        status, codes = _follow(screen, training, stop)
-        failed = next((name for name, code in codes.items() if code), "")
-        reason = _reason(training.log(failed), training.file) if failed else ""
-        if codes:
-            training.end()
-    if not codes:
-        screen.print(training.detached or "stopped; go on by the same command with --resume", soft_wrap=True)
-        raise SystemExit(0 if training.detached else 1)
-    if failed:
-        raise ConfigError(f"{failed} ended with exit code {codes[failed]}\n{reason}", "Mend the file, and go on by --resume")
-    screen.print(
-        f"[bold green]finished[/] job {job.name}: {status.clock} clocks, loss {number(status.loss)}, "
-        f"{len(status.failures)} failures healed, {seconds(time.monotonic() - started)}"
+    A strategy that rolls back gets the full checkpoints that it needs.
+    """
+    job, _ = load_job(str(request.file), arguments=request.file_arguments)
+    recovery = request.strategy or job.recovery
+    checkpoint = job.checkpoint
+    if request.strategy and find_strategy(recovery).rollback:
+        checkpoint = replace(checkpoint, selection="full")
+    return replace(
+        job,
+        name=request.name or job.name,
+        workers=request.workers or job.workers,
+        shards=request.shards or job.shards,
+        recovery=recovery,
+        replicas=job.replicas if request.replicas is None else request.replicas,
+        checkpoint=checkpoint,
     )
 
 
-def _begun(plan: Plan, job: Job, screen: Console) -> AbstractContextManager[Training]:
-    target = running(plan.place.cluster) if plan.place.release is None else None
-    if (plan.store or plan.redis) and (target or plan.place.release):
-        raise ConfigError("the cluster runs with its own store and Redis", "Leave out --store and --redis")
-    if plan.place.release is not None:
-        return _on_release(plan, plan.place.release, job, screen)
-    if plan.image:
-        raise ConfigError("--image is for Kubernetes only", "Add --on kubernetes, or leave it out")
-    return _on_running(plan, target, job, screen) if target is not None else _on_its_own(plan, job, screen)
+def run_training(request: TrainRequest) -> None:
+    """Return when every worker has finished and the model is saved.
 
-
-@contextmanager
-def _on_release(plan: Plan, where: Where, job: Job, screen: Console) -> Iterator[Training]:
-    from scar_kube.training import Training as Remote
-    from scar_kube.training import Work
-
-    with find_release(where) as release:
-        work = Work(replace(job, shards=plan.shards or release.shards()), plan.file, plan.image)
-        remote = Remote(release, work)
-        what = "begins" if remote.begin(plan.resume) else "runs already, and is followed"
-        screen.print(f"job {job.name} {what} on {release}: {work.job.workers} workers", soft_wrap=True)
-        detached = (
-            f"detached: the training goes on. Come back by the same command, look by `scar watch{plan.place.options()}`, "
-            f"stop it by `kubectl delete statefulset {remote.name} --namespace {release.namespace}`"
-        )
-        with release.observer() as observer:
-            yield Training(observer, remote.processes, remote.log, f'/{work.key}"', end=remote.end, detached=detached)
-
-
-@contextmanager
-def _on_running(plan: Plan, target: Target, job: Job, screen: Console) -> Iterator[Training]:
-    assert target.directory is not None
-    assert target.state is not None
-    _check_free(target)
-    with WorkerGroup(target.directory, replace(target.state, job=job.name)) as group, target.observer() as observer:
-        _start_job(target.recovery, job, plan.resume)
-        screen.print(f"job {job.name} on cluster {plan.place.cluster!r}: {job.workers} workers")
-        group.start(plan.file.absolute(), job.name, job.workers)
-        log = partial(_log, target.directory / "logs")
-        yield Training(observer, group.processes, log, str(plan.file.absolute()), target.ended)
-
-
-@contextmanager
-def _on_its_own(plan: Plan, job: Job, screen: Console) -> Iterator[Training]:
-    home = default_directory(plan.place.cluster)
-    with LocalCluster(home, shards=job.shards, store=plan.store or None, redis=plan.redis or None) as cluster:
-        cluster.start_job(job, resume=plan.resume)
-        screen.print(
-            f"job {job.name} on a cluster of its own: {job.shards} shards, {job.workers} workers; logs in {home / 'logs'}"
-        )
-        cluster.start_workers(plan.file, job.workers)
-        with Observer(cluster.recovery_address) as observer:
-            yield Training(observer, cluster.processes, partial(_log, home / "logs"), str(plan.file.absolute()))
-
-
-def _start_job(recovery: str, job: Job, resume: bool) -> None:
-    with connect(recovery, RECOVERY) as channel:
-        start_job(RecoveryStub(channel), job, resume)
-
-
-def _check_free(target: Target) -> None:
-    """Workers of two trainings would have the same names, and fence each other off."""
-    workers = look(target).workers
-    if workers:
+    Raises :class:`ConfigError` with the end of its log when a worker has failed.
+    """
+    if request.force and not request.resume:
         raise ConfigError(
-            f"{', '.join(workers)} are training on this cluster", "Wait for their end, or use another one by --cluster NAME"
+            "--force takes a job away from another cluster to continue it", "Add --resume, or leave it out"
         )
+    job = requested_job(request)
+    screen = make_console()
+    started = time.monotonic()
+    with stop_signal() as stop, start_training(request, job, screen) as training:
+        with open_display(screen) as display:
+            commentary = Commentary(screen, training.observer, None if request.quiet else training.output)
+            status, codes = _follow_training(display, commentary, training, stop)
+            failure = _worker_failure(training, codes)
+            if codes and failure is None:
+                status = await_saved(training, status, display, stop)
+        if codes:
+            training.end()
+    if failure is not None:
+        raise failure
+    if not codes:
+        screen.print(training.detached or stopped_text(status), soft_wrap=True)
+        raise SystemExit(0 if training.detached else 1)
+    if status.finished is None:
+        screen.print(unsaved_text(status), soft_wrap=True)
+        raise SystemExit(1)
+    lines = finished_lines(status.finished, status, time.monotonic() - started, request.ref)
+    screen.print(lines, soft_wrap=True)
 
 
-def _follow(screen: Console, training: Training, stop: Event) -> tuple[ClusterStatus, Mapping[str, int]]:
-    """Show progress until all workers have ended; returns the last look that had a loss, and exit codes by name."""
-    shown, losses = ClusterStatus(), dict[int, float]()
-    with _display(screen) as display:
-        while not stop.is_set():
-            # Workers first: the look that follows shows everything that those have done who had ended.
-            workers = [process for process in training.processes() if process.component == "worker"]
-            status = training.observer.read(since_clock=max(losses, default=0))
-            losses.update(status.losses)
-            if status.shards:
-                shown = replace(status, losses=dict(losses))
-            display(shown, status.problems)
-            if workers and all(process.final for process in workers):
-                return shown, {process.name: process.code or 0 for process in workers}
-            if training.lost():
-                raise ConfigError("the cluster was stopped", "Start it by `scar up`, and go on by --resume")
-            stop.wait(LOOK_SECONDS)
+def _follow_training(
+    display: StatusDisplay, commentary: Commentary, training: FollowedTraining, stop: Event
+) -> tuple[ClusterStatus, Mapping[str, int]]:
+    """Show progress until all workers have ended, or one has failed.
+
+    Returns the last look that had a loss, and exit codes by worker.
+    """
+    shown = ClusterStatus()
+    losses = dict[int, float]()
+    while not stop.is_set():
+        # Workers first: the look that follows shows everything that those have done who had ended.
+        workers = [process for process in training.processes() if process.component == "worker"]
+        status = training.observer.read(since_clock=ask_from(losses))
+        losses.update(status.losses)
+        if status.shards:
+            shown = replace(status, losses=dict(losses))
+        display(shown, commentary.look(replace(status, losses=losses), workers))
+        ended = {process.name: process.code or 0 for process in workers if process.final}
+        if ended and (len(ended) == len(workers) or any(ended.values())):
+            return shown, ended
+        if training.lost():
+            raise ConfigError("the cluster was stopped", "Start it by `scar up`, and continue by --resume")
+        stop.wait(LOOK_SECONDS)
     return shown, {}
 
 
-@contextmanager
-def _display(screen: Console) -> Iterator[Callable[[ClusterStatus, tuple[str, ...]], None]]:
-    """One moving line on a terminal, a line every now and then elsewhere."""
-    if not screen.is_terminal:
-        yield _Lines(screen).show
-        return
-    columns = (SpinnerColumn(), TextColumn("{task.fields[text]}"), TimeElapsedColumn())
-    with Progress(*columns, console=screen, transient=True) as progress:
-        task = progress.add_task("", total=None, text="starting")
-        yield lambda status, problems: progress.update(task, text=line(status, problems))
+def _worker_failure(training: FollowedTraining, codes: Mapping[str, int]) -> ConfigError | None:
+    """The first worker that has failed, with the end of its log, which may be gone with the cluster."""
+    for name, code in codes.items():
+        if code:
+            reason = _failure_reason(training.log(name), training.file)
+            return ConfigError(
+                f"{name} ended with exit code {code}\n{reason}", "Correct the file, and continue by --resume"
+            )
+    return None
 
 
-class _Lines:
-    def __init__(self, screen: Console) -> None:
-        self._screen = screen
-        self._next = 0.0
-        self._failures = 0
-
-    def show(self, status: ClusterStatus, problems: tuple[str, ...]) -> None:
-        now = time.monotonic()
-        if status.number and (now >= self._next or len(status.failures) != self._failures):
-            self._next, self._failures = now + PLAIN_SECONDS, len(status.failures)
-            self._screen.print(line(status, problems, curve=False), soft_wrap=True)
-
-
-def line(status: ClusterStatus, problems: tuple[str, ...] = (), curve: bool = True) -> str:
-    """What a training looks like in one line."""
-    parts = [f"clock {status.clock}", f"loss {number(status.loss)}"]
-    if curve and status.losses:
-        parts[1] += " " + draw([status.losses[clock] for clock in sorted(status.losses)], CURVE_WIDTH, 1)[0]
-    if status.checkpoint and status.checkpoint.manifest:
-        parts.append(f"checkpoint {status.checkpoint.manifest}")
-    if status.failures:
-        parts.append(f"{len(status.failures)} failures")
-    if status.loading:
-        parts.append(f"recovering {status.loading} blocks")
-    return " · ".join(parts) + (f" · waiting: {problems[0]}" if problems else "")
-
-
-def _log(folder: Path, worker: str) -> list[str]:
-    try:
-        return (folder / f"{worker}.log").read_text(errors="replace").splitlines()
-    except OSError as error:
-        return [str(error)]
-
-
-def _reason(lines: list[str], file: str) -> str:
+def _failure_reason(lines: list[str], file: str) -> str:
     """Why a worker failed: the user's part of its traceback, else the end of its log."""
     for line in reversed(lines):
-        with suppress(ValueError, TypeError, KeyError):
-            trace = json.loads(line)["traceback"].splitlines()
-            first = next((number for number, entry in enumerate(trace) if file in entry), 0)
-            return "\n".join(trace[first:])
-    return "\n".join(lines[-LAST_LINES:])
+        with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):  # a user printed it
+            return "\n".join(user_part(json.loads(line)["traceback"].splitlines(), file))
+    printed = [line for line in lines if not line.startswith('{"time": ')][-LAST_LINES:]
+    why = [] if any(line.startswith("error: ") for line in printed) else [SILENT]
+    return "\n".join([*why, *printed])

@@ -10,49 +10,57 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from scar.errors import ConfigError, DeadlineExceeded
-from scar_cli.clusters import running
-from scar_cli.output import console, table
+from scar_cli.clusters import DirectTarget, running_cluster
+from scar_cli.output import format_count, make_console, make_table
+from scar_cli.requests import UpRequest
 from scar_local import ClusterDirectory, LocalCluster, ProcessInfo
 from scar_local.directory import default_directory
 
 START_SECONDS = 90.0
 STOP_SECONDS = 30.0
+LOG = "up.log"  # of a detached `scar up`
 REDRAW_SECONDS = 0.5
 COLOURS = {"running": "green", "paused": "yellow", "killed": "red", "exited": "red", "starting": "yellow"}
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What `scar up` was asked for."""
-
-    cluster: str
-    shards: int
-    store: str = ""
-    redis: str = ""
-
-    def arguments(self) -> list[str]:
-        given = [("--cluster", self.cluster), ("--shards", str(self.shards)), ("--store", self.store), ("--redis", self.redis)]
-        return [part for option, value in given if value for part in (option, value)]
+def _command_line(request: UpRequest) -> list[str]:
+    """The options of `scar up` that ask for the same, without --detach."""
+    given = [
+        ("--cluster", request.cluster),
+        ("--shards", str(request.shard_count)),
+        ("--store", request.store),
+        ("--redis", request.redis),
+    ]
+    parts = [part for option, value in given if value for part in (option, value)]
+    return [*parts, "--tls"] if request.tls else parts
 
 
-def run(plan: Plan) -> None:
+def run_cluster(request: UpRequest) -> None:
     """Returns after SIGINT or SIGTERM, when everything has stopped."""
-    screen = console()
+    screen = make_console()
     with stop_signal() as stop:
         cluster = LocalCluster(
-            default_directory(plan.cluster), shards=plan.shards, store=plan.store or None, redis=plan.redis or None
+            default_directory(request.cluster),
+            shards=request.shard_count,
+            store=request.store or None,
+            redis=request.redis or None,
+            tls=request.tls,
         )
         cluster.start()
         try:
-            _introduce(screen, plan, cluster)
-            _follow(screen, cluster, stop)
+            _print_addresses(
+                screen, request, cluster.endpoints.recovery_address, cluster.store_url, cluster.directory
+            )
+            _print_next_steps(screen, request, "Ctrl-C stops all")
+            _follow_processes(screen, cluster, stop)
         finally:
             screen.print("stopping: one last checkpoint, then every process")
             cluster.stop()
@@ -62,7 +70,9 @@ def run(plan: Plan) -> None:
 def stop_signal() -> Iterator[threading.Event]:
     """An event that Ctrl-C or SIGTERM sets; the signals mean what they meant before afterwards."""
     stop = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield stop
     finally:
@@ -70,14 +80,26 @@ def stop_signal() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _introduce(screen: Console, plan: Plan, cluster: LocalCluster) -> None:
-    option = "" if plan.cluster == "local" else f" --cluster {plan.cluster}"
-    screen.print(f"[bold green]up:[/] {plan.shards} shards, recovery coordinator at {cluster.recovery_address}")
-    screen.print(f"store {cluster.store_url} · logs {cluster.directory / 'logs'}", soft_wrap=True)
-    screen.print(f"next: scar train FILE{option} · scar watch{option} · scar kill ps-0{option} · Ctrl-C stops all")
+def _print_addresses(screen: Console, request: UpRequest, recovery: str, store: str, directory: Path) -> None:
+    shards = format_count(request.shard_count, "shard")
+    screen.print(
+        f"[bold green]up:[/] {shards}, recovery coordinator at {recovery}",
+        soft_wrap=True,
+    )
+    screen.print(f"store {escape(store)} · logs {escape(str(directory / 'logs'))}", soft_wrap=True)
 
 
-def _follow(screen: Console, cluster: LocalCluster, stop: threading.Event) -> None:
+def _print_next_steps(screen: Console, request: UpRequest, end: str) -> None:
+    words = (
+        f"scar train FILE{request.cluster_option}",
+        f"scar watch{request.cluster_option}",
+        f"scar kill ps-0{request.cluster_option}",
+        end,
+    )
+    screen.print(f"next: {' · '.join(words)}", soft_wrap=True)
+
+
+def _follow_processes(screen: Console, cluster: LocalCluster, stop: threading.Event) -> None:
     """A live table on a terminal; elsewhere a line for every change."""
     if screen.is_terminal:
         with Live(process_table(cluster.processes()), console=screen, auto_refresh=False) as live:
@@ -88,7 +110,9 @@ def _follow(screen: Console, cluster: LocalCluster, stop: threading.Event) -> No
     while not stop.wait(REDRAW_SECONDS):
         for process in cluster.processes():
             if known.get(process.name) != process:
-                screen.print(f"{process.name}: {process.state}, pid {process.pid}, restarts {process.restarts}")
+                screen.print(
+                    f"{process.name}: {process.state}, pid {process.pid}, restarts {process.restarts}"
+                )
             known[process.name] = process
 
 
@@ -97,35 +121,51 @@ def process_table(processes: list[ProcessInfo]) -> Table:
         (process.name, f"[{COLOURS[process.state]}]{process.state}[/]", process.pid or "-", process.restarts)
         for process in processes
     )
-    return table(("NAME", "STATE", ">PID", ">RESTARTS"), rows)
+    return make_table(("NAME", "STATE", ">PID", ">RESTARTS"), rows)
 
 
-def run_detached(plan: Plan) -> None:
-    """Start `scar up` in a session of its own and return when it is up; :class:`ConfigError` says why it ended before that."""
-    if running(plan.cluster):
-        raise ConfigError(f"cluster {plan.cluster!r} runs already", "Use it, or stop it by `scar down`")
-    home = default_directory(plan.cluster).absolute()
-    (home / "logs").mkdir(parents=True, exist_ok=True)
-    path = home / "logs" / "up.log"
-    with path.open("wb") as log:
+def start_detached(request: UpRequest) -> None:
+    """Start `scar up` in a session of its own and return when it is up.
+
+    Raises :class:`ConfigError` with its log when it ended before that.
+    """
+    if running_cluster(request.cluster):
+        raise ConfigError(f"cluster {request.cluster!r} runs already", "Use it, or stop it by `scar down`")
+    home = ClusterDirectory(default_directory(request.cluster))
+    with home.log(LOG) as log:
         holder = subprocess.Popen(
-            [sys.executable, "-m", "scar_cli", "up", *plan.arguments()],
+            [sys.executable, "-m", "scar_cli", "up", *_command_line(request)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,
         )
+    target = _await_cluster(request.cluster, holder, home)
+    if target.state is not None:
+        _print_addresses(make_console(), request, target.recovery, target.state.store, home.path)
+    _print_next_steps(
+        make_console(),
+        request,
+        f"scar down{request.cluster_option} stops process {holder.pid} and all of its own",
+    )
+
+
+def _await_cluster(name: str, holder: subprocess.Popen[bytes], home: ClusterDirectory) -> DirectTarget:
+    """The cluster, once its holder has started it."""
+    path = home.logs / LOG
     deadline = time.monotonic() + START_SECONDS
-    while running(plan.cluster) is None:
+    while (target := running_cluster(name)) is None:
         if holder.poll() is not None:
-            raise ConfigError(f"the cluster did not start: {path.read_text(errors='replace').strip()}", f"See {home / 'logs'}")
+            raise ConfigError(
+                f"the cluster did not start: {path.read_text(errors='replace').strip()}", f"See {home.logs}"
+            )
         if time.monotonic() > deadline:
             raise DeadlineExceeded("the cluster is not up yet", f"See {path}, or stop it by `scar down`")
         time.sleep(0.05)
-    console().print(f"[bold green]up:[/] process {holder.pid}, stop it by `scar down`")
+    return target
 
 
-def stop(name: str) -> None:
+def stop_cluster(name: str) -> None:
     """Ask the holder of the cluster to stop and wait until it has."""
     home = ClusterDirectory(default_directory(name))
     state = home.read()
@@ -136,7 +176,8 @@ def stop(name: str) -> None:
     while home.alive():
         if time.monotonic() > deadline:
             raise DeadlineExceeded(
-                f"process {state.pid} has not stopped", f"End it by `kill -9 {state.pid}`: its services follow"
+                f"process {state.pid} has not stopped",
+                f"End it by `kill -9 {state.pid}`: its services follow",
             )
         time.sleep(0.05)
-    console().print("stopped")
+    make_console().print("stopped")

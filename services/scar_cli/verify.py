@@ -8,19 +8,22 @@ from rich.console import Console
 from rich.markup import escape
 
 from scar.errors import ConfigError, StoreError
-from scar.v1.checkpoint_pb2 import Manifest
-from scar.v1.ps_pb2 import ObjectRef
 from scar.v1.types_pb2 import Epoch
 from scar_cli import output
 from scar_cli.checkpoints import JobStore
-from scar_cli.output import Output
-from scar_runtime.objects import verify_object
-from scar_runtime.records import get_record, numbered, numbers
-from scar_runtime.running import read_manifest
+from scar_cli.output import OutputFormat, format_count
+from scar_runtime.checkpoint.manifest import Manifest, ObjectRef
+from scar_runtime.checkpoint.manifest_codec import read_manifest
+from scar_runtime.checkpoint.object_reader import verify_object
+from scar_runtime.store.layout import EPOCHS, epoch_key
+from scar_runtime.store.records import get_record, numbers
+from scar_runtime.store.signatures import VARIABLE
+
+UNSIGNED = f"; signatures were not checked, as {VARIABLE} names no key"
 
 
 @dataclass
-class Findings:
+class VerifyFindings:
     """What was read, and every problem in words."""
 
     manifests: list[int] = field(default_factory=list)
@@ -28,49 +31,62 @@ class Findings:
     blocks: int = 0
     bytes: int = 0
     problems: list[str] = field(default_factory=list)
+    signed: bool = False  # signatures were checked, too
 
 
-def run(job: JobStore, number: int, form: Output) -> None:
+def verify_checkpoints(job: JobStore, number: int, form: OutputFormat) -> None:
     """Exit code 1 when something is damaged. Raises :class:`ConfigError` when there is nothing to check."""
     found = job.manifests()
     if not found or (number and number not in found):
-        raise ConfigError(f"job {job.job.name} has no manifest {number or ''}".rstrip(), f"The store has {found or 'none'}")
-    findings = verify(job, [number] if number else found[-job.job.checkpoint.keep :])
+        raise ConfigError(
+            f"job {job.job.name} has no manifest {number or ''}".rstrip(), f"The store has {found or 'none'}"
+        )
+    chosen = [number] if number else found[-job.job.checkpoint.keep :]
+    with job.pinned(chosen):
+        findings = check_manifests(job, chosen)
 
     def text(screen: Console) -> None:
         for problem in findings.problems:
             screen.print(f"[bold red]damaged:[/] {escape(problem)}")
-        verdict = f"[red]{len(findings.problems)} problems[/]" if findings.problems else "[green]all good[/]"
+        verdict = (
+            f"[red]{format_count(len(findings.problems), 'problem')}[/]"
+            if findings.problems
+            else "[green]all good[/]"
+        )
         screen.print(
-            f"{verdict}: manifests {findings.manifests[0]} to {findings.manifests[-1]}, {findings.objects} objects, "
-            f"{findings.blocks} blocks, {output.size(findings.bytes)} read and checked"
+            f"{verdict}: manifests {findings.manifests[0]} to {findings.manifests[-1]},"
+            f" {format_count(findings.objects, 'object')}, {format_count(findings.blocks, 'block')},"
+            f" {output.format_size(findings.bytes)} read and checked{'' if findings.signed else UNSIGNED}"
         )
 
-    output.show(form, {"ok": not findings.problems, **vars(findings)}, text)
+    output.print_result(form, {"ok": not findings.problems, **vars(findings)}, text)
     if findings.problems:
         raise SystemExit(1)
 
 
-def verify(job: JobStore, manifests: list[int]) -> Findings:
+def check_manifests(job: JobStore, manifests: list[int]) -> VerifyFindings:
     """Check these manifests, the epochs, and each object that a manifest names, once."""
-    findings, refs = Findings(manifests), dict[str, ObjectRef]()
+    findings = VerifyFindings(manifests, signed=job.store.signing_key is not None)
+    refs = dict[str, ObjectRef]()
     for number in manifests:
-        manifest = _manifest(job, number, findings)
+        manifest = _check_manifest(job, number, findings)
         for ref in manifest.objects if manifest else ():
             known = refs.setdefault(ref.key, ref)
             if known != ref:
-                findings.problems.append(f"manifest {number} describes {ref.key} differently than one before it")
+                findings.problems.append(
+                    f"manifest {number} describes {ref.key} differently than one before it"
+                )
     for ref in refs.values():
-        _object(job, ref, findings)
-    for number in numbers(job.store, "epochs"):
+        _check_object(job, ref, findings)
+    for number in numbers(job.store, EPOCHS):
         try:
-            get_record(job.store, numbered("epochs", number), Epoch)
+            get_record(job.store, epoch_key(number), Epoch)
         except StoreError as error:
             findings.problems.append(error.message)
     return findings
 
 
-def _manifest(job: JobStore, number: int, findings: Findings) -> Manifest | None:
+def _check_manifest(job: JobStore, number: int, findings: VerifyFindings) -> Manifest | None:
     try:
         manifest = read_manifest(job.store, number)
     except StoreError as error:
@@ -83,7 +99,7 @@ def _manifest(job: JobStore, number: int, findings: Findings) -> Manifest | None
     return manifest
 
 
-def _object(job: JobStore, ref: ObjectRef, findings: Findings) -> None:
+def _check_object(job: JobStore, ref: ObjectRef, findings: VerifyFindings) -> None:
     try:
         findings.blocks += verify_object(job.store, ref, job.job).blocks
     except StoreError as error:

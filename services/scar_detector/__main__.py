@@ -2,6 +2,6 @@
 
 from scar.placement import Role
 from scar_detector.service import DetectorSettings, build
-from scar_runtime.app import main
+from scar_runtime.process.app import main
 
 raise SystemExit(main(DetectorSettings, Role.DETECTOR, build))

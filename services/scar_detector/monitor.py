@@ -1,202 +1,253 @@
-"""Feeds the core and carries out what it decides: reads Redis, keeps streams open, asks, reports."""
+"""Carries out what the core decides, and turns what happens into events: heartbeats, broken streams, answers.
+
+One thread handles all events in the order in which they came; another one reads Redis, which may take long.
+Streams, probes and reports have threads of their own.
+"""
 
 from __future__ import annotations
 
 import logging
+import queue
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from scar.errors import Busy, LivenessUnavailable, NotServing
+from scar.event_log import StorySource
 from scar.placement import Member
-from scar_detector.detector import Accuse, Action, Bar, Clear, Detector, Forget, Policy, Probe, View
-from scar_detector.prober import probe
-from scar_detector.reporter import Reporter
-from scar_detector.watcher import Watcher
-from scar_runtime.liveness import Beat, Beats
+from scar.wire.timing import TIMING
+from scar_detector.core.detector import Detector
+from scar_detector.core.events import (
+    URGENT_EVENTS,
+    AccuseMember,
+    BlockLease,
+    ClearSuspicion,
+    DetectorAction,
+    DetectorEvent,
+    ForgetMember,
+    HeartbeatSeen,
+    LeaseBlocked,
+    ProbeAnswered,
+    ProbeMember,
+    RedisRead,
+    RedisUnreadable,
+    SendReport,
+    StreamBroken,
+    Tick,
+    WatchMember,
+)
+from scar_detector.core.member_state import DetectorView
+from scar_detector.core.policy import DetectorPolicy
+from scar_detector.prober import probe_member
+from scar_detector.reporter import DeathReporter
+from scar_detector.watch_list import SpawnThread, WatchList
+from scar_runtime.liveness.heartbeat_store import HeartbeatStore
 
-READ_SECONDS = 0.05
-MAX_MEMBERS = 4096
+READ_SECONDS = TIMING.read_every
+TICK_SECONDS = 1.5 * READ_SECONDS  # a look around that no read of Redis has brought by then
 ASK_RECOVERY = "Ask the recovery coordinator for the newest epoch"
 
 _log = logging.getLogger(__name__)
-Spawn = Callable[[str, Callable[[], None]], None]
 
 
 class Monitor:
-    """Two threads: ``read`` may wait for Redis, ``decide`` never does more than the core asks. The lock guards the core."""
+    """The lock guards the core, which others may look at."""
 
-    def __init__(self, own_key: str, beats: Beats, reporter: Reporter, policy: Policy, spawn: Spawn) -> None:
+    def __init__(
+        self,
+        own_key: str,
+        heartbeats: HeartbeatStore,
+        reporter: DeathReporter,
+        policy: DetectorPolicy,
+        spawn: SpawnThread,
+    ) -> None:
         """``own_key``: the detector's, which it does not watch. ``spawn``: starts a guarded thread."""
         self._own_key = own_key
-        self._beats = beats
+        self._heartbeats = heartbeats
         self._reporter = reporter
-        self._spawn = spawn
+        self._policy = policy
         self._core = Detector(policy)
         self._lock = threading.Lock()
-        self._wake = threading.Event()
+        self._events: queue.SimpleQueue[tuple[float, DetectorEvent]] = queue.SimpleQueue()
+        self._next_tick = time.monotonic()
         self._counts: dict[str, int] = {}  # heartbeats seen, by member key
-        self._watchers: dict[str, Watcher | None] = {}  # None: the member has no address
+        self._reading = threading.Lock()  # one read at a time, handed in before the next begins
+        self._watches = WatchList(spawn, lambda one, hung_up: self._post(StreamBroken(one, hung_up)))
         self._probes = ThreadPoolExecutor(max_workers=32, thread_name_prefix="probe")
-        self._redis = False
+        self._redis_readable = False
         self._decided = threading.Event()
-        self.looked = threading.Event()  # Redis was read, or found unreadable, at least once
+        self.has_read = threading.Event()  # Redis was read, or found unreadable, at least once
 
-    def read(self, stopping: threading.Event) -> None:
-        """Read all heartbeats every 50 ms."""
+    # --- threads
+
+    def read_heartbeats(self, stopping: threading.Event) -> None:
+        """Read all heartbeats, twice per heartbeat interval."""
         while not stopping.wait(READ_SECONDS):
             self._read_once()
-            self.looked.set()
+            self.has_read.set()
 
-    def decide(self, stopping: threading.Event, alive: Callable[[], None]) -> None:
-        """Tick every 50 ms, and at once when something has happened. ``alive`` is called each time."""
+    def run(self, stopping: threading.Event, alive: Callable[[], None]) -> None:
+        """Handle events as they come, and let the core look around as often as Redis is read.
+
+        ``alive`` is called each time.
+        """
         while not stopping.is_set():
             alive()
-            self._wake.wait(READ_SECONDS)
-            self._wake.clear()
-            with self._lock:
-                actions = self._core.tick(time.monotonic())
-            for action in actions:
-                self._carry_out(action)
+            self._turn()
+            self._watches.rotate()
         self._decided.set()
-
-    def beat(self, member: Member, progress: int, epoch: int) -> None:
-        """A heartbeat sent to us goes on to Redis, where every detector sees it. Raises :class:`NotServing` when it must not
-        renew the sender's lease: Redis is out of our reach, knows a newer epoch, or that the sender is to be accused.
-        """
-        with self._lock:
-            redis, room = self._redis, member.key in self._watchers or len(self._watchers) < MAX_MEMBERS
-            if room and not redis:
-                self._hear(member, progress)
-        if not room:
-            raise Busy(f"{MAX_MEMBERS} members are watched already")
-        if not redis:
-            raise NotServing("Redis cannot be read", ASK_RECOVERY)
-        standing = self._beats.beat(member, progress, epoch)
-        if standing.doomed or standing.epoch > epoch:
-            raise NotServing(f"{member.key} is behind, or is being declared dead", ASK_RECOVERY)
-
-    def look(self) -> tuple[list[View], bool, str]:
-        """Everybody, whether Redis answers, and why nobody is accused."""
-        with self._lock:
-            return self._core.view(time.monotonic()), self._redis, self._core.problem
 
     def close(self) -> None:
         """After ``stopping`` is set."""
         self._decided.wait(1.0)
         self._reporter.close()
         self._probes.shutdown(wait=False, cancel_futures=True)
+        self._watches.close()
+
+    # --- calls
+
+    def accept_beat(self, member: Member, progress: int, epoch: int) -> None:
+        """A heartbeat sent to us goes on to Redis, where every detector sees it. Raises :class:`NotServing`
+        when it must not renew the sender's lease: Redis is out of our reach, knows a newer epoch, or that the
+        sender is to be accused.
+        """
         with self._lock:
-            watchers = list(self._watchers.values())
-        for watcher in watchers:
-            if watcher is not None:
-                watcher.close()
+            has_room = self._core.has_room(member)
+        if not has_room:
+            raise Busy(f"{self._policy.max_members} members are watched already")
+        if not self._redis_readable:
+            self._post(HeartbeatSeen(member, progress))
+            raise NotServing("Redis cannot be read", ASK_RECOVERY)
+        standing = self._heartbeats.record_heartbeat(member, progress, epoch)
+        if standing.lease_blocked or standing.epoch > epoch:
+            raise NotServing(f"{member.key} is behind, or is being declared dead", ASK_RECOVERY)
+
+    def list_members(self) -> tuple[list[DetectorView], bool, str]:
+        """Everybody, whether Redis answers, and why nobody is accused."""
+        with self._lock:
+            return self._core.list_members(time.monotonic()), self._redis_readable, self._core.problem
+
+    def story(self) -> StorySource:
+        return StorySource("detector", self._core.story, time.monotonic)
+
+    # --- events
+
+    def _post(self, event: DetectorEvent) -> None:
+        self._events.put((time.monotonic(), event))
+
+    def _turn(self) -> None:
+        """Handle what waits; then a tick, if heartbeats were read, one is due, or something has happened
+        that cannot wait.
+        """
+        urgent = False
+        for when, event in self._wait_for_events():
+            self._handle(event, when)
+            urgent = urgent or isinstance(event, (*URGENT_EVENTS, RedisRead))
+        now = time.monotonic()
+        if urgent or now >= self._next_tick:
+            self._next_tick = now + TICK_SECONDS
+            self._handle(Tick(), now)
+
+    def _wait_for_events(self) -> list[tuple[float, DetectorEvent]]:
+        """All that wait now, or the next one; none when the next tick is due before."""
+        try:
+            found = [self._events.get(timeout=max(0.0, self._next_tick - time.monotonic()))]
+        except queue.Empty:
+            return []
+        for _ in range(self._events.qsize()):
+            found.append(self._events.get())
+        return found
+
+    def _handle(self, event: DetectorEvent, now: float) -> None:
+        with self._lock:
+            actions = self._core.handle(event, now)
+        for action in actions:
+            self._carry_out(action)
 
     def _read_once(self) -> bool:
         """False: Redis cannot be read."""
-        try:
-            beats = self._beats.read()
-        except LivenessUnavailable as error:
-            if self._redis or not self.looked.is_set():
-                _log.warning("redis.unavailable", extra={"reason": error.message})
-            with self._lock:
-                self._redis = False
-                self._core.unheard()
-            return False
-        with self._lock:
-            if not self._redis:
-                _log.info("redis.read", extra={"members": len(beats)})
-            self._redis = True
-            self._core.seen()
-            for beat in beats.values():
-                self._take(beat)
-        return True
-
-    def _take(self, beat: Beat) -> None:
-        key = beat.member.key
-        if key != self._own_key and self._counts.get(key) != beat.count:
-            self._counts[key] = beat.count
-            self._hear(beat.member, beat.progress)
-
-    def _hear(self, member: Member, progress: int) -> bool:
-        """Called with the lock held. False: it is unknown, and there is no room for one more."""
-        if member.key not in self._watchers:
-            if len(self._watchers) >= MAX_MEMBERS:
+        with self._reading:
+            try:
+                heartbeats = self._heartbeats.read_heartbeats()
+            except LivenessUnavailable as error:
+                if self._redis_readable or not self.has_read.is_set():
+                    _log.warning("redis.unavailable", extra={"reason": error.message})
+                self._redis_readable = False
+                self._post(RedisUnreadable())
                 return False
-            self._watchers[member.key] = self._watch(member)
-            _log.info("member.met", extra={"key": member.key, "address": member.address})
-        self._core.heard(member, progress, time.monotonic())
+            if not self._redis_readable:
+                _log.info("redis.read", extra={"members": len(heartbeats)})
+            self._redis_readable = True
+            fresh = []
+            for key, beat in heartbeats.items():
+                if key != self._own_key and self._counts.get(key) != beat.count:
+                    self._counts[key] = beat.count
+                    fresh.append(HeartbeatSeen(beat.member, beat.progress))
+            self._post(RedisRead(tuple(fresh)))
         return True
 
-    def _watch(self, member: Member) -> Watcher | None:
-        if not member.address:
-            return None
-        watcher = Watcher(member, self._stream_broke)
-        self._spawn(f"watch-{member.name}", watcher.run)
-        return watcher
+    # --- actions
 
-    def _stream_broke(self, member: Member, hung_up: bool) -> None:
-        with self._lock:
-            self._core.broken(member, hung_up=hung_up)
-        self._wake.set()
-
-    def _carry_out(self, action: Action) -> None:
+    def _carry_out(self, action: DetectorAction) -> None:
         match action:
-            case Probe(member):
-                self._probes.submit(self._probe, member)
-            case Bar(member):
-                self._bar(member)
-            case Accuse():
-                self._accuse(action)
-            case Clear(member):
-                self._clear(member)
-            case Forget(member):
-                self._forget(member)
+            case WatchMember(member):
+                self._watch_member(member)
+            case ProbeMember(member):
+                self._probes.submit(self._probe_member, member)
+            case BlockLease(member):
+                self._block_lease(member)
+            case AccuseMember():
+                self._log_accusation(action)
+            case SendReport():
+                self._reporter.send_report(action, self._post)
+            case ClearSuspicion(member):
+                self._unblock_lease(member)
+            case ForgetMember(member):
+                self._forget_member(member)
 
-    def _probe(self, member: Member) -> None:
-        answer = probe(member)
-        with self._lock:
-            self._core.probed(member, answer, time.monotonic())
-        self._wake.set()
+    def _watch_member(self, member: Member) -> None:
+        _log.info("member.met", extra={"key": member.key, "address": member.address})
+        self._watches.add(member)
 
-    def _bar(self, member: Member) -> None:
-        """First the mark, then one more look: a heartbeat that renewed the lease came before the mark and is seen now."""
+    def _probe_member(self, member: Member) -> None:
+        self._post(ProbeAnswered(member, probe_member(member)))
+
+    def _block_lease(self, member: Member) -> None:
+        """First the mark, then one more look: a heartbeat that renewed the lease came before the mark and
+        is seen now.
+        """
         try:
-            self._beats.doom(member.key, self._own_key)
+            self._heartbeats.block_lease(member.key, self._own_key)
             done = self._read_once()
         except LivenessUnavailable:
+            self._post(RedisUnreadable())
             done = False
-        with self._lock:
-            if not done:
-                self._core.unheard()
-            self._core.barred(member, done=done)
-        self._wake.set()
+        self._post(LeaseBlocked(member, done))
 
-    def _accuse(self, accusation: Accuse) -> None:
-        _log.warning(
-            "member.accused",
-            extra={"key": accusation.member.key, "proved": accusation.proved, "evidence": accusation.evidence},
-        )
-        self._reporter.report(accusation)
-
-    def _clear(self, member: Member) -> None:
+    def _unblock_lease(self, member: Member) -> None:
         _log.info("member.cleared", extra={"key": member.key})
-        self._reporter.withdraw(member)
-        self._try(lambda: self._beats.spare(member.key, self._own_key), member.key)
+        try:
+            self._heartbeats.unblock_lease(member.key, self._own_key)
+        except LivenessUnavailable as error:
+            _log_unavailable(error, member)
 
-    def _forget(self, member: Member) -> None:
+    def _forget_member(self, member: Member) -> None:
         """Its last heartbeat goes, too. If Redis does not let us, it is met again and proved dead again."""
-        self._try(lambda: self._beats.forget(member.key), member.key)
-        with self._lock:
-            watcher = self._watchers.pop(member.key, None)
+        try:
+            self._heartbeats.forget_member(member.key)
+        except LivenessUnavailable as error:
+            _log_unavailable(error, member)
+        with self._reading:
             self._counts.pop(member.key, None)
-        if watcher is not None:
-            watcher.close()
+        self._watches.remove(member.key)
 
     @staticmethod
-    def _try(call: Callable[[], None], key: str) -> None:
-        try:
-            call()
-        except LivenessUnavailable as error:
-            _log.warning("redis.unavailable", extra={"reason": error.message, "key": key})
+    def _log_accusation(accusation: AccuseMember) -> None:
+        key = accusation.member.key
+        fields = {"key": key, "proved": accusation.proved, "evidence": accusation.evidence}
+        _log.warning("member.accused", extra=fields)
+
+
+def _log_unavailable(error: LivenessUnavailable, member: Member) -> None:
+    _log.warning("redis.unavailable", extra={"reason": error.message, "key": member.key})

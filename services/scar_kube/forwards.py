@@ -1,7 +1,8 @@
 """Ports of this machine that lead to pods, opened when they are first needed.
 
-A connection is tied to a pod when it is made. So when a pod dies its connections break, as they would without forwarding, and
-the next ones go to its successor. Everything here ends with this process, or with :meth:`Forwards.close`.
+A connection is tied to a pod when it is made. So when a pod dies its connections break, as they would without
+forwarding, and the next ones go to its successor. Everything here ends with this process, or with
+:meth:`Forwards.close`.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ Dial = Callable[[], Tunnel]  # connects to the pod that counts at the moment; ra
 class Forward:
     """One port. Connections that lead nowhere are closed at once, so that whoever dials tries again.
 
-    A tunnel that is there only after its dialer has given up waits for the next one: where everything is slow, nobody might
-    ever wait long enough, and each attempt would make the next one slower.
+    A tunnel that is there only after its dialer has given up waits for the next one: where everything is
+    slow, nobody might ever wait long enough, and each attempt would make the next one slower.
     """
 
     def __init__(self, tunnel: Dial) -> None:
@@ -37,7 +38,7 @@ class Forward:
         self._lock = threading.Lock()
         self._closed = False
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self._spawn(self._accept)
+        self._spawn_thread(self._accept_connections)
 
     def close(self) -> None:
         """Its connections break; the threads that carry them close them."""
@@ -46,30 +47,31 @@ class Forward:
             for near in self._open:
                 with contextlib.suppress(OSError):
                     near.shutdown(socket.SHUT_RDWR)
-        self._keep(None)
-        _shut(self._listener)
+        self._keep_spare(None)
+        _shut_down(self._listener)
 
-    def _accept(self) -> None:
+    def _accept_connections(self) -> None:
         while True:
             try:
                 near, _ = self._listener.accept()
             except OSError:
                 return
-            self._spawn(partial(self._carry, near))
+            self._spawn_thread(partial(self._carry_connection, near))
 
-    def _carry(self, near: socket.socket) -> None:
+    def _carry_connection(self, near: socket.socket) -> None:
         """One connection from its beginning to its end."""
         try:
-            far = self._kept() or self._tunnel()
-        except Exception:  # the pod is gone, or the API server is: either way the dialer finds out by the closed connection
-            return _shut(near)
-        if (said := _said(near)) is None:
-            self._keep(far)
+            far = self._take_spare() or self._tunnel()
+        except Exception:
+            # the pod is gone, or the API server is: either way the dialer finds out by the closed connection
+            return _shut_down(near)
+        if (said := _read_said(near)) is None:
+            self._keep_spare(far)
         else:
-            self._join(near, far, said)
-        return _shut(near)
+            self._join_ends(near, far, said)
+        return _shut_down(near)
 
-    def _join(self, near: socket.socket, far: Tunnel, said: bytes) -> None:
+    def _join_ends(self, near: socket.socket, far: Tunnel, said: bytes) -> None:
         with self._lock:
             closed = self._closed
             self._open.add(near)
@@ -77,12 +79,12 @@ class Forward:
             if said and not closed:
                 far.send(said)
             if not closed:
-                _splice(near, far)
+                _splice_ends(near, far)
         with self._lock:
             self._open.discard(near)
         far.close()
 
-    def _keep(self, far: Tunnel | None) -> None:
+    def _keep_spare(self, far: Tunnel | None) -> None:
         spare = (time.monotonic() + SPARE_SECONDS, far) if far is not None else None
         with self._lock:
             if spare is None or not self._closed:
@@ -90,7 +92,7 @@ class Forward:
         if spare is not None:
             spare[1].close()
 
-    def _kept(self) -> Tunnel | None:
+    def _take_spare(self) -> Tunnel | None:
         with self._lock:
             spare, self._spare = self._spare, None
         if spare is None:
@@ -102,13 +104,13 @@ class Forward:
         return far
 
     @staticmethod
-    def _spawn(target: Callable[[], object]) -> threading.Thread:
+    def _spawn_thread(target: Callable[[], object]) -> threading.Thread:
         thread = threading.Thread(target=target, name="forward", daemon=True)
         thread.start()
         return thread
 
 
-def _said(near: socket.socket) -> bytes | None:
+def _read_said(near: socket.socket) -> bytes | None:
     """What a dialer has sent while it waited; None: it has given up."""
     said = bytearray()
     near.setblocking(False)
@@ -123,7 +125,7 @@ def _said(near: socket.socket) -> bytes | None:
     return None
 
 
-def _splice(near: socket.socket, far: Tunnel) -> None:
+def _splice_ends(near: socket.socket, far: Tunnel) -> None:
     """Carry what each sends to the other until one of them ends."""
     while True:
         inputs: list[socket.socket | Tunnel] = [near, far]
@@ -140,15 +142,16 @@ def _splice(near: socket.socket, far: Tunnel) -> None:
             near.sendall(answer)
 
 
-def _shut(end: socket.socket) -> None:
+def _shut_down(end: socket.socket) -> None:
     """Close it so that a thread that waits for it wakes up."""
     with contextlib.suppress(OSError):
         end.shutdown(socket.SHUT_RDWR)
     end.close()
 
 
-class Seats:
-    """Which pod each of several forwards leads to: always the same one while it exists, and never two to one pod.
+class PodAssignment:
+    """Which pod each of several forwards leads to: always the same one while it exists, and never two to one
+    pod.
 
     ``names``: says which pods there are now.
     """
@@ -158,28 +161,30 @@ class Seats:
         self._taken: dict[int, str] = {}
         self._lock = threading.Lock()
 
-    def pod(self, seat: int) -> str:
-        """Raises :class:`LookupError` when there is no pod for this seat."""
+    def pod_of(self, replica: int) -> str:
+        """Raises :class:`LookupError` when there is no pod for this replica."""
         names = sorted(self._names())
         with self._lock:
-            if self._taken.get(seat) not in names:
-                others = {name for other, name in self._taken.items() if other != seat}
+            if self._taken.get(replica) not in names:
+                others = {name for other, name in self._taken.items() if other != replica}
                 free = [name for name in names if name not in others]
                 if not free:
-                    raise LookupError(f"no pod is left for replica {seat}")
-                self._taken[seat] = free[0]
-            return self._taken[seat]
+                    raise LookupError(f"no pod is left for replica {replica}")
+                self._taken[replica] = free[0]
+            return self._taken[replica]
 
 
 class Forwards:
-    """A :class:`scar_runtime.status.Dialer`. ``routes``: the forwards for an address, made when it is first dialled."""
+    """A :class:`scar_admin.channels.Dialer`. ``routes``: the forwards for an address, made when it is
+    first dialled.
+    """
 
     def __init__(self, routes: Callable[[str], list[Forward]]) -> None:
         self._routes = routes
         self._open: dict[str, list[Forward]] = {}
         self._lock = threading.Lock()
 
-    def to(self, address: str) -> str:
+    def target_of(self, address: str) -> str:
         """A gRPC target: one port, or one for each replica."""
         with self._lock:
             if address not in self._open:
@@ -187,7 +192,7 @@ class Forwards:
             ports = [forward.address for forward in self._open[address]]
         return ports[0] if len(ports) == 1 else f"ipv4:{','.join(ports)}"
 
-    def keep(self, addresses: Collection[str]) -> None:
+    def keep_only(self, addresses: Collection[str]) -> None:
         """Close the forwards to pods that nobody asks for any more; those of a service stay."""
         with self._lock:
             gone = [address for address in self._open if ":" in address and address not in addresses]

@@ -5,19 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from scar_runtime.status import ProcessInfo
+from scar_admin.status import ProcessInfo
 
 COMPONENT = "app.kubernetes.io/component"
 INSTANCE = "app.kubernetes.io/instance"
 NAME = "app.kubernetes.io/name=scar"
 
-RETRIED = frozenset({0, 3})  # exit codes after which it is right that a worker starts again: asked to end, fenced
+# exit codes after which it is right that a worker starts again: asked to end, fenced
+RETRIED = frozenset({0, 3})
 SIGNALLED = 128  # exit codes from here on: ended by a signal
 
 
 @dataclass(frozen=True)
 class Pod:
-    """``state``: "running", or why it is not, in Kubernetes' words. ``code``: exit code of its container's last end.
+    """``state``: "running", or why it is not, in Kubernetes' words. ``code``: exit code of its container's
+    last end.
 
     ``leaving``: it was asked to end.
     """
@@ -36,7 +38,7 @@ class Pod:
 
     @property
     def failed(self) -> bool:
-        """Its program has ended with an error of its own, which starting it again does not mend."""
+        """Its program has ended with an error of its own, which another start does not repair."""
         return self.code is not None and self.code not in RETRIED and self.code < SIGNALLED
 
     def process(self) -> ProcessInfo:
@@ -44,15 +46,19 @@ class Pod:
         return ProcessInfo(self.name, 0, state, self.restarts, self.code, part=self.component)
 
 
-def read(found: Any) -> Pod:
+def read_pod(found: Any) -> Pod:
     """From a ``V1Pod``. A pod of a release has one container, named after its component."""
-    labels, status = found.metadata.labels or {}, found.status
+    labels = found.metadata.labels or {}
+    status = found.status
     component = labels.get(COMPONENT, "")
     container = next((one for one in status.container_statuses or () if one.name == component), None)
-    state, code = str(status.phase or "Pending"), None
+    state = str(status.phase or "Pending")
+    code = None
     if container is not None:
-        state = _state(container.state)
-        ended = container.state.terminated or (container.last_state.terminated if container.last_state else None)
+        state = _state_of(container.state)
+        ended = container.state.terminated or (
+            container.last_state.terminated if container.last_state else None
+        )
         code = int(ended.exit_code) if ended is not None else None
     return Pod(
         found.metadata.name,
@@ -65,7 +71,7 @@ def read(found: Any) -> Pod:
     )
 
 
-def _state(state: Any) -> str:
+def _state_of(state: Any) -> str:
     if state.running is not None:
         return "running"
     for other in (state.waiting, state.terminated):

@@ -4,8 +4,8 @@
         with release.observer() as observer:
             observer.read().clock
 
-Everything is found by the chart's labels, so the release's name is all that has to be known, and not even that when there is
-only one in the namespace.
+Everything is found by the chart's labels, so the release's name is all that has to be known, and not even
+that when there is only one in the namespace.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from typing import Self
 from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
 from scar.errors import ConfigError, NotServing
+from scar_admin.observer import ClusterObserver
+from scar_admin.status import ProcessInfo
 from scar_kube.api import Api
-from scar_kube.forwards import Forward, Forwards, Seats
-from scar_kube.pods import COMPONENT, INSTANCE, NAME, Pod, read
-from scar_kube.settings import Container, environment
+from scar_kube.forwards import Forward, Forwards, PodAssignment
+from scar_kube.operator import SECRET, ReleaseOperator
+from scar_kube.pods import COMPONENT, INSTANCE, NAME, Pod, read_pod
+from scar_kube.settings import Container, read_environment
 from scar_kube.tunnel import Tunnel
 from scar_kube.where import Where
-from scar_runtime.status import Observer, ProcessInfo
+from scar_runtime.store.schemes import is_credential
 
 GRPC_PORT = 7070
 LOOK_SECONDS = 3.0  # that one service may take to answer through a forward
@@ -32,17 +35,28 @@ FRESH_SECONDS = 0.5  # that a list of pods is used again
 
 
 class Release:
-    """``fullname``: what the names of its objects begin with. Close it when it is not needed any more."""
+    """``fullname``: what the names of its objects begin with. ``secret``: with its operator's certificate;
+    empty: it has no TLS. Close it when it is not needed any more.
+    """
 
-    def __init__(self, api: Api, namespace: str, name: str, fullname: str, where: Where) -> None:
-        self.api, self.namespace, self.name, self.fullname, self.where = api, namespace, name, fullname, where
+    def __init__(
+        self, api: Api, namespace: str, name: str, fullname: str, where: Where, secret: str = ""
+    ) -> None:
+        self.api = api
+        self.namespace = namespace
+        self.name = name
+        self.fullname = fullname
+        self.where = where
+        self.operator = ReleaseOperator(api, namespace, secret)
         self._dialers: list[Forwards] = []
         self._pods: tuple[float, list[Pod]] = (0.0, [])
         self._asking = threading.Lock()  # many ask at once, and one answer is enough
 
     @classmethod
     def find(cls, where: Where) -> Self:
-        """Raises :class:`ConfigError` that names what is missing: kubeconfig, context, namespace or release."""
+        """Raises :class:`ConfigError` that names what is missing: kubeconfig, context, namespace or
+        release.
+        """
         api = Api(where.context)
         namespace = where.namespace or api.namespace
         services = api.ask(
@@ -51,11 +65,12 @@ class Release:
             namespace,
             label_selector=f"{NAME},{COMPONENT}=recovery",
         )
-        known = {one.metadata.labels[INSTANCE]: one.metadata.name.removesuffix("-recovery") for one in services.items}
+        known = {one.metadata.labels[INSTANCE]: one.metadata for one in services.items}
         name = where.release or (next(iter(known)) if len(known) == 1 else "")
         if name not in known:
             raise _not_found(api, namespace, name, sorted(known))
-        return cls(api, namespace, name, known[name], where)
+        secret = (known[name].annotations or {}).get(SECRET, "")
+        return cls(api, namespace, name, known[name].name.removesuffix("-recovery"), where, secret)
 
     def __enter__(self) -> Self:
         return self
@@ -66,28 +81,29 @@ class Release:
     def close(self) -> None:
         for dialer in self._dialers:
             dialer.close()
+        self.operator.resign()
 
     def __str__(self) -> str:
         return f"release {self.name!r} in namespace {self.namespace!r} of context {self.api.context!r}"
 
-    # --- looking ---------------------------------------------------------------------------------------------------------
+    # --- looking
 
     def pods(self) -> list[Pod]:
         """All of its pods, by name; at most :data:`FRESH_SECONDS` old."""
         with self._asking:
             if time.monotonic() > self._pods[0]:
-                pods = self._list()
+                pods = self._list_items()
                 self._pods = (time.monotonic() + FRESH_SECONDS, pods)
             return self._pods[1]
 
-    def _list(self) -> list[Pod]:
+    def _list_items(self) -> list[Pod]:
         found = self.api.ask(
             f"list pods in namespace {self.namespace}",
             self.api.core.list_namespaced_pod,
             self.namespace,
             label_selector=f"{NAME},{INSTANCE}={self.name}",
         )
-        return sorted(map(read, found.items), key=lambda pod: pod.name)
+        return sorted(map(read_pod, found.items), key=lambda pod: pod.name)
 
     def processes(self) -> tuple[ProcessInfo, ...]:
         return tuple(pod.process() for pod in self.pods())
@@ -102,78 +118,98 @@ class Release:
         )
         return int(found.spec.replicas)
 
-    def observer(self) -> Observer:
+    def observer(self) -> ClusterObserver:
         """Looks at the release's services through forwards that it opens."""
-        return Observer("recovery", {"checkpoint": "checkpoint", "detector": "detector"}, LOOK_SECONDS, self.dialer())
+        return ClusterObserver(
+            "recovery", {"checkpoint": "checkpoint", "detector": "detector"}, LOOK_SECONDS, self.dialer()
+        )
 
-    # --- reaching --------------------------------------------------------------------------------------------------------
+    # --- reaching
 
     def dialer(self) -> Forwards:
-        """``to("recovery")`` leads to all replicas of that coordinator, ``to("10.1.2.3:7070")`` to the pod of this address."""
-        dialer = Forwards(self._routes)
+        """``to("recovery")`` leads to all replicas of that coordinator, ``to("10.1.2.3:7070")`` to the pod
+        of this address. From now on this process is the release's operator.
+        """
+        self.operator.become()
+        return self._open_forwards()
+
+    def _open_forwards(self) -> Forwards:
+        dialer = Forwards(self._forwards_to)
         self._dialers.append(dialer)
         return dialer
 
-    def _routes(self, address: str) -> list[Forward]:
+    def _forwards_to(self, address: str) -> list[Forward]:
         host, _, port = address.rpartition(":")
         if host:
-            return [Forward(lambda: self._tunnel(self._at(host), int(port)))]
+            return [Forward(lambda: self._open_tunnel(self._forward_at(host), int(port)))]
         component, _, number = address.partition("/")
-        seats = Seats(lambda: [pod.name for pod in self.pods() if pod.component == component and pod.running])
+        assignment = PodAssignment(
+            lambda: [pod.name for pod in self.pods() if pod.component == component and pod.running]
+        )
         if number:
-            return [Forward(lambda: self._tunnel(seats.pod(0), int(number)))]
+            return [Forward(lambda: self._open_tunnel(assignment.pod_of(0), int(number)))]
         replicas = max(2, sum(pod.component == component for pod in self.pods()))
-        return [Forward(partial(self._seated, seats, seat)) for seat in range(replicas)]
+        return [Forward(partial(self._tunnel_to_replica, assignment, replica)) for replica in range(replicas)]
 
-    def _seated(self, seats: Seats, seat: int) -> Tunnel:
-        return self._tunnel(seats.pod(seat), GRPC_PORT)
+    def _tunnel_to_replica(self, assignment: PodAssignment, replica: int) -> Tunnel:
+        return self._open_tunnel(assignment.pod_of(replica), GRPC_PORT)
 
-    def _at(self, address: str) -> str:
+    def _forward_at(self, address: str) -> str:
         """Name of the pod that has this address now."""
         return next(pod.name for pod in self.pods() if pod.address == address)
 
-    def _tunnel(self, pod: str, port: int) -> Tunnel:
+    def _open_tunnel(self, pod: str, port: int) -> Tunnel:
         return self.api.tunnel(self.namespace, pod, port)
 
-    # --- store and Redis -------------------------------------------------------------------------------------------------
+    # --- store and Redis
 
     def store(self) -> tuple[str, Mapping[str, str]]:
-        """URL of the release's store as it is reached from here, and its credentials (``AWS_*``), as the release has them."""
-        found = self._environment("checkpoint")
+        """URL of the release's store as it is reached from here, and its credentials."""
+        found = self._read_environment("checkpoint")
         parts = urlsplit(found["SCAR_STORE"])
         query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
         if query.get("endpoint"):
-            query["endpoint"] = self._reachable(query["endpoint"], "minio")
+            query["endpoint"] = self._check_reachable(query["endpoint"], "minio")
         url = urlunsplit(parts._replace(query=urlencode(query, safe=":/")))
-        return url, {name: value for name, value in found.items() if name.startswith("AWS_")}
+        return url, {name: value for name, value in found.items() if is_credential(name)}
 
     def redis(self) -> str:
         """URL of the release's Redis as it is reached from here."""
-        return self._reachable(self._environment("recovery")["SCAR_REDIS"], "redis")
+        return self._check_reachable(self._read_environment("recovery")["SCAR_REDIS"], "redis")
 
-    def _environment(self, component: str) -> dict[str, str]:
+    def _read_environment(self, component: str) -> dict[str, str]:
         """What the chart tells this coordinator, Secrets included."""
         name = f"{self.fullname}-{component}"
-        found = self.api.ask(f"read deployment {name}", self.api.apps.read_namespaced_deployment, name, self.namespace)
-        container: Container = next(one for one in found.spec.template.spec.containers if one.name == component)
-        return environment(self.api, self.namespace, container)
+        found = self.api.ask(
+            f"read deployment {name}", self.api.apps.read_namespaced_deployment, name, self.namespace
+        )
+        container: Container = next(
+            one for one in found.spec.template.spec.containers if one.name == component
+        )
+        return read_environment(self.api, self.namespace, container)
 
-    def _reachable(self, url: str, component: str) -> str:
-        """An address outside of the release stays as it is; the release's own service is reached by a forward."""
+    def _check_reachable(self, url: str, component: str) -> str:
+        """An address outside of the release stays as it is; the release's own service is reached by a
+        forward.
+        """
         parts = urlsplit(url)
         if (parts.hostname or "").partition(".")[0] != f"{self.fullname}-{component}":
             return url
         if not any(pod.component == component and pod.running for pod in self.pods()):
-            raise NotServing(f"{component} of {self} does not run", "Wait for its start, or see `kubectl get pods`")
+            raise NotServing(
+                f"{component} of {self} does not run", "Wait for its start, or see `kubectl get pods`"
+            )
         login = parts.netloc.rpartition("@")[0]
-        address = self.dialer().to(f"{component}/{parts.port}")
+        address = self._open_forwards().target_of(f"{component}/{parts.port}")
         return urlunsplit(parts._replace(netloc=f"{login}@{address}" if login else address))
 
 
 def _not_found(api: Api, namespace: str, name: str, known: list[str]) -> ConfigError:
     if known:
         wanted = f"no release {name!r}" if name else f"{len(known)} releases"
-        return ConfigError(f"namespace {namespace!r} has {wanted}", f"Choose one by --release: {', '.join(known)}")
+        return ConfigError(
+            f"namespace {namespace!r} has {wanted}", f"Choose one by --release: {', '.join(known)}"
+        )
     try:
         api.ask(f"read namespace {namespace}", api.core.read_namespace, namespace)
     except KeyError:
@@ -184,6 +220,8 @@ def _not_found(api: Api, namespace: str, name: str, known: list[str]) -> ConfigE
     except ConfigError:  # not allowed to ask; then it exists for all that we know
         pass
     return ConfigError(
-        f"namespace {namespace!r} of context {api.context!r} has no release{f' {name!r}' if name else ''} of SCAR",
-        f"Install one by `helm install {name or 'scar'} deploy/helm/scar --namespace {namespace}`, or choose by --namespace",
+        f"namespace {namespace!r} of context {api.context!r} has no release{f' {name!r}' if name else ''} of"
+        " SCAR",
+        f"Install one by `helm install {name or 'scar'} deploy/helm/scar --namespace {namespace}`, or choose"
+        " by --namespace",
     )

@@ -1,8 +1,9 @@
 """A training job on a release: its workers are made from the chart's own template, and belong to the release.
 
-The StatefulSet exists before the job is started and is scaled up afterwards, so that a job that is refused leaves nothing
-behind. Workers that have finished stay up, idle, until they are taken down: a StatefulSet would start them again. So the
-training ends by itself when nobody watches, and :meth:`Training.end` only tidies up.
+The StatefulSet exists before the job is started and is scaled up afterwards, so that a job that is refused
+leaves nothing behind. Workers that have finished stay up, idle, until they are taken down: a StatefulSet
+would start them again. So the training ends by itself when nobody watches, and :meth:`Training.end` only
+tidies up.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
+import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,26 +23,32 @@ import yaml
 
 from scar.errors import ConfigError, DeadlineExceeded, Unreachable
 from scar.tables import Job
-from scar.transport import RECOVERY, connect
 from scar.v1 import recovery_pb2_grpc, worker_pb2, worker_pb2_grpc
+from scar.wire.transport import RECOVERY, open_channel
+from scar_admin.channels import ChannelCache
+from scar_admin.status import ProcessInfo
 from scar_kube.release import GRPC_PORT, Release
-from scar_runtime.jobs import start_job
-from scar_runtime.status import Channels, ProcessInfo
+from scar_runtime.job_start import start_job
 
 MOST_BYTES = 900 << 10  # of a training file: a ConfigMap holds 1 MiB, with all that surrounds it
 FOLDER = "/etc/scar/training"
-JOB, FILE = "scar.dev/job", "scar.dev/file-sha256"  # annotations of the StatefulSet
+# annotations of the StatefulSet
+JOB = "scar.dev/job"
+FILE = "scar.dev/file-sha256"
 GONE_SECONDS = 90.0  # for the pods of a former training to end
 STATUS_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be trained. ``image``: for workers that need more than the release's own; empty: that one."""
+    """What is to be trained. ``image``: for workers that need more than the release's own; empty: that
+    one.
+    """
 
     job: Job
     file: Path
     image: str = ""
+    arguments: tuple[str, ...] = ()  # of the file
 
     @property
     def path(self) -> str:
@@ -57,46 +65,55 @@ class Work:
         raw = self.file.read_bytes()
         if len(raw) > MOST_BYTES:
             raise ConfigError(
-                f"{self.file} has {len(raw) >> 10} KiB, more than the {MOST_BYTES >> 10} KiB that can be sent to a release",
+                f"{self.file} has {len(raw) >> 10} KiB, more than the {MOST_BYTES >> 10} KiB that can be sent"
+                " to a release",
                 "Put data and helper modules into an image of your own, and name it by --image",
             )
         return raw.decode()
 
     def marks(self) -> dict[str, str]:
         """Annotations by which a training is known again."""
-        return {JOB: self.job.name, FILE: hashlib.sha256(self.file.read_bytes()).hexdigest()}
+        told = "\0".join(["", *self.arguments]).encode() if self.arguments else b""
+        return {JOB: self.job.name, FILE: hashlib.sha256(self.file.read_bytes() + told).hexdigest()}
 
 
 class Training:
     """``name``: of the StatefulSet."""
 
     def __init__(self, release: Release, work: Work) -> None:
-        self._release, self._work = release, work
-        self._apps, self._core, self._namespace = release.api.apps, release.api.core, release.namespace
-        self.name, self._file = f"{release.fullname}-worker", f"{release.fullname}-worker-file"
-        self._channels = Channels(release.dialer())
+        self._release = release
+        self._work = work
+        self._apps = release.api.apps
+        self._core = release.api.core
+        self._namespace = release.namespace
+        self.name = f"{release.fullname}-worker"
+        self._file = f"{release.fullname}-worker-file"
+        self._channels = ChannelCache(release.dialer())
         self._last: list[ProcessInfo] = []
 
-    def begin(self, resume: bool) -> bool:
+    def begin(self, resume: bool, **how: Any) -> bool:
         """Start it, unless it runs already. False: it does, and is only followed from here on.
 
-        Raises :class:`ConfigError` when something else is being trained, and whatever :func:`start_job` raises.
+        Raises :class:`ConfigError` when something else is being trained, and whatever :func:`start_job`
+        raises.
         """
-        if self._there():
+        if self._is_running():
             return False
-        owner = self._owner()
-        self._make(owner)
+        owner = self._read_template()
+        self._create_workers(owner)
         try:
-            with connect(self._release.dialer().to("recovery"), RECOVERY) as channel:
-                start_job(recovery_pb2_grpc.RecoveryStub(channel), self._work.job, resume)
-            self._scale(self._work.job.workers)
+            with open_channel(self._release.dialer().target_of("recovery"), RECOVERY) as channel:
+                start_job(recovery_pb2_grpc.RecoveryStub(channel), self._work.job, resume, **how)
+            self._scale_workers(self._work.job.workers)
         except BaseException:
             self.end()
             raise
         return True
 
     def processes(self) -> list[ProcessInfo]:
-        """The workers. A pod whose training has ended counts as one that has exited; what cannot be seen is as it was."""
+        """The workers. A pod whose training has ended counts as one that has exited; what cannot be seen
+        is as it was.
+        """
         try:
             workers = [pod for pod in self._release.pods() if pod.component == "worker" and not pod.leaving]
         except Unreachable:
@@ -106,13 +123,15 @@ class Training:
             process = pod.process()
             if pod.failed:
                 process = replace(process, final=True)
-            elif pod.running and self._finished(f"{pod.address}:{GRPC_PORT}"):
+            elif pod.running and self._has_finished(f"{pod.address}:{GRPC_PORT}"):
                 process = replace(process, state="exited", code=0, final=True)
             self._last.append(process)
         return self._last if len(workers) >= self._work.job.workers else []
 
     def log(self, worker: str) -> list[str]:
-        """The last lines that a worker wrote before its container ended; of the running one when it has not."""
+        """The last lines that a worker wrote before its container ended; of the running one when it has
+        not.
+        """
         for previous in (True, False):
             try:
                 text = self._release.api.ask(
@@ -140,46 +159,54 @@ class Training:
                 continue
         self._channels.close()
 
-    # --- what is there already -------------------------------------------------------------------------------------------
+    # --- what is there already
 
-    def _there(self) -> bool:
-        """Whether this very training runs. One that is over is taken away; another one that runs is an error."""
+    def _is_running(self) -> bool:
+        """Whether this very training runs. One that is over is taken away; another one that runs is an
+        error.
+        """
         try:
             found = self._release.api.ask(
                 "read the workers", self._apps.read_namespaced_stateful_set, self.name, self._namespace
             )
         except KeyError:
-            self._clear()  # whoever deleted the workers by kubectl left their file
+            self._clear_former()  # whoever deleted the workers by kubectl left their file
             return False
         marks = found.metadata.annotations or {}
         if JOB not in marks:
             raise ConfigError(
                 f"{self._release} has workers of its own (training.file or training.path of the chart)",
-                "Take them out by `helm upgrade --reuse-values --set training.file= --set training.path=`, then try again",
+                "Remove them by `helm upgrade --reuse-values --set training.file= --set training.path=`,"
+                " then try again",
             )
         wanted = self._work.marks()
-        if int(found.spec.replicas) and not self._over():
+        if int(found.spec.replicas) and not self._is_over():
             if all(marks.get(key) == value for key, value in wanted.items()):
                 return True
             raise ConfigError(
                 f"job {marks[JOB]!r} is being trained on {self._release}",
-                f"Wait for its end, or stop it by `kubectl delete statefulset {self.name} --namespace {self._namespace}`",
+                f"Wait for its end, or stop it by `kubectl delete statefulset {self.name} --namespace"
+                f" {self._namespace}`",
             )
-        self._clear()
+        self._clear_former()
         return False
 
-    def _clear(self) -> None:
+    def _clear_former(self) -> None:
         self.end()
         self._await_gone()
 
-    def _over(self) -> bool:
+    def _is_over(self) -> bool:
         workers = [pod for pod in self._release.pods() if pod.component == "worker"]
-        return bool(workers) and all(pod.failed or self._finished(f"{pod.address}:{GRPC_PORT}") for pod in workers)
+        return bool(workers) and all(
+            pod.failed or self._has_finished(f"{pod.address}:{GRPC_PORT}") for pod in workers
+        )
 
-    def _finished(self, address: str) -> bool:
-        stub = worker_pb2_grpc.WorkerStub(self._channels.to(address))
+    def _has_finished(self, address: str) -> bool:
+        stub = worker_pb2_grpc.WorkerStub(self._channels.channel_to(address))
         try:
-            return bool(stub.Status(worker_pb2.WorkerStatusRequest(), timeout=STATUS_SECONDS).state == "finished")
+            return bool(
+                stub.Status(worker_pb2.WorkerStatusRequest(), timeout=STATUS_SECONDS).state == "finished"
+            )
         except grpc.RpcError:
             return False
 
@@ -188,12 +215,14 @@ class Training:
         deadline = time.monotonic() + GONE_SECONDS
         while any(pod.component == "worker" for pod in self._release.pods()):
             if time.monotonic() > deadline:
-                raise DeadlineExceeded("workers of a former training have not ended yet", "See `kubectl get pods`")
+                raise DeadlineExceeded(
+                    "workers of a former training have not ended yet", "See `kubectl get pods`"
+                )
             time.sleep(STATUS_SECONDS / 2)
 
-    # --- making ----------------------------------------------------------------------------------------------------------
+    # --- making
 
-    def _owner(self) -> Any:
+    def _read_template(self) -> Any:
         """The chart's template; what it owns goes with the release."""
         name = f"{self.name}-template"
         try:
@@ -205,26 +234,35 @@ class Training:
                 f"{self._release} has no ConfigMap {name}", "Upgrade the release to this version of the chart"
             ) from error
 
-    def _make(self, owner: Any) -> None:
+    def _create_workers(self, owner: Any) -> None:
         template = yaml.safe_load(owner.data["statefulset.yaml"])
-        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": owner.metadata.name, "uid": owner.metadata.uid}
+        reference = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "name": owner.metadata.name,
+            "uid": owner.metadata.uid,
+        }
         meta = {"name": self._file, "labels": template["metadata"]["labels"], "ownerReferences": [reference]}
         file = {"metadata": meta, "data": {self._work.key: self._work.text()}}
         create = self._release.api.ask
         create("create a ConfigMap", self._core.create_namespaced_config_map, self._namespace, file)
-        workers = filled(template, self._work, self._file, reference)
+        workers = fill_template(template, self._work, self._file, reference)
         try:
             create("create the workers", self._apps.create_namespaced_stateful_set, self._namespace, workers)
         except BaseException:
             self.end()
             raise
 
-    def _scale(self, replicas: int) -> None:
+    def _scale_workers(self, replicas: int) -> None:
         body = {"spec": {"replicas": replicas}}
-        self._release.api.ask("start the workers", self._apps.patch_namespaced_stateful_set, self.name, self._namespace, body)
+        self._release.api.ask(
+            "start the workers", self._apps.patch_namespaced_stateful_set, self.name, self._namespace, body
+        )
 
 
-def filled(template: Mapping[str, Any], work: Work, file: str, owner: Mapping[str, str]) -> dict[str, Any]:
+def fill_template(
+    template: Mapping[str, Any], work: Work, file: str, owner: Mapping[str, str]
+) -> dict[str, Any]:
     """The template with this job, its file (the ConfigMap ``file``) and its owner; nobody runs yet."""
     made = copy.deepcopy(dict(template))
     made["metadata"] |= {
@@ -236,6 +274,7 @@ def filled(template: Mapping[str, Any], work: Work, file: str, owner: Mapping[st
     container = next(one for one in pod["containers"] if one["name"] == "worker")
     told = {
         "SCAR_TRAIN": work.path,
+        "SCAR_ARGUMENTS": shlex.join(work.arguments),
         "SCAR_JOB": work.job.name,
         "SCAR_START": "auto",  # stay up when the training is over
         "SCAR_WORKERS": str(work.job.workers),

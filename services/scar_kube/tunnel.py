@@ -21,7 +21,9 @@ class Tunnel:
 
     @classmethod
     def open(cls, configuration: Any, url: str, **options: Any) -> Tunnel:
-        """Has the signature of the client's request method, so that the client makes the URL and the credentials."""
+        """Has the signature of the client's request method, so that the client makes the URL and the
+        credentials.
+        """
         address = ws_client.get_websocket_url(url, options.get("query_params"))
         return cls(ws_client.create_websocket(configuration, address, options.get("headers")))
 

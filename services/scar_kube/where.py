@@ -1,4 +1,6 @@
-"""Which release is meant. Without the package ``kubernetes``, so that a command line can be read without it."""
+"""Which release is meant. Without the package ``kubernetes``, so that a command line can be read without
+it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Where:
-    """What a person says about the release that is meant; empty: the current context, its namespace, the only release there."""
+    """What a person says about the release that is meant; empty: the current context, its namespace, the
+    only release there.
+    """
 
     context: str = ""
     namespace: str = ""

@@ -1,4 +1,5 @@
-"""A whole SCAR cluster on one machine: the same services as on Kubernetes, each in an operating-system process of its own.
+"""A whole SCAR cluster on one machine: the same services as on Kubernetes, each in an operating-system
+process of its own.
 
     from scar_local import LocalCluster
 
@@ -16,25 +17,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from scar_admin.observer import ClusterObserver
+    from scar_admin.status import ClusterStatus, ProcessInfo
     from scar_local.cluster import LocalCluster
     from scar_local.directory import ClusterDirectory, ClusterState
-    from scar_runtime.status import ClusterStatus, Observer, ProcessInfo
 
-__all__ = ["ClusterDirectory", "ClusterState", "ClusterStatus", "LocalCluster", "Observer", "ProcessInfo"]
+__all__ = [
+    "ClusterDirectory",
+    "ClusterObserver",
+    "ClusterState",
+    "ClusterStatus",
+    "LocalCluster",
+    "ProcessInfo",
+]
 
-_HOMES = {
+_MODULES = {
     "ClusterDirectory": "scar_local.directory",
     "ClusterState": "scar_local.directory",
-    "ClusterStatus": "scar_runtime.status",
+    "ClusterStatus": "scar_admin.status",
     "LocalCluster": "scar_local.cluster",
-    "Observer": "scar_runtime.status",
-    "ProcessInfo": "scar_runtime.status",
+    "ClusterObserver": "scar_admin.observer",
+    "ProcessInfo": "scar_admin.status",
 }
 
 
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -6,39 +6,48 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import grpc
 
-from scar.errors import ConfigError, DeadlineExceeded
+from scar.errors import ConfigError
 from scar.tables import Job
-from scar.v1 import checkpoint_pb2, checkpoint_pb2_grpc, detector_pb2_grpc, ps_pb2_grpc, recovery_pb2_grpc
-from scar_local import specs
+from scar.v1 import checkpoint_pb2
+from scar_admin.observer import ClusterObserver
+from scar_admin.polling import await_status
+from scar_admin.status import ClusterStatus, ProcessInfo
+from scar_local import preflight, specs
+from scar_local.cluster_operator import become_operator, resign_operator
 from scar_local.directory import ClusterDirectory, ClusterState
+from scar_local.endpoints import ServiceEndpoints
+from scar_local.private_files import ensure_key
 from scar_local.processes import Supervisor
-from scar_runtime.jobs import start_job
-from scar_runtime.status import Channels, ClusterStatus, Observer, ProcessInfo
+from scar_local.startup import START_TIMEOUT, ServiceStart, start_redis
+from scar_runtime.job_start import start_job
+from scar_runtime.store.signatures import key_beside
 
-START_TIMEOUT = 60.0  # seconds for one group of processes to write their addresses; 1 on an idle machine
 WORKER_GRACE = 3.0  # seconds for workers to reach their next clock after SIGTERM
 SERVICE_GRACE = 3.0  # seconds for coordinators to finish what they write
 FINAL_TIMEOUT = 10.0  # seconds for the last checkpoint round
-STATUS_PAUSE = 0.05  # seconds between looks while waiting for a condition
 
 
 class LocalCluster:
-    """A cluster in operating-system processes, so that ``kill -9`` is real. Nothing outlives the process that holds it.
+    """A cluster in operating-system processes, so that ``kill -9`` is real. Nothing outlives the process that
+    holds it.
 
-    ``directory``: logs, addresses and (unless ``store`` says otherwise) the store; None: a temporary one, removed at the end.
-    ``shards``: how many start. ``coordinators=False``: shards and Redis only. ``redis``: URL of one that runs; None: its own.
-    ``respawn``: processes that end come back after ``respawn_delay`` seconds. ``environment``: variables for all processes
-    (``{"SCAR_LEASE_SECONDS": "1"}``). ``shard_settings``: settings of shards alone (``{"lease_seconds": 1}``).
+    ``directory``: logs, addresses and (unless ``store`` says otherwise) the store; None: a temporary one,
+    removed at the end. ``shards``: how many start. ``coordinators=False``: shards and Redis only. ``redis``:
+    URL of one that runs; None: its own. ``respawn``: processes that end come back after ``respawn_delay``
+    seconds. ``environment``: variables for all processes (``{"SCAR_LEASE_SECONDS": "1"}``).
+    ``shard_settings``: settings of shards alone (``{"lease_seconds": 1}``). ``standby``: a second recovery
+    and a second checkpoint coordinator, which lead when the first ones do not. ``tls``: all know each other
+    by certificates; else by a token. Both are made at each start; meanwhile this process is the cluster's
+    operator. ``redis_proxy``: host:port through which the processes reach Redis.
     """
 
     def __init__(
@@ -53,196 +62,203 @@ class LocalCluster:
         respawn_delay: float = 1.0,
         environment: Mapping[str, str] | None = None,
         shard_settings: Mapping[str, object] | None = None,
+        standby: bool = False,
+        tls: bool = False,
+        redis_proxy: str = "",
     ) -> None:
         if shards < 1:
             raise ConfigError(f"a cluster needs at least 1 shard, not {shards}", "Set --shards to 1 or more")
         self._temporary = directory is None
         self._home = ClusterDirectory(Path(directory or tempfile.mkdtemp(prefix="scar-")))
-        self._shards, self._coordinators = shards, coordinators
-        self._store, self._given_redis, self._redis = store, redis or "", ""
-        self._respawn, self._respawn_delay = respawn, respawn_delay
+        self._shards = shards
+        self._coordinators = coordinators
+        self._standby = standby
+        self._tls = tls
+        self._store = store
+        self._given_redis = redis or ""
+        self._redis = ""
+        self._redis_proxy = redis_proxy
+        self._respawn = respawn
+        self._respawn_delay = respawn_delay
         self._environment = dict(environment or {})
-        self._shard_settings = {f"SCAR_{key.upper()}": str(value) for key, value in (shard_settings or {}).items()}
-        self._addresses: dict[str, str] = {}
+        self._shard_settings = _as_variables(shard_settings or {})
         self._workers: list[str] = []
         self._job = self._label = ""
         self._supervisor: Supervisor | None = None
-        self._observer: Observer | None = None
+        self._observer: ClusterObserver | None = None
         self._looking = threading.Lock()
-        self._channels = Channels()  # of the stubs below; unlike the observer's they stay open to a shard outside the epoch
+        self.endpoints = ServiceEndpoints(standby, self.address)
 
     def __enter__(self) -> LocalCluster:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
         self.stop(checkpoint=kind is None and all(process.state != "paused" for process in self.processes()))
 
-    # --- life ----------------------------------------------------------------------------------------------------------
+    # --- life
 
     def start(self) -> None:
-        """Start everything; returns when every service listens. :class:`ConfigError` says why when one cannot."""
+        """Start everything; returns when every service listens. :class:`ConfigError` says why when one
+        cannot.
+        """
         self._home.claim()
-        self._label, self._redis, self._job = self._home.new_label(), self._given_redis, ""
-        self._addresses, self._workers = {}, []
+        self._label = self._home.new_label()
+        self._redis = self._given_redis
+        self._job = ""
+        self.endpoints.addresses = {}
+        self._workers = []
         try:
+            preflight.check_machine(self.store_url, self._given_redis)
+            become_operator(self._home, self._tls)
+            if not self._store:
+                ensure_key(self._home.path / "store.key")
             self._supervisor = Supervisor(
                 self._home.logs,
                 {**specs.machine_variables(), **self._environment},
                 respawn=self._respawn,
                 delay=self._respawn_delay,
-                changed=self._record,
+                changed=self._write_state,
             )
-            self._start_redis(self._supervisor)
+            self._redis = self._given_redis or start_redis(self._supervisor, self._process_settings)
             self._start_services(self._supervisor)
-            self._record()
-        except BaseException:
+            self._write_state()
+        except BaseException as error:
             self._temporary = False  # its logs say why
             self.stop(checkpoint=False)
+            if isinstance(error, OSError):
+                raise ConfigError(
+                    f"the cluster cannot start: {error}", f"Repair {self._home.path}"
+                ) from error
             raise
 
     def stop(self, checkpoint: bool = True) -> None:
         """Workers first, then one last round, coordinators, shards, Redis. Safe to call twice.
 
-        ``checkpoint=False``: everything is killed at once; a job can go on from what the store has. Coordinators end before the
-        shards, which are simply killed: a detector that still ran would report every shard as a failure, and shards that asked
-        to leave would move their blocks to each other for nothing.
+        ``checkpoint=False``: everything is killed at once; a job can go on from what the store has.
+        Coordinators end before the shards, which are simply killed: a detector that still ran would report
+        every shard as a failure, and shards that asked to leave would move their blocks to each other for
+        nothing.
         """
         supervisor = self._supervisor
         if supervisor is not None:
             supervisor.stop(self._workers, WORKER_GRACE if checkpoint else 0)
-            if checkpoint and self.recovery_address:
+            if checkpoint and self.endpoints.recovery_address:
                 self._last_round()
-            supervisor.stop([f"{kind}-0" for kind in specs.COORDINATORS], SERVICE_GRACE if checkpoint else 0)
+            names = [name for kind in specs.COORDINATORS for name in specs.coordinators(kind, self._standby)]
+            supervisor.stop(names, SERVICE_GRACE if checkpoint else 0)
             supervisor.close()
-            self._record()
+            self._write_state()
             self._supervisor = None
         if self._observer is not None:
             self._observer.close()
             self._observer = None
-        self._channels.close()
+        self.endpoints.close()
+        resign_operator(self._home)
         self._home.release()
         if self._temporary:
             shutil.rmtree(self._home.path, ignore_errors=True)
 
     def _last_round(self) -> None:
-        """Save everything, so that `--resume` loses nothing. The cluster stops all the same when that is not possible."""
-        if self.status().epoch is None:
+        """Save everything, so that `--resume` loses nothing. The cluster stops all the same when that is
+        not possible.
+        """
+        status = self.status()
+        if status.epoch is None or status.finished is not None:
             return
-        stub, request = self.checkpoint, checkpoint_pb2.TriggerRequest(selection="full", fraction=1.0)
+        request = checkpoint_pb2.TriggerRequest(selection="full", fraction=1.0)
         with contextlib.suppress(grpc.RpcError):
-            stub.Trigger(request, timeout=FINAL_TIMEOUT)
-
-    def _start_redis(self, supervisor: Supervisor) -> None:
-        if self._redis:
-            return
-        for _ in range(3):  # a port that was free a moment ago may be taken when the server binds it
-            port = _free_port()
-            self._redis = f"redis://{specs.HOST}:{port}/0"
-            supervisor.start(specs.redis_server(self._settings, port))
-            supervisor.await_started(["redis"], START_TIMEOUT)
-            if _answers_ping(supervisor, port):
-                return
-            supervisor.stop(["redis"], 0)
-        raise ConfigError("Redis does not start", f"See {self._home.logs / 'redis.log'}, or pass one that runs: --redis URL")
+            self.endpoints.checkpoint.Trigger(request, timeout=FINAL_TIMEOUT)
 
     def _start_services(self, supervisor: Supervisor) -> None:
-        """Each is told the addresses of those before it; what need not wait for each other starts at the same time."""
+        start = ServiceStart(supervisor, self._process_settings, self._standby)
+        self.endpoints.addresses = start.addresses
         if self._coordinators:
-            self._begin(supervisor, "recovery")
-            self._await(supervisor, "recovery")
-            self._begin(supervisor, "detector", "checkpoint")
-            self._await(supervisor, "detector")
-        shards = [specs.shard(self._settings, number, self._addresses, self._shard_settings) for number in range(self._shards)]
-        supervisor.start(*shards)
-        if self._coordinators:
-            self._await(supervisor, "checkpoint")
-        supervisor.await_started([shard.name for shard in shards], START_TIMEOUT)
+            start.start_all(self._shards, self._shard_settings)
+        else:
+            start.start_shards(self._shards, self._shard_settings)
 
-    def _begin(self, supervisor: Supervisor, *kinds: str) -> None:
-        supervisor.start(*(specs.coordinator(self._settings, kind, self._addresses) for kind in kinds))
+    # --- work
 
-    def _await(self, supervisor: Supervisor, kind: str) -> None:
-        supervisor.await_started([f"{kind}-0"], START_TIMEOUT)
-        self._addresses[kind] = supervisor.address(f"{kind}-0")
+    def start_job(self, job: Job, resume: bool = False, **how: Any) -> None:
+        """Create the job, or go on with it. Raises :class:`scar.errors.JobExists` and what else the
+        coordinator answers.
 
-    # --- work ----------------------------------------------------------------------------------------------------------
-
-    def start_job(self, job: Job, resume: bool = False) -> None:
-        """Create the job, or go on with it. Raises :class:`scar.errors.JobExists` and what else the coordinator answers."""
-        start_job(self.recovery, job, resume)
+        ``how``: see :func:`scar_runtime.job_start.start_job`.
+        """
+        start_job(self.endpoints.recovery, job, resume, **how)
         self._job = job.name
-        self._record()
+        self._write_state()
 
-    def start_workers(self, train_file: str | Path, count: int) -> list[str]:
-        """Start ``count`` more workers that run this file; returns their names."""
+    def start_workers(self, train_file: str | Path, count: int, arguments: Sequence[str] = ()) -> list[str]:
+        """Start ``count`` more workers that run this file with these ``arguments``; returns their names."""
         names = [f"worker-{len(self._workers) + number}" for number in range(count)]
-        path = Path(train_file).absolute()
+        file = specs.TrainFile(Path(train_file).absolute(), tuple(arguments))
         self._workers += names
-        self._running.start(*(specs.worker(self._settings, name, path, self._job, self._addresses) for name in names))
-        self._running.await_started(names, START_TIMEOUT)
+        addresses = self.endpoints.addresses
+        self._running_supervisor.start(
+            *(specs.worker(self._process_settings, name, file, self._job, addresses) for name in names)
+        )
+        self._running_supervisor.await_started(names, START_TIMEOUT)
         return names
 
     def wait(self, timeout: float) -> dict[str, int]:
-        """Exit code of every worker by name (0: finished), when all have ended. Raises :class:`DeadlineExceeded`."""
-        return self._running.wait(self._workers, timeout)
+        """Exit code of every worker by name (0: finished), when all have ended. Raises
+        :class:`DeadlineExceeded`.
+        """
+        return self._running_supervisor.wait(self._workers, timeout)
 
-    def until(self, condition: Callable[[ClusterStatus], bool], timeout: float, what: str = "the condition") -> ClusterStatus:
-        """Look until ``condition`` holds. :class:`DeadlineExceeded` after ``timeout`` seconds, with the cluster's problems."""
-        deadline = time.monotonic() + timeout
-        while not condition(status := self.status()):
-            if time.monotonic() > deadline:
-                raise DeadlineExceeded(f"waited {timeout:g} s in vain for {what}", "; ".join((*status.problems, *status.waits)))
-            time.sleep(STATUS_PAUSE)
-        return status
+    def until(
+        self, condition: Callable[[ClusterStatus], bool], timeout: float, what: str = "the condition"
+    ) -> ClusterStatus:
+        """Look until ``condition`` holds. :class:`DeadlineExceeded` after ``timeout`` seconds, with the
+        cluster's problems.
+        """
+        return await_status(self.status, condition, what, timeout)
 
     def status(self, since_clock: int = 0) -> ClusterStatus:
         """One look at all services; those that do not answer are listed in ``problems``."""
         with self._looking:
-            return self._look.read(since_clock)
+            return self._status_observer.read(since_clock)
 
-    # --- faults --------------------------------------------------------------------------------------------------------
+    # --- faults
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL, *, respawn: bool | None = None) -> int:
-        """Send a signal (SIGKILL) and return the pid. ``respawn=False``: it stays down until :meth:`restart`."""
-        return self._running.signal(name, number, respawn=respawn)
+        """Send a signal (SIGKILL) and return the pid. ``respawn=False``: it stays down until
+        :meth:`restart`.
+        """
+        return self._running_supervisor.signal(name, number, respawn=respawn)
 
     def pause(self, name: str) -> int:
         """Freeze the process (SIGSTOP): it keeps its connections and answers nothing."""
-        return self._running.signal(name, signal.SIGSTOP)
+        return self._running_supervisor.signal(name, signal.SIGSTOP)
 
     def resume(self, name: str) -> int:
-        return self._running.signal(name, signal.SIGCONT)
+        return self._running_supervisor.signal(name, signal.SIGCONT)
 
     def restart(self, name: str) -> int:
         """Start it again now (killing a living one) and return the new pid, when it listens."""
-        self._running.restart(name)
-        self._running.await_started([name], START_TIMEOUT)
+        self._running_supervisor.restart(name)
+        self._running_supervisor.await_started([name], START_TIMEOUT)
         return self.pid(name)
 
     def pid(self, name: str) -> int:
         return next(process.pid for process in self.processes() if process.name == name)
 
+    def address(self, name: str) -> str:
+        """host:port of one process."""
+        return self._running_supervisor.address(name)
+
     def processes(self) -> list[ProcessInfo]:
         return self._supervisor.info() if self._supervisor else []
 
-    # --- addresses -------------------------------------------------------------------------------------------------------
+    # --- addresses
 
     @property
     def directory(self) -> Path:
         return self._home.path
-
-    @property
-    def recovery_address(self) -> str:
-        return self._addresses.get("recovery", "")
-
-    @property
-    def checkpoint_address(self) -> str:
-        return self._addresses.get("checkpoint", "")
-
-    @property
-    def detector_address(self) -> str:
-        return self._addresses.get("detector", "")
 
     @property
     def redis_url(self) -> str:
@@ -253,38 +269,32 @@ class LocalCluster:
         return self._store or f"file://{self._home.path / 'store'}"
 
     @property
-    def recovery(self) -> recovery_pb2_grpc.RecoveryStub:
-        return recovery_pb2_grpc.RecoveryStub(self._channels.to(self.recovery_address))
+    def _process_settings(self) -> specs.ProcessSettings:
+        return specs.ProcessSettings(
+            self._home.path,
+            self._label,
+            specs.through_proxy(self.redis_url, self._redis_proxy),
+            self.store_url,
+            self._environment,
+            self._home.certificates if self._tls else None,
+            key_beside(self.store_url),
+        )
 
     @property
-    def checkpoint(self) -> checkpoint_pb2_grpc.CheckpointStub:
-        return checkpoint_pb2_grpc.CheckpointStub(self._channels.to(self.checkpoint_address))
-
-    @property
-    def detector(self) -> detector_pb2_grpc.DetectorStub:
-        return detector_pb2_grpc.DetectorStub(self._channels.to(self.detector_address))
-
-    def shard(self, name: str) -> ps_pb2_grpc.ShardControlStub:
-        """Control stub of a shard process at its present address."""
-        return ps_pb2_grpc.ShardControlStub(self._channels.to(self._running.address(name)))
-
-    @property
-    def _settings(self) -> specs.Settings:
-        return specs.Settings(self._home.path, self._label, self.redis_url, self.store_url, self._environment)
-
-    @property
-    def _running(self) -> Supervisor:
+    def _running_supervisor(self) -> Supervisor:
         if self._supervisor is None:
-            raise ConfigError("the cluster does not run", "Use it inside `with LocalCluster() as cluster:`, or call start()")
+            raise ConfigError(
+                "the cluster does not run", "Use it inside `with LocalCluster() as cluster:`, or call start()"
+            )
         return self._supervisor
 
     @property
-    def _look(self) -> Observer:
+    def _status_observer(self) -> ClusterObserver:
         if self._observer is None:
-            self._observer = Observer(self.recovery_address, self._addresses)
+            self._observer = ClusterObserver(self.endpoints.recovery_address, self.endpoints.addresses)
         return self._observer
 
-    def _record(self) -> None:
+    def _write_state(self) -> None:
         """Write the state file, for `scar status` and its like in other processes."""
         self._home.write(
             ClusterState(
@@ -292,26 +302,14 @@ class LocalCluster:
                 redis=self.redis_url,
                 store=self.store_url,
                 job=self._job,
-                addresses=dict(self._addresses),
+                addresses=dict(self.endpoints.addresses),
                 processes=self.processes(),
                 label=self._label,
+                tls=self._tls,
             )
         )
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((specs.HOST, 0))
-        return int(probe.getsockname()[1])
-
-
-def _answers_ping(supervisor: Supervisor, port: int) -> bool:
-    """Whether our Redis answers; False when its process has ended, e.g. because the port was taken meanwhile."""
-    deadline = time.monotonic() + START_TIMEOUT
-    while time.monotonic() < deadline and any(process.name == "redis" and process.alive for process in supervisor.info()):
-        with contextlib.suppress(OSError), socket.create_connection((specs.HOST, port), timeout=1.0) as connection:
-            connection.sendall(b"PING\r\n")
-            if connection.recv(16).startswith(b"+PONG"):
-                return True
-        time.sleep(0.01)
-    return False
+def _as_variables(settings: Mapping[str, object]) -> dict[str, str]:
+    """Settings as the environment variables of a service: ``lease_seconds`` is ``SCAR_LEASE_SECONDS``."""
+    return {f"SCAR_{key.upper()}": str(value) for key, value in settings.items()}

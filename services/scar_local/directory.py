@@ -4,6 +4,12 @@
 .scar/local/cluster.lock     locked while the cluster lives; the system lets go of it however the cluster ends
 .scar/local/train.json, .lock   the same for the workers of a `scar train` that uses this cluster
 .scar/local/logs/<name>.log, .scar/local/store/
+.scar/local/store.key        signs what lies in that store; for its owner alone
+.scar/local/tls/             certificates, if it was started with TLS
+.scar/local/token            else what every call carries
+.scar/local/redis.conf       the password of its Redis
+
+All of it is its owner's alone.
 """
 
 from __future__ import annotations
@@ -15,12 +21,15 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from scar.errors import ConfigError
-from scar_runtime.status import ProcessInfo
+from scar_admin.status import ProcessInfo
+from scar_local.private_files import close_folder
 
 DEFAULT_NAME = "local"
 
@@ -32,9 +41,10 @@ def default_directory(name: str = DEFAULT_NAME) -> Path:
 
 @dataclass(frozen=True)
 class ClusterState:
-    """What ``cluster.json`` says. ``addresses``: coordinator ("recovery", "checkpoint", "detector") -> host:port.
+    """What ``cluster.json`` says. ``addresses``: coordinator ("recovery", "checkpoint", "detector") ->
+    host:port.
 
-    ``label``: what the services call this cluster.
+    ``label``: what the services call this cluster. ``tls``: they know each other by certificates.
     """
 
     pid: int
@@ -44,6 +54,7 @@ class ClusterState:
     addresses: Mapping[str, str] = field(default_factory=dict)
     processes: Sequence[ProcessInfo] = ()
     label: str = ""
+    tls: bool = False
 
 
 class ClusterDirectory:
@@ -60,19 +71,32 @@ class ClusterDirectory:
     def logs(self) -> Path:
         return self.path / "logs"
 
+    @property
+    def certificates(self) -> Path:
+        return self.path / "tls"
+
+    @property
+    def token(self) -> Path:
+        return self.path / "token"
+
+    @property
+    def redis_config(self) -> Path:
+        return self.path / "redis.conf"
+
     def new_label(self) -> str:
-        """Name for one life of a cluster in this directory: the Redis and the store that it uses may serve others, too."""
+        """Name for one life of a cluster in this directory: the Redis and the store that it uses may serve
+        others, too.
+        """
         return f"{re.sub(r'[^A-Za-z0-9_.-]', '-', self.path.name)[:40]}-{secrets.token_hex(4)}"
 
     def claim(self) -> None:
-        """Hold the directory until :meth:`release` or the end of this process. :class:`ConfigError` when it is in use."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
+        """Hold the directory until :meth:`release` or the end of this process. :class:`ConfigError` when
+        it is in use.
+        """
+        with self._writable_errors():
+            close_folder(self.path)
+            self.logs.mkdir(exist_ok=True)
             lock = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise ConfigError(
-                f"{self.path} cannot be used: {error.strerror}", "Choose a directory that you may write"
-            ) from error
         if not _lock_soon(lock):
             os.close(lock)
             state = self.read()
@@ -82,6 +106,23 @@ class ClusterDirectory:
                 "Use the running cluster, stop it by `scar down`, or choose another name by `--cluster NAME`",
             )
         self._held = lock
+
+    def log(self, name: str) -> BinaryIO:
+        """A new log of this name. Raises :class:`ConfigError`."""
+        with self._writable_errors():
+            close_folder(self.path)
+            self.logs.mkdir(exist_ok=True)
+            return (self.logs / name).open("wb")
+
+    @contextmanager
+    def _writable_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            why = f"{error.filename or self.path}: {error.strerror}"
+            raise ConfigError(
+                f"{self.path} cannot be used: {why}", "Choose a directory that you may write"
+            ) from error
 
     def release(self) -> None:
         if self._held is not None:
@@ -103,16 +144,29 @@ class ClusterDirectory:
         """Replace the state in one step: a reader sees the old one or the new one. Any thread may call it."""
         draft = self._state.with_suffix(".tmp")
         with self._writing:
+            draft.touch(mode=0o600)  # the URLs of its Redis and store may have passwords
             draft.write_text(json.dumps(asdict(state), indent=1))
             draft.replace(self._state)
 
     def read(self) -> ClusterState | None:
         """The last state; None when there is none or it is of another version."""
         try:
-            raw = json.loads(self._state.read_text())
-            return ClusterState(**{**raw, "processes": tuple(ProcessInfo(**entry) for entry in raw["processes"])})
-        except (OSError, ValueError, TypeError, KeyError):
+            return _decode_state(self._state.read_bytes())
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return None
+
+
+def _decode_state(data: bytes) -> ClusterState:
+    """Raises ValueError, TypeError, KeyError or RecursionError for what is no state of this version."""
+    raw = json.loads(data)
+    processes = tuple(ProcessInfo(**entry) for entry in raw["processes"])
+    state = ClusterState(**{**raw, "addresses": dict(raw["addresses"]), "processes": processes})
+    texts = [state.redis, state.store, state.job, state.label, *state.addresses.values()]
+    texts += [text for one in processes for text in (one.name, one.state, one.part)]
+    numbers = [state.pid, *(number for one in processes for number in (one.pid, one.restarts))]
+    if not all(isinstance(text, str) for text in texts) or not all(type(number) is int for number in numbers):
+        raise TypeError("a text or a number is something else")
+    return state
 
 
 def _try_lock(lock: int) -> bool:

@@ -18,36 +18,47 @@ from typing import Any
 BUFFER = 1 << 16
 ANSWER_SECONDS = 60.0  # for one start: the first one imports what the services need, 0.7 s on an idle machine
 GRACE_SECONDS = 5.0  # for the server to end
+LAST_BYTES = 1000  # of a log that are worth showing
 
 
 class ForkServer:
     """Processes that are forked from one that has imported what they need (:mod:`scar_local.forkserver`).
 
-    ``environment``: of the server; what Python and its libraries read while they are imported counts for all processes.
-    ``log``: the server's own file.
+    ``environment``: of the server; what Python and its libraries read while they are imported counts for all
+    processes. ``log``: the server's own file.
 
-    One thread starts processes, since all of them end with the *thread* that started the server. No two calls at a time.
+    One thread starts processes, since all of them end with the *thread* that started the server. No two calls
+    at a time.
     """
 
     def __init__(self, environment: Mapping[str, str], log: Path) -> None:
-        self._environment, self._log = environment, log
+        self._environment = environment
+        self._log = log
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._lines = b""
         self._started: list[int] = []
         self._changes: list[tuple[int, int]] = []
         self._living: set[int] = set()
+        self._logged = 0  # bytes in the log that an earlier server has written
 
     def spawn(self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path) -> int:
-        """Start one process, as leader of its session, and return its pid. Raises OSError when that is not possible."""
+        """Start one process, as leader of its session, and return its pid. Raises OSError when that is not
+        possible.
+        """
         if self._control is None:
-            self._begin()
-        self._send({"name": name, "command": list(command), "environment": dict(environment), "log": str(log)})
+            self._start_server()
+        with contextlib.suppress(BrokenPipeError):  # the server has ended: that is heard below
+            self._send_order(
+                {"name": name, "command": list(command), "environment": dict(environment), "log": str(log)}
+            )
         deadline = time.monotonic() + ANSWER_SECONDS
         while not self._started:
-            if not self._receive(deadline - time.monotonic()):
+            if not self._receive_answers(deadline - time.monotonic()):
+                end = "ended" if self._control is None else "does not answer"
                 self.close()
-                raise OSError("the fork server does not answer")
+                words = last_words(self._log, self._logged)
+                raise OSError(f"the fork server {end}{words and f': {words}'}")
         if not (pid := self._started.pop()):
             raise OSError("the system refused another process")
         self._living.add(pid)
@@ -56,14 +67,14 @@ class ForkServer:
     def signal(self, pid: int, number: signal.Signals) -> None:
         """To the process and its own children; nothing happens when it has ended."""
         with contextlib.suppress(OSError):  # the server has ended, and its processes with it
-            self._send({"signal": int(number), "pid": pid})
+            self._send_order({"signal": int(number), "pid": pid})
 
     def changes(self) -> list[tuple[int, int]]:
         """(pid, status of waitpid) for each end, pause and continuation since the last call.
 
         When the server has ended, all its processes have been killed; the next start begins another server.
         """
-        while self._receive(0.0):
+        while self._receive_answers(0.0):
             pass
         found, self._changes = self._changes, []
         return found
@@ -80,12 +91,23 @@ class ForkServer:
             self._process.wait()
         self._process = self._control = None
         self._changes += [(pid, signal.SIGKILL) for pid in self._living]
-        self._lines, self._started, self._living = b"", [], set()
+        self._lines = b""
+        self._started = []
+        self._living = set()
 
-    def _begin(self) -> None:
+    def _start_server(self) -> None:
         ours, theirs = socket.socketpair()
-        server = [sys.executable, "-P", "-m", "scar_local.forkserver", str(os.getpid()), str(theirs.fileno()), str(self._log)]
+        server = [
+            sys.executable,
+            "-P",
+            "-m",
+            "scar_local.forkserver",
+            str(os.getpid()),
+            str(theirs.fileno()),
+            str(self._log),
+        ]
         with theirs, self._log.open("ab") as log:
+            self._logged = log.tell()
             self._process = subprocess.Popen(
                 server,
                 env={**os.environ, **self._environment},
@@ -97,16 +119,19 @@ class ForkServer:
             )
         self._control = ours
 
-    def _send(self, order: Mapping[str, Any]) -> None:
+    def _send_order(self, order: Mapping[str, Any]) -> None:
         if self._control is None:
             raise BrokenPipeError("the fork server does not run")
         self._control.sendall(json.dumps(order).encode() + b"\n")
 
-    def _receive(self, seconds: float) -> bool:
+    def _receive_answers(self, seconds: float) -> bool:
         """Take in what comes within this time; whether something came."""
         if self._control is None or not select.select([self._control], [], [], max(0.0, seconds))[0]:
             return False
-        data = self._control.recv(BUFFER)
+        try:
+            data = self._control.recv(BUFFER)
+        except ConnectionResetError:  # it has ended with an order unread
+            data = b""
         if not data:
             self.close()
             return False
@@ -119,3 +144,19 @@ class ForkServer:
             if os.WIFEXITED(answer["status"]) or os.WIFSIGNALED(answer["status"]):
                 self._living.discard(answer["pid"])
         return True
+
+
+def last_words(log: Path, begin: int = 0, most: int = 2) -> str:
+    """The last lines of a log after byte ``begin``, as one; of a traceback only the error. Empty: there
+    are none.
+    """
+    try:
+        with log.open("rb") as file:
+            file.seek(max(begin, file.seek(0, os.SEEK_END) - LAST_BYTES))
+            text = file.read().decode(errors="replace").strip()
+    except OSError:
+        return ""
+    lines = text.splitlines()
+    return " | ".join(line.strip() for line in lines[-1 if "Traceback (most" in text else -most :]).rstrip(
+        "."
+    )

@@ -1,17 +1,20 @@
-"""The parent of a cluster's processes: it imports once what the services need and forks a copy of itself for each of them.
+"""The parent of a cluster's processes: it imports once what the services need and forks a copy of itself for
+each of them.
 
     python -m scar_local.forkserver SUPERVISOR_PID CONTROL_FD LOG
 
-A service imports for half a second, and a cluster is ten of them. A copy is there in milliseconds and becomes its service by
-running the service's ``__main__``, as ``python -m`` would; other programs are executed. The server stays free of threads, gRPC
-objects and connections, which do not survive a fork.
+A service imports for half a second, and a cluster is ten of them. A copy is there in milliseconds and becomes
+its service by running the service's ``__main__``, as ``python -m`` would; other programs are executed. The
+server stays free of threads, gRPC objects and connections, which do not survive a fork.
 
-Orders come in over CONTROL_FD, a line of JSON each: ``{"command", "environment", "log", "name"}`` or ``{"signal", "pid"}``.
-Answers go back: ``{"pid"}`` for each command in turn (0: refused), ``{"pid", "status"}`` (that of waitpid) for each change.
+Orders come in over CONTROL_FD, a line of JSON each: ``{"command", "environment", "log", "name"}`` or
+``{"signal", "pid"}``. Answers go back: ``{"pid"}`` for each command in turn (0: refused), ``{"pid",
+"status"}`` (that of waitpid) for each change.
 
-Nothing outlives the supervisor: on Linux the kernel sends SIGKILL when the parent's thread ends (to any program, a stopped one
-too), first to the server, thereby to its copies. Elsewhere a thread waits for the end of a pipe that only the server can write
-to, and copies are executed afresh, since the system's libraries do not bear a fork.
+Nothing outlives the supervisor: on Linux the kernel sends SIGKILL when the parent's thread ends (to any
+program, a stopped one too), first to the server, thereby to its copies. Elsewhere a thread waits for the end
+of a pipe that only the server can write to, and copies are executed afresh, since the system's libraries do
+not survive a fork.
 """
 
 from __future__ import annotations
@@ -32,16 +35,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 SHARED = (  # what several services import; their own modules would bring metrics that no other service has
-    "scar_runtime.app",
-    "scar_runtime.candidate",
-    "scar_runtime.records",
-    "scar_runtime.running",
-    "scar_runtime.selection",
+    "scar_runtime.process.app",
+    "scar_runtime.liveness.leader_lease",
+    "scar_runtime.store.records",
+    "scar_runtime.checkpoint.running_checkpoint",
+    "scar_runtime.checkpoint.selection",
     "scar.v1.checkpoint_pb2_grpc",
     "scar.v1.worker_pb2_grpc",
 )
 LINUX = sys.platform == "linux"
-PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
+PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
 ORPHAN = 4  # exit code of a process whose parent was gone before it could ask to be told
 NOT_STARTED = 127  # exit code of a process that the system refused to start
 BUFFER = 1 << 16
@@ -50,7 +54,9 @@ Order = dict[str, Any]
 
 
 class Server:
-    """``control``: the supervisor's orders. ``watch``: what copies watch where the kernel does not tell them of our end."""
+    """``control``: the supervisor's orders. ``watch``: what copies watch where the kernel does not tell
+    them of our end.
+    """
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -70,12 +76,12 @@ class Server:
             ready, _, _ = select.select([self._control.fileno(), self._woken], [], [])
             if self._woken in ready:
                 os.read(self._woken, BUFFER)
-                self._report()
-            for order in self._orders() if self._control.fileno() in ready else ():
+                self._report_changes()
+            for order in self._read_orders() if self._control.fileno() in ready else ():
                 if order is None or self._carry_out(order):
                     return order
 
-    def _orders(self) -> Iterator[Order | None]:
+    def _read_orders(self) -> Iterator[Order | None]:
         """What has come in; None: there will be no more."""
         data = self._control.recv(BUFFER)
         if not data:
@@ -86,23 +92,23 @@ class Server:
     def _carry_out(self, order: Order) -> bool:
         """Whether this is the copy that the order asked for."""
         if "signal" in order:
-            self._signal(order["pid"], order["signal"])
+            self._signal_group(order["pid"], order["signal"])
             return False
         if LINUX and order["command"][0] == "module":
-            self._load()
+            self._load_shared()
         try:
-            pid = _fork()
+            pid = _fork_leader()
         except OSError:  # no memory, or too many processes
-            self._answer(pid=0)
+            self._send_answer(pid=0)
             return False
         if pid == 0:
-            self._leave()
+            self._leave_server()
             return True
         self._living.add(pid)
-        self._answer(pid=pid)
+        self._send_answer(pid=pid)
         return False
 
-    def _load(self) -> None:
+    def _load_shared(self) -> None:
         """What services have in common. If something is not there, it is for the service itself to report."""
         if self._loaded:
             return
@@ -113,7 +119,7 @@ class Server:
                 importlib.import_module(module)
         gc.freeze()  # copies share these objects as long as no collector touches them
 
-    def _leave(self) -> None:
+    def _leave_server(self) -> None:
         """In a copy: give up what belongs to the server."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -122,26 +128,30 @@ class Server:
         self._control.close()
         gc.enable()
 
-    def _signal(self, pid: int, number: int) -> None:
-        """To a process and its own children. Only who buries the dead can tell that a number still means the same process."""
+    def _signal_group(self, pid: int, number: int) -> None:
+        """To a process and its own children. Only the process that waits for its children can tell that a
+        number still means the same process.
+        """
         if pid in self._living:
             os.killpg(pid, number)
 
-    def _report(self) -> None:
+    def _report_changes(self) -> None:
         with contextlib.suppress(ChildProcessError):
             while (change := os.waitpid(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED))[0]:
                 pid, status = change
                 if not (os.WIFSTOPPED(status) or os.WIFCONTINUED(status)):
                     self._living.discard(pid)
-                self._answer(pid=pid, status=status)
+                self._send_answer(pid=pid, status=status)
 
-    def _answer(self, **fields: int) -> None:
+    def _send_answer(self, **fields: int) -> None:
         with contextlib.suppress(BrokenPipeError):  # the end of orders says the same
             self._control.sendall(json.dumps(fields).encode() + b"\n")
 
 
-def _fork() -> int:
-    """As os.fork; returns when the copy leads a session and group of its own, so that its group can be signalled."""
+def _fork_leader() -> int:
+    """As os.fork; returns when the copy leads a session and group of its own, so that its group can be
+    signalled.
+    """
     ours, theirs = socket.socketpair()
     with ours, theirs:
         if (pid := os.fork()) == 0:
@@ -158,7 +168,7 @@ def become(order: Order, server: int, watch: int) -> None:
     if LINUX:
         os.close(watch)
         ctypes.CDLL(None).prctl(PR_SET_NAME, order["name"].encode())
-    _redirect(order["log"])
+    _redirect_output(order["log"])
     kind, target, *rest = order["command"]
     if kind == "program":
         os.execvpe(target, [target, *rest], order["environment"])
@@ -179,7 +189,9 @@ def run(module: str, arguments: Sequence[str]) -> None:
 
 
 def die_with(parent: int) -> None:
-    """Ask the kernel for SIGKILL at the end of this process's parent, which has to be ``parent``; Linux only, else nothing."""
+    """Ask the kernel for SIGKILL at the end of this process's parent, which has to be ``parent``; Linux
+    only, else nothing.
+    """
     if not LINUX:
         return
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -187,9 +199,10 @@ def die_with(parent: int) -> None:
         os._exit(ORPHAN)
 
 
-def _redirect(path: str) -> None:
+def _redirect_output(path: str) -> None:
     try:
-        log, nothing = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644), os.open(os.devnull, os.O_RDONLY)
+        log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        nothing = os.open(os.devnull, os.O_RDONLY)
     except OSError:
         os._exit(NOT_STARTED)
     for source, end in ((nothing, 0), (log, 1), (log, 2)):
@@ -198,7 +211,7 @@ def _redirect(path: str) -> None:
     os.close(nothing)
 
 
-def _watch(pipe: int) -> NoReturn:
+def _watch_parent(pipe: int) -> NoReturn:
     while os.read(pipe, 1):
         pass
     os._exit(ORPHAN)
@@ -206,11 +219,12 @@ def _watch(pipe: int) -> NoReturn:
 
 def main(arguments: Sequence[str]) -> None:
     if arguments[0] == "copy":
-        threading.Thread(target=_watch, args=(int(arguments[1]),), name="parent", daemon=True).start()
+        threading.Thread(target=_watch_parent, args=(int(arguments[1]),), name="parent", daemon=True).start()
         run(arguments[2], arguments[3:])
         return
     die_with(int(arguments[0]))
-    server, own = Server(socket.socket(fileno=int(arguments[1]))), os.getpid()
+    server = Server(socket.socket(fileno=int(arguments[1])))
+    own = os.getpid()
     order = server.serve()
     if order is None:
         os._exit(0)

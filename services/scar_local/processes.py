@@ -1,7 +1,7 @@
 """Operating-system processes of a cluster: one thread starts them, notices their end and starts them again.
 
-Only the supervising thread starts processes: the kernel's parent-death signal belongs to the *thread* that started a child, so
-a helper thread that ends would take its children with it.
+Only the supervising thread starts processes: the kernel's parent-death signal belongs to the *thread* that
+started a child, so a helper thread that ends would take its children with it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from scar.errors import ConfigError, DeadlineExceeded
-from scar_local.forks import ForkServer
+from scar_admin.status import ProcessInfo
+from scar_local.forks import ForkServer, last_words
 from scar_local.forkserver import NOT_STARTED
-from scar_runtime.status import ProcessInfo
 
 TICK = 0.03  # seconds between looks at the children
 USAGE = 2  # exit code of a service whose settings are wrong: starting it again cannot help
@@ -30,9 +30,11 @@ AFTER = {signal.SIGKILL: "killed", signal.SIGSTOP: "paused", signal.SIGCONT: "ru
 
 @dataclass(frozen=True)
 class Spec:
-    """How to start one process. ``command``: ("module", "scar_ps") or ("program", "redis-server", ...).
+    """How to start one process. ``command``: ("module", "scar_ps") or ("program", "/path/to/server", ...).
 
-    ``fixed``: it listens at its first address again after a restart. ``worker``: a normal end is its success, not a failure.
+    ``fixed``: it listens at its first address again after a restart. ``worker``: a normal end is its success,
+    not a failure. ``output``: file for what it prints; at its first start it and the log are empty: nobody
+    reads what another one said.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Spec:
     address_file: Path | None = None
     fixed: bool = False
     worker: bool = False
+    output: Path | None = None
 
     def returns(self, code: int) -> bool:
         """Whether it is started again after it ended with this code (negative: by a signal)."""
@@ -59,6 +62,8 @@ class _Child:
         self.proved = False  # it has listened once, so its settings are right
         self.address = ""  # where it listens now; empty until it has said so
         self.listen = ""  # where it has to listen: its first address, when that is fixed
+        self.logged = 0  # bytes in its log that an earlier life has written
+        self.refusal = ""  # why the system did not start it
 
     @property
     def alive(self) -> bool:
@@ -72,8 +77,9 @@ class _Child:
 class Supervisor:
     """Starts, restarts and ends processes; every method may be called from any thread.
 
-    ``logs``: directory for ``<name>.log``. ``environment``: variables of all processes. ``delay``: seconds between an end and
-    the next start. ``changed``: called (from the supervising thread) after anything changed.
+    ``logs``: directory for ``<name>.log``. ``environment``: variables of all processes. ``delay``: seconds
+    between an end and the next start. ``changed``: called (from the supervising thread) after anything
+    changed.
     """
 
     def __init__(
@@ -85,7 +91,11 @@ class Supervisor:
         delay: float = 1.0,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        self._logs, self._environment, self._respawn, self._delay, self._changed = logs, environment, respawn, delay, changed
+        self._logs = logs
+        self._environment = environment
+        self._respawn = respawn
+        self._delay = delay
+        self._changed = changed
         self._children: dict[str, _Child] = {}
         self._moved = threading.Condition(threading.RLock())
         self._wake = threading.Event()
@@ -93,64 +103,82 @@ class Supervisor:
         self._forks = ForkServer(environment, logs / "forkserver.log")
         self._owner = os.getpid()
         logs.mkdir(parents=True, exist_ok=True)
-        self._thread = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
+        self._thread = threading.Thread(target=self._supervise_children, name="supervisor", daemon=True)
         self._thread.start()
         atexit.register(self.close)
 
-    # --- for callers ---------------------------------------------------------------------------------------------------
+    # --- for callers
 
     def start(self, *specs: Spec) -> None:
-        """Start these processes at the same time; returns at once. :class:`ConfigError` when one of them runs already."""
+        """Start these processes at the same time; returns at once. :class:`ConfigError` when one of them
+        runs already.
+        """
         with self._moved:
             for spec in specs:
                 known = self._children.get(spec.name)
                 if known is not None and known.alive:
-                    raise ConfigError(f"a process {spec.name} runs already", "Stop it first, or choose another name")
+                    raise ConfigError(
+                        f"a process {spec.name} runs already", "Stop it first, or choose another name"
+                    )
+                if spec.output is not None:
+                    for old in (spec.output, self._log_path(spec.name)):
+                        old.unlink(missing_ok=True)
                 self._children[spec.name] = _Child(spec)
         self._wake.set()
 
     def await_started(self, names: Iterable[str], timeout: float) -> None:
         """Wait until these processes run and have written their address files.
 
-        Raises :class:`ConfigError` when one ends before that, :class:`DeadlineExceeded` after ``timeout`` seconds.
+        Raises :class:`ConfigError` when one ends before that, :class:`DeadlineExceeded` after ``timeout``
+        seconds.
         """
-        children = [self._child(name) for name in names]
+        children = [self._find_child(name) for name in names]
 
         def settled() -> bool:
             for child in children:
                 if child.code is not None:
-                    raise ConfigError(*self._obituary(child))
+                    raise ConfigError(*self.describe_end(child.spec.name))
             return all(child.pid and (child.address or not child.spec.address_file) for child in children)
 
-        self._wait(settled, time.monotonic() + timeout, f"the start of {', '.join(child.spec.name for child in children)}")
+        self._wait_for(
+            settled,
+            time.monotonic() + timeout,
+            f"the start of {', '.join(child.spec.name for child in children)}",
+        )
 
     def restart(self, name: str) -> None:
         """Start it again now; a living process is killed first."""
         with self._moved:
-            child = self._child(name)
+            child = self._find_child(name)
             child.held = False
             if child.alive:
                 self._forks.signal(child.pid, signal.SIGKILL)
                 child.state = "killed"
             child.due = 0.0
         self._wake.set()
-        self._wait(lambda: child.alive, time.monotonic() + 10, f"{name} to start")
+        self._wait_for(lambda: child.alive, time.monotonic() + 10, f"{name} to start")
 
     def signal(self, name: str, number: signal.Signals, *, respawn: bool | None = None) -> int:
-        """Send a signal to the process and its own children; returns its pid. ``respawn=False``: it stays down afterwards.
+        """Send a signal to the process and its own children; returns its pid. ``respawn=False``: it stays
+        down afterwards.
 
-        Returns when the effect is visible. Raises :class:`ConfigError` when there is no such process or it does not run.
+        Returns when the effect is visible. Raises :class:`ConfigError` when there is no such process or it
+        does not run.
         """
         with self._moved:
-            child = self._child(name)
+            child = self._find_child(name)
             if not child.alive:
-                raise ConfigError(f"{name} does not run ({child.state})", "Wait for its restart, or restart it")
+                raise ConfigError(
+                    f"{name} does not run ({child.state})", "Wait for its restart, or restart it"
+                )
             if respawn is not None:
                 child.held = not respawn
             pid = child.pid
             self._forks.signal(pid, number)
             self._wake.set()
-            self._moved.wait_for(lambda: child.pid != pid or child.state == AFTER.get(number, child.state), SEEN)
+            self._moved.wait_for(
+                lambda: child.pid != pid or child.state == AFTER.get(number, child.state), SEEN
+            )
         return pid
 
     def stop(self, names: Collection[str], grace: float) -> None:
@@ -158,38 +186,64 @@ class Supervisor:
         with self._moved:
             children = [self._children[name] for name in names if name in self._children]
             for child in children:
-                child.held, child.due = True, None
+                child.held = True
+                child.due = None
                 if child.alive:
                     self._forks.signal(child.pid, signal.SIGTERM if grace else signal.SIGKILL)
                     self._forks.signal(child.pid, signal.SIGCONT)
         self._wake.set()
-        if grace and not self._ended(children, grace):
+        if grace and not self._await_end(children, grace):
             self.stop(names, 0)
         elif not grace:
-            self._ended(children, 5.0)
+            self._await_end(children, 5.0)
 
     def wait(self, names: Collection[str], timeout: float) -> dict[str, int]:
-        """Exit code of each of these processes when all have ended for good. Raises :class:`DeadlineExceeded`."""
+        """Exit code of each of these processes when all have ended for good. Raises
+        :class:`DeadlineExceeded`.
+        """
         with self._moved:
-            children = {name: self._child(name) for name in names}
-        self._wait(
+            children = {name: self._find_child(name) for name in names}
+        self._wait_for(
             lambda: all(not child.alive and child.due is None for child in children.values()),
             time.monotonic() + timeout,
             f"the end of {', '.join(names)}",
         )
-        return {name: child.code if child.code is not None else NOT_STARTED for name, child in children.items()}
+        return {
+            name: child.code if child.code is not None else NOT_STARTED for name, child in children.items()
+        }
 
     def address(self, name: str) -> str:
         """host:port that the process wrote into its address file."""
         with self._moved:
-            return self._child(name).address
+            return self._find_child(name).address
+
+    def describe_end(self, name: str) -> tuple[str, str]:
+        """What is known of a process that has ended, or does not do its work: the end of its log, and
+        where that is.
+        """
+        child = self._find_child(name)
+        path = self._log_path(name)
+        if child.refusal:
+            return f"{name} could not be started: {child.refusal}", f"See the logs in {self._logs}"
+        end = (
+            f"ended with exit code {child.code} while it started"
+            if child.code is not None
+            else "does not answer"
+        )
+        printed = child.spec.output
+        words = (last_words(printed) if printed and printed.exists() else "") or last_words(
+            path, child.logged
+        )
+        return f"{name} {end}{words and f': {words}'}", f"See {path}"
 
     def info(self) -> list[ProcessInfo]:
         with self._moved:
             return [child.info() for child in self._children.values()]
 
     def close(self) -> None:
-        """Kill whatever is left and end the thread. Safe to call twice; does nothing in a forked copy of this process."""
+        """Kill whatever is left and end the thread. Safe to call twice; does nothing in a forked copy of
+        this process.
+        """
         if self._closed or os.getpid() != self._owner:
             return
         self.stop(list(self._children), 0)
@@ -199,13 +253,13 @@ class Supervisor:
         self._forks.close()
         atexit.unregister(self.close)
 
-    # --- the supervising thread ------------------------------------------------------------------------------------------
+    # --- the supervising thread
 
-    def _supervise(self) -> None:
+    def _supervise_children(self) -> None:
         while not self._closed:
             with self._moved:
-                moved = [self._hear(time.monotonic())]
-                moved += [self._step(child, time.monotonic()) for child in self._children.values()]
+                moved = [self._collect_changes(time.monotonic())]
+                moved += [self._step_child(child, time.monotonic()) for child in self._children.values()]
                 if any(moved):
                     self._moved.notify_all()
             if any(moved):
@@ -214,73 +268,81 @@ class Supervisor:
             self._wake.wait(TICK)
             self._wake.clear()
 
-    def _hear(self, now: float) -> bool:
+    def _collect_changes(self, now: float) -> bool:
         """What became of the children; True when something changed."""
         changes = self._forks.changes()
         by_pid = {child.pid: child for child in self._children.values() if child.pid}
         for pid, status in changes:
             if pid in by_pid:
-                self._note(by_pid[pid], status, now)
+                self._note_change(by_pid[pid], status, now)
         return bool(changes)
 
-    def _note(self, child: _Child, status: int, now: float) -> None:
+    def _note_change(self, child: _Child, status: int, now: float) -> None:
         if os.WIFSTOPPED(status):
             child.state = "paused"
         elif os.WIFCONTINUED(status):
             child.state = "running"
         else:
-            self._over(child, os.waitstatus_to_exitcode(status), now)
+            self._note_end(child, os.waitstatus_to_exitcode(status), now)
 
-    def _step(self, child: _Child, now: float) -> bool:
+    def _step_child(self, child: _Child, now: float) -> bool:
         """Start one child if that is due, and look for its address; True when something changed."""
         before = (child.pid, child.state, child.address)
         if child.due is not None and child.due <= now and (child.pid == 0 or child.code is not None):
-            self._spawn(child, now)
+            self._spawn_child(child, now)
         if child.alive and not child.address and child.spec.address_file and child.spec.address_file.exists():
             child.address = child.spec.address_file.read_text().strip()
             child.listen = child.address if child.spec.fixed else ""
             child.proved = True
         return before != (child.pid, child.state, child.address)
 
-    def _over(self, child: _Child, code: int, now: float) -> None:
-        child.code, child.state = code, "killed" if code < 0 else "exited"
+    def _note_end(self, child: _Child, code: int, now: float) -> None:
+        child.code = code
+        child.state = "killed" if code < 0 else "exited"
         returns = child.spec.returns(code) or child.proved  # what it needs may be down: its port, Redis
         if child.due is None and self._respawn and not child.held and returns:
             child.due = now + self._delay
 
-    def _spawn(self, child: _Child, now: float) -> None:
+    def _spawn_child(self, child: _Child, now: float) -> None:
         spec = child.spec
         environment = {**os.environ, **self._environment, **spec.environment}
         if child.listen:
             environment["SCAR_LISTEN"] = child.listen
         if spec.address_file:
             spec.address_file.unlink(missing_ok=True)
-        child.due, child.code, child.address = None, None, ""
+        child.due = None
+        child.code = None
+        child.address = ""
+        child.refusal = ""
         child.restarts += 1
+        log = self._log_path(spec.name)
         try:
-            log = self._logs / f"{spec.name}.log"
-            child.pid, child.state = self._forks.spawn(spec.name, spec.command, environment, log), "running"
-        except OSError:
-            self._over(child, NOT_STARTED, now)
+            child.logged = log.stat().st_size if log.exists() else 0
+            child.pid = self._forks.spawn(spec.name, spec.command, environment, log)
+            child.state = "running"
+        except OSError as error:
+            child.refusal = str(error)
+            self._note_end(child, NOT_STARTED, now)
 
-    # --- waiting -----------------------------------------------------------------------------------------------------------
+    # --- waiting
 
-    def _child(self, name: str) -> _Child:
+    def _find_child(self, name: str) -> _Child:
         if name not in self._children:
-            raise ConfigError(f"there is no process {name!r}", f"Known are {', '.join(self._children) or 'none'}")
+            raise ConfigError(
+                f"there is no process {name!r}", f"Known are {', '.join(self._children) or 'none'}"
+            )
         return self._children[name]
 
-    def _obituary(self, child: _Child) -> tuple[str, str]:
-        path = self._logs / f"{child.spec.name}.log"
-        lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
-        why = f": {lines[-1][:400]}" if lines else ""
-        return f"{child.spec.name} ended with exit code {child.code} while it started{why}", f"See {path}"
+    def _log_path(self, name: str) -> Path:
+        return self._logs / f"{name}.log"
 
-    def _ended(self, children: Sequence[_Child], seconds: float) -> bool:
+    def _await_end(self, children: Sequence[_Child], seconds: float) -> bool:
         with self._moved:
-            return self._moved.wait_for(lambda: all(not child.pid or child.code is not None for child in children), seconds)
+            return self._moved.wait_for(
+                lambda: all(not child.pid or child.code is not None for child in children), seconds
+            )
 
-    def _wait(self, condition: Callable[[], bool], deadline: float, what: str) -> None:
+    def _wait_for(self, condition: Callable[[], bool], deadline: float, what: str) -> None:
         with self._moved:
             if not self._moved.wait_for(condition, max(0.0, deadline - time.monotonic())):
-                raise DeadlineExceeded(f"waited in vain for {what}", f"See the logs in {self._logs}")
+                raise DeadlineExceeded(f"waited without result for {what}", f"See the logs in {self._logs}")

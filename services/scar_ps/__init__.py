@@ -1,1 +1,1 @@
-"""Parameter server shard: holds blocks, applies pushes, saves what changed most, gives and takes blocks live."""
+"""Parameter server shard: holds blocks, applies pushes, saves what changed most, moves blocks live."""

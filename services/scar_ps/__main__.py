@@ -3,6 +3,6 @@
 from scar.placement import Role
 from scar_ps.config import PsSettings
 from scar_ps.service import build
-from scar_runtime.app import main
+from scar_runtime.process.app import main
 
 raise SystemExit(main(PsSettings, Role.SHARD, build))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from scar_runtime.config import ServiceSettings
+from scar_runtime.process.config import RedisSettings
 
 
-class PsSettings(ServiceSettings):
+class PsSettings(RedisSettings):
     """What a shard can be told, beside what every service can."""
 
     staged_bytes: int = Field(
@@ -16,9 +16,17 @@ class PsSettings(ServiceSettings):
         description="Bytes of pushes that may wait to be applied; two whole pushes of each worker always fit",
     )
     shared_memory: bool = Field(
-        True, description="Take large payloads of processes of this machine through memory that they share, where they can"
+        True,
+        description=(
+            "Take large payloads of processes of this machine through memory that they share, where they can"
+        ),
     )
-    load_threads: int = Field(4, ge=1, le=64, description="Objects of the running checkpoint that are read at the same time")
+    load_threads: int = Field(
+        4, ge=1, le=64, description="Objects of the running checkpoint that are read at the same time"
+    )
     leave_seconds: float = Field(
-        10.0, ge=0, le=3600, description="After SIGTERM: how long to hand blocks over to other shards, in seconds"
+        10.0,
+        ge=0,
+        le=3600,
+        description="After SIGTERM: how long to hand blocks over to other shards, in seconds",
     )

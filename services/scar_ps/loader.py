@@ -1,92 +1,125 @@
-"""Fetches what an epoch gave to this shard, in the background: x(0), or the newest values in the running checkpoint.
+"""Makes the loads that the shard starts: x(0), or the newest values in the running checkpoint.
 
-A load is tried until it succeeds or a newer epoch has moved its blocks elsewhere; requests for these blocks wait meanwhile.
+What has to be loaded, and when a load that failed is tried again, the shard decides
+(:mod:`scar_ps.core.loads`); here each load is made once, and its result handed in.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event
+from threading import Lock
 
-import numpy as np
-
-from scar.blocks import Array
-from scar.errors import CorruptCheckpoint, ScarError
-from scar.placement import Source
-from scar.tables import Job, Table
-from scar.transport import Backoff
-from scar_ps.blockstore import Contents
-from scar_ps.engine import Engine
-from scar_ps.holdings import Load
-from scar_ps.shard import Shard
-from scar_runtime.objects import read_blocks
-from scar_runtime.running import Headers, read_manifest
+from scar.blocks import Ids
+from scar.errors import CorruptCheckpoint, NotServing, ObjectNotFound, ScarError
+from scar.placement import BlockSource
+from scar.tables import Job
+from scar_ps.apply_thread import ApplyThread
+from scar_ps.core.actions import StartLoad
+from scar_ps.core.block_data import BlockContents, BlockLoad
+from scar_ps.core.core_state import CoreState
+from scar_ps.core.events import BlocksLoaded, Event, LoadFailed
+from scar_runtime.checkpoint.damage import unreadable_in
+from scar_runtime.checkpoint.initial_arrays import read_initial
+from scar_runtime.checkpoint.manifest import ObjectRef
+from scar_runtime.checkpoint.manifest_codec import read_manifest
+from scar_runtime.checkpoint.object_reader import read_blocks
+from scar_runtime.checkpoint.running_checkpoint import HeaderCache
 from scar_runtime.store import Store
-
-STEP_SECONDS = 60.0  # for the apply thread to take a load
 
 _log = logging.getLogger(__name__)
 
 
 class Loader:
-    """``problem``: why a load has to be tried again, in words; empty: nothing is wrong."""
+    """``store`` is the cluster's; ``threads``: loads that are made at the same time.
 
-    def __init__(self, shard: Shard, engine: Engine, store: Store, threads: int, fail: Callable[[BaseException], None]) -> None:
-        self._shard, self._engine, self._store, self._fail = shard, engine, store, fail
+    ``fail`` hears of errors that are not expected.
+    """
+
+    def __init__(
+        self, state: CoreState, store: Store, threads: int, fail: Callable[[BaseException], None]
+    ) -> None:
+        self._state = state
+        self._store = store
+        self._fail = fail
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="load")
-        self._closed = Event()
-        self.problem = ""
+        self._lock = Lock()
+        self._closed = False
+        self._headers: tuple[int, HeaderCache] | None = None  # shared by the loads of one epoch
 
-    def submit(self, job: Job, loads: Sequence[Load]) -> None:
-        """Start these loads."""
-        headers = Headers(self._store.under(job.name), job)  # shared by the loads of one epoch
-        for load in loads:
-            self._pool.submit(self._run, job, headers, load)
+    def start_load(self, action: StartLoad, apply_thread: ApplyThread) -> None:
+        """Returns at once. The shard hears of the result from ``apply_thread``."""
+        with self._lock:  # nobody submits to a pool that is shut down
+            if not self._closed:
+                self._pool.submit(self._run_load, action.load, apply_thread)
 
     def close(self) -> None:
-        self._closed.set()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            self._closed = True
+            self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _run(self, job: Job, headers: Headers, load: Load) -> None:
+    def _run_load(self, load: BlockLoad, apply_thread: ApplyThread) -> None:
         try:
-            self._carry_out(job, headers, load)
+            apply_thread.post(self._make_load(load))
         except Exception as error:
             self._fail(error)
 
-    def _carry_out(self, job: Job, headers: Headers, load: Load) -> None:
-        backoff = Backoff(first=0.1, most=2.0)
-        while not self._closed.is_set():
-            if not self._engine.call(lambda: self._shard.wanted(load), STEP_SECONDS, changes=False):
-                return
-            try:
-                contents = read(job, headers, load)
-            except ScarError as error:
-                self.problem = f"{len(load.ids)} blocks of table {load.table} cannot be loaded: {error.message}"
-                _log.warning("load.failed", extra={"table": load.table, "blocks": len(load.ids), "reason": str(error)})
-                self._closed.wait(backoff.next())
-                continue
-            self._install(load, contents)
-            return
+    def _make_load(self, load: BlockLoad) -> Event:
+        headers: HeaderCache | None = None
+        try:
+            job = self._require_job()
+            headers = self._header_cache(job, load.epoch)
+            return BlocksLoaded(load, read_load(job, headers, load))
+        except ScarError as error:
+            about = {"table": load.table, "blocks": len(load.ids), "reason": str(error)}
+            _log.warning("load.failed", extra=about)
+            unreadable = None
+            if headers is not None and isinstance(error, CorruptCheckpoint | ObjectNotFound):
+                unreadable = _find_unreadable(headers, load)
+            return LoadFailed(load, error.message, unreadable)
 
-    def _install(self, load: Load, contents: Contents) -> None:
-        self._engine.call(lambda: self._shard.install(load, contents), STEP_SECONDS)
-        self.problem = ""
+    def _require_job(self) -> Job:
+        if self._state.job is None:
+            raise NotServing("this shard has no job yet")
+        return self._state.job
+
+    def _header_cache(self, job: Job, epoch: int) -> HeaderCache:
+        with self._lock:
+            if self._headers is None or self._headers[0] != epoch:
+                self._headers = epoch, HeaderCache(self._store.under(job.name), job)
+            return self._headers[1]
 
 
-def read(job: Job, headers: Headers, load: Load) -> Contents:
+def read_load(job: Job, headers: HeaderCache, load: BlockLoad) -> BlockContents:
     """The contents of a load. Raises errors of the store, and :class:`CorruptCheckpoint`."""
-    if load.source is Source.INITIAL:
+    if load.source is BlockSource.INITIAL:
         table = job.table(load.table)
-        return Contents(table.initial(job.seed, load.ids, _given(headers.store, table)))
-    manifest = read_manifest(headers.store, load.manifest)
+        return BlockContents(table.initial(job.seed, load.ids, read_initial(headers.store, table)))
+    ref = _find_object(headers.store, load)
+    payload = read_blocks(headers.store, ref, headers.get([ref])[0], job, load.table, load.ids)
+    return BlockContents(payload.values, payload.slots, payload.steps)
+
+
+def _find_object(store: Store, load: BlockLoad) -> ObjectRef:
+    manifest = read_manifest(store, load.manifest)
     ref = next((ref for ref in manifest.objects if ref.key == load.object_key), None)
     if ref is None:
         raise CorruptCheckpoint(f"manifest {load.manifest} does not name {load.object_key}")
-    payload = read_blocks(headers.store, ref, headers.get([ref])[0], job, load.table, load.ids)
-    return Contents(payload.values, payload.slots, payload.steps)
+    return ref
 
 
-def _given(store: Store, table: Table) -> Array | None:
-    return np.frombuffer(store.get(table.init.key), table.dtype) if table.init.kind == "given" else None
+def _find_unreadable(headers: HeaderCache, load: BlockLoad) -> Ids | None:
+    """Look again, block by block: what was garbled on its way is whole in the store. None: nobody knows."""
+    if load.source is BlockSource.INITIAL:
+        return load.ids[:0]  # there is nothing else than x(0)
+    try:
+        ref = _find_object(headers.store, load)
+    except (CorruptCheckpoint, ObjectNotFound):
+        return load.ids
+    except ScarError:
+        return None
+    try:
+        return unreadable_in(headers, ref, load.table, load.ids)
+    except ScarError:
+        return None

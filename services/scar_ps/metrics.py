@@ -13,5 +13,7 @@ APPLY_SECONDS = Histogram(
 COPY_SECONDS = Histogram(
     "scar_ps_copy_seconds", "Stall of a shard by the copy of a checkpoint round, in seconds", buckets=_SECONDS
 )
-CHECKPOINT_AGE = Gauge("scar_checkpoint_age_seconds", "Seconds since this shard's last committed round; -1: none yet")
+CHECKPOINT_AGE = Gauge(
+    "scar_checkpoint_age_seconds", "Seconds since this shard's last committed round; -1: none yet"
+)
 BLOCKS = Gauge("scar_ps_blocks", "Blocks that this shard owns")

@@ -1,295 +1,344 @@
-"""Carries out what the planner decides: one leadership of one coordinator, from taking over to being deposed.
+"""Carries out what the planner decides, and turns results into events.
 
-Every step can be the last. What was decided is in the store before anybody acts on it, everything can be repeated, and a
-successor starts from the newest epoch: :meth:`Executor.take_over`.
+Every step can be the last. What was decided is in the store before anybody acts on it, everything can be
+repeated, and a successor starts from the newest epoch: :meth:`Executor.take_over`.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from typing import Protocol, TypeVar
 
-import numpy as np
-
-from scar.codec import epoch_from_proto, epoch_to_proto
 from scar.errors import NotServing, ScarError
-from scar.placement import Epoch, Member, by_table
+from scar.placement import Epoch, Member, by_table, global_ids
 from scar.tables import Job
-from scar.v1 import types_pb2
+from scar.wire.codec import epoch_from_proto, epoch_to_proto
 from scar_recovery import metrics
-from scar_recovery.archive import Archive
-from scar_recovery.chronicle import Chronicle
-from scar_recovery.ledger import Ledger
-from scar_recovery.members import Report
-from scar_recovery.planner import Commit, Confirm, Move, Planner
-from scar_recovery.plans import Blocks, Copy, Intent, Moved, NothingSaved, Transfer, draft
-from scar_recovery.shards import Shards
+from scar_recovery.core.actions import (
+    CollectReplicas,
+    CommitEpoch,
+    ConfirmSuspects,
+    MoveBlocks,
+    PlannerAction,
+    ReadClocks,
+    SaveShard,
+)
+from scar_recovery.core.block_sources import NothingSaved, ReplicaCopy, SavedState
+from scar_recovery.core.epoch_draft import draft_epoch
+from scar_recovery.core.epoch_intent import EpochIntent, FrozenTransfer, Transfer
+from scar_recovery.core.events import (
+    BlocksMoved,
+    ClocksRead,
+    DamageFound,
+    EpochCommitted,
+    EpochLoaded,
+    EpochRefused,
+    FailureReport,
+    JobStarted,
+    LeaderReplaced,
+    MemberFailed,
+    MemberHeard,
+    PlannerEvent,
+    ReplicasCollected,
+    ShardSaved,
+    SuspectsAnswered,
+    TimePassed,
+)
+from scar_recovery.core.planner import Actions
+from scar_recovery.epoch_log import EpochLog
+from scar_recovery.leader_state import LeaderState
+from scar_recovery.ledger_writer import LedgerWriter
+from scar_recovery.recovery_store import RecoveryStore
+from scar_recovery.shard_client import ShardClient, UnreadableBlocks
 
+COLLECT = 8  # epochs after which old ones are looked for
 PARALLEL = 16  # calls to members at once
-CLAIM_PATIENCE = 5.0  # seconds to hear from every survivor what it keeps; a hung one is found dead before
-RESTART_AHEAD = 3  # clocks beyond the open one: some shard may be one ahead, a worker one ahead of it, one more to be beyond
 
 _log = logging.getLogger(__name__)
 Item = TypeVar("Item")
-Answer = TypeVar("Answer")
+MemberAnswer = TypeVar("MemberAnswer")
 
 
-class Patience:
-    """How long one epoch waits for survivors that do not answer."""
+class EpochPublisher(Protocol):
+    """Who tells the shards (:class:`scar_recovery.epoch_broadcaster.EpochBroadcaster`)."""
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._number, self._since = 0, 0.0
-
-    def over(self, number: int, now: float) -> bool:
-        if number != self._number:
-            self._number, self._since = number, now
-        return now > self._since + self._seconds
-
-
-class Delivery(Protocol):
-    """Who tells the shards (:class:`scar_recovery.couriers.Couriers`)."""
-
-    def deliver(self, epoch: Epoch) -> None: ...
+    def publish(self, epoch: Epoch) -> None: ...
 
 
 class Executor:
-    """``lock`` guards the planner and the ledger; no call to the store or to a member is made while it is held.
+    """One leadership of one coordinator, from taking over to being replaced.
 
-    ``background``: runs a function in a thread of its own (a move, which may take long).
+    ``background``: runs a function in a thread of its own (a move, which may take long). ``save_shard``: has
+    a leaving shard saved, and calls back when what would be missed most is safe.
     """
 
     def __init__(
         self,
-        planner: Planner,
-        job: Job,
-        archive: Archive,
-        shards: Shards,
-        lock: threading.Condition,
+        state: LeaderState,
+        ledger: LedgerWriter,
+        store: RecoveryStore,
+        shards: ShardClient,
         background: Callable[[Callable[[], None]], None],
-        now: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
+        save_shard: Callable[[Member, Callable[[], None]], None],
     ) -> None:
-        self.planner, self.job, self.archive, self.shards = planner, job, archive, shards
-        self.lock, self._background, self._now, self._wall = lock, background, now, wall
-        self.chronicle = Chronicle(archive.epoch)
-        self.ledger = Ledger(job)
-        self.delivery: Delivery | None = None
-        self._patience = Patience(CLAIM_PATIENCE)
-        self._writing = threading.Lock()  # of the ledger: who has it writes the newest copies
-        self.deposed = ""  # incarnation of the coordinator that creates epochs instead of us
+        self.state = state
+        self.ledger = ledger
+        self.store = store
+        self.shards = shards
+        self.epochs = EpochLog(store.read_epoch)
+        self.publisher: EpochPublisher | None = None
+        self._background = background
+        self._save_shard = save_shard
+        self._collected = 0  # newest epoch when old ones were looked for
 
-    def take_over(self) -> None:
-        """Read where the job stands. Raises what the store raises; then it is tried again."""
-        started = self._now()
-        protos = self.archive.history()
+    @property
+    def job(self) -> Job:
+        return self.store.job
+
+    def take_over(self, begins_run: bool) -> None:
+        """Read where the job stands. Raises what the store raises; then it is tried again.
+
+        ``begins_run``: somebody starts or resumes the job.
+        """
+        started = self.state.now()
+        protos = self.store.read_recent_epochs()
         history = [epoch_from_proto(proto) for proto in protos]
-        records = self.archive.failures()
-        gone, silent = self._call_roll([*history[-1].shards, *history[-1].workers]) if history else ([], [])
-        now = self._now()
-        ledger = Ledger(self.job, records, now)
-        for before, epoch in pairwise(history):
-            ledger.rebuilt(before, epoch, self._wall())
-            ledger.followed(epoch, now)
+        records = self.store.read_failures()
+        members = [*history[-1].shards, *history[-1].workers] if history else []
+        gone, silent = self._ask_who_lives(members)
+        newest_failure = self.ledger.take_over(records, history, self.state.now())
         for proto in protos:
-            self.chronicle.append(proto)
-        with self.lock:
-            self.ledger = ledger
-            self.planner.begin(self.job, history, ledger.newest, started)
-            for member in gone:
-                self.planner.members.failed(Report(member, proved=True, evidence="nobody listens at its address"), now)
-            for member in silent:
-                self.planner.members.failed(Report(member, proved=False, evidence="it did not answer a new leader"), now)
+            self.epochs.append(proto)
+        self.state.post(JobStarted(self.job, tuple(history), newest_failure, begins_run), at=started)
+        for member in gone:
+            self._post_failure(member, proved=True, evidence="nobody listens at its address")
+        for member in silent:
+            self._post_failure(member, proved=False, evidence="it did not answer a new leader")
 
-    def leads(self) -> bool:
-        """Ask the store whether somebody else has created an epoch since our last one. Raises what the store raises."""
-        number = self.chronicle.newest + 1
-        if self.archive.has_epoch(number):
-            author = self.archive.epoch(number).author
-            self.deposed = author if author != self.planner.author else self.deposed
-        return not self.deposed
+    def _post_failure(self, member: Member, proved: bool, evidence: str) -> None:
+        self.state.post(MemberFailed(FailureReport(member, proved=proved, evidence=evidence)))
 
-    def _call_roll(self, members: Sequence[Member]) -> tuple[list[Member], list[Member]]:
-        """(gone for certain, silent). The detector's reports about them may have been taken by the former leader."""
-        questions = [partial(ask, member) for ask in (self.shards.gone, self.shards.alive) for member in members]
-        answers = self._parallel(lambda question: question(), questions)
-        refused, alive = answers[: len(members)], answers[len(members) :]
+    def _ask_who_lives(self, members: Sequence[Member]) -> tuple[list[Member], list[Member]]:
+        """(gone for certain, silent).
+
+        The detector's reports about them may have been taken by the former leader.
+        """
+        questions = [
+            partial(ask, member)
+            for ask in (self.shards.is_gone, self.shards.is_serving)
+            for member in members
+        ]
+        answers = _call_in_parallel(lambda question: question(), questions)
+        refused = answers[: len(members)]
+        alive = answers[len(members) :]
         gone = [member for member, no in zip(members, refused, strict=True) if no]
         return gone, [m for m, no, yes in zip(members, refused, alive, strict=True) if not (no or yes)]
 
+    def leads(self) -> bool:
+        """Ask the store whether somebody else has created an epoch since our last one.
+
+        Raises what the store raises.
+        """
+        newest = self.epochs.newest
+        if self.store.has_epoch(newest + 1):
+            author = self.store.read_epoch(newest + 1).author
+            if author != self.state.author:
+                self.state.post(LeaderReplaced(author))
+        elif newest and not self.store.has_epoch(newest):
+            # so much later that our epochs have been collected
+            self.state.post(LeaderReplaced("a later leader"))
+        return not self.state.replaced_by
+
+    def check_leads(self) -> None:
+        """Raises :class:`NotServing` when somebody else does."""
+        if not self.leads():
+            raise NotServing("this recovery coordinator does not lead any more")
+
+    # --- the loop
+
     def step(self) -> bool:
-        """Do the next thing, if there is one now. Never raises for a store that is down: that is tried again later."""
-        with self.lock:
-            action = self.planner.tick(self._now())
+        """Do what is due now; False: nothing is. Never raises for a store that is down."""
+        actions = self._post(TimePassed())
+        todo = list(actions)
+        while todo:
+            result = self._carry_out(todo.pop(0))
+            if result is not None:
+                todo.extend(self._post(result))
+        return bool(actions)
+
+    def _post(self, event: PlannerEvent) -> Actions:
+        before = self.state.problem
+        actions = self.state.post(event)
+        if self.state.problem not in ("", before):
+            number = self.state.epoch_number + 1
+            _log.warning("epoch.refused", extra={"number": number, "reason": self.state.problem})
+        return actions
+
+    def _carry_out(self, action: PlannerAction) -> PlannerEvent | None:
+        """Returns the result; None: it comes later, or was told already."""
         match action:
-            case Commit():
-                self._commit(action)
-            case Confirm():
-                self._confirm(action)
-            case Move():
-                self._background(lambda: self._move(action))
-        return action is not None
+            case CommitEpoch():
+                return self._commit_epoch(action)
+            case CollectReplicas():
+                return self._collect_replicas(action)
+            case ReadClocks():
+                return self._read_clocks(action)
+            case ConfirmSuspects():
+                return self._confirm_suspects(action)
+            case MoveBlocks():
+                self._background(lambda: self._move_blocks(action))
+            case SaveShard(member):
+                self._save_shard(member, lambda: self._shard_saved(member))
+        return None
 
-    # --- epochs -------------------------------------------------------------------------------------------------------
+    # --- epochs
 
-    def _commit(self, action: Commit) -> None:
-        intent, started = action.intent, self._now()
+    def _commit_epoch(self, action: CommitEpoch) -> PlannerEvent | None:
+        intent = action.intent
+        started = self.state.now()
         try:
-            needed = bool(intent.shards) and (bool(intent.lost()) or intent.rollback)
-            if intent.rewinds:
-                intent = replace(intent, restart=self._restart(intent.shards))
-            saved = self.archive.sealed(intent.rollback, self.planner.author) if needed else NothingSaved()
-            copies = self._claimed(intent) if needed else []
-            wanted = epoch_to_proto(draft(intent, saved, copies))
-            winner = self.archive.create_epoch(wanted)
+            wanted = epoch_to_proto(draft_epoch(intent, self._seal_checkpoint(intent), action.copies))
+            winner = self.store.create_epoch(wanted)
         except ScarError as error:
-            waits = "a copy" if isinstance(error, NotServing) else "the store"
-            problem = f"epoch {intent.number} ({intent.cause}) waits for {waits}: {error.message}"
-            if problem != self.planner.problem:
-                _log.warning("epoch.refused", extra={"number": intent.number, "reason": str(error)})
-            with self.lock:
-                self.planner.refused(problem, self._now())
-            return
-        if winner.author != self.planner.author:
-            self.deposed = winner.author
-            return
-        self._follow(winner, action if winner is wanted else None, self._now() - started)
+            return EpochRefused(intent.number, intent.cause, error.message)
+        before = self.state.epoch
+        epoch = epoch_from_proto(winner)
+        self.state.post(EpochCommitted(epoch))
+        if self.state.replaced_by:
+            return None
+        # shards hear of it first, then the ledger, and only then the workers, who will report to it
+        if self.publisher is not None:
+            self.publisher.publish(epoch)
+        seconds = self.state.now() - started
+        self.ledger.record_epoch(before, epoch, action if winner is wanted else None, seconds)
+        self.epochs.append(winner)
+        _report_epoch(epoch, len(action.failures) if winner is wanted else 0, seconds)
+        return None
 
-    def _restart(self, shards: Sequence[Member]) -> int:
-        """A clock that no worker can have reached while the dead one's mark is missing: all begin anew with it."""
+    def _seal_checkpoint(self, intent: EpochIntent) -> SavedState:
+        if not intent.reads_checkpoint:
+            return NothingSaved()
+        suspects = by_table(self.job, intent.damaged[""]) if intent.damaged else {}
+        return self.store.seal_checkpoint(intent.rollback, self.state.author, suspects)
 
-        def clock(member: Member) -> int:
-            try:
-                return self.shards.state(member).clock
-            except ScarError:
-                return 0  # a shard that does not answer is not ahead of the others by more than a clock
+    def _read_clocks(self, action: ReadClocks) -> ClocksRead:
+        clocks = _call_in_parallel(self._open_clock, action.shards)
+        return ClocksRead(action.number, max(clocks, default=0))
 
-        return max(self._parallel(clock, shards), default=0) + RESTART_AHEAD
-
-    def _claimed(self, intent: Intent) -> list[Copy]:
-        """Copies that survivors keep of what was lost. Raises :class:`NotServing` while one of them does not answer."""
-        previous = intent.previous
-        if previous is None or intent.rollback or not self.job.strategy.replicas:
-            return []
-        lost = np.sort(np.concatenate(list(intent.lost().values())))
-        blocks = by_table(self.job, lost)
-        survivors = [member for member in intent.shards if previous.shard_index(member.key) >= 0]
-        answers = self._parallel(lambda member: self._claim(member, intent, blocks), survivors)
-        silent = [member.key for member, answer in zip(survivors, answers, strict=True) if answer is None]
-        if silent and not self._patience.over(intent.number, self._now()):
-            raise NotServing(f"{', '.join(silent)} did not say what it keeps of lost blocks")
-        return [copy for answer in answers if answer for copy in answer]
-
-    def _claim(self, member: Member, intent: Intent, blocks: Blocks) -> list[Copy] | None:
+    def _open_clock(self, shard: Member) -> int:
         try:
-            return self.shards.claim(member, intent.number - 1, sorted({*intent.dead, *intent.orphans}), blocks)
+            return self.shards.read_state(shard).clock
+        except ScarError:
+            return 0  # a shard that does not answer is not ahead of the others by more than a clock
+
+    def _collect_replicas(self, action: CollectReplicas) -> ReplicasCollected:
+        answers = _call_in_parallel(lambda shard: self._claim_replicas(shard, action), action.survivors)
+        pairs = list(zip(action.survivors, answers, strict=True))
+        silent = tuple(shard.key for shard, answer in pairs if answer is None)
+        copies = tuple(copy for answer in answers if answer for copy in answer)
+        return ReplicasCollected(action.number, copies, silent)
+
+    def _claim_replicas(self, shard: Member, action: CollectReplicas) -> list[ReplicaCopy] | None:
+        """None: it does not answer."""
+        try:
+            return self.shards.claim_replicas(shard, action.number - 1, action.former_owners, action.blocks)
         except ScarError as error:
-            _log.info("claim.failed", extra={"shard": member.key, "reason": error.message})
+            _log.info("claim.failed", extra={"shard": shard.key, "reason": error.message})
             return None
 
-    def _follow(self, proto: types_pb2.Epoch, action: Commit | None, seconds: float) -> None:
-        """An epoch of ours exists. Shards hear of it first, then the ledger, and only then the workers, who will report to it.
+    # --- suspects, moves, leaving shards
 
-        ``action`` None: from an attempt whose answer was lost.
-        """
-        epoch = epoch_from_proto(proto)
-        with self.lock:
-            before, now = self.planner.epoch, self._now()
-            self.planner.committed(epoch, now)
-        if self.delivery is not None:
-            self.delivery.deliver(epoch)
-        with self.lock:
-            if action is not None:
-                self.ledger.opened(action.intent, action.failures, seconds, self._wall())
-            elif before is not None:
-                self.ledger.rebuilt(before, epoch, self._wall())
-            self.ledger.followed(epoch, now)
-            self.chronicle.append(proto)
-            self.lock.notify_all()
-        metrics.EPOCHS.labels(epoch.cause).inc()
-        metrics.COMMIT_SECONDS.observe(seconds)
-        metrics.FAILURES.inc(len(action.failures) if action is not None else 0)
-        _log.info(
-            "epoch.created",
-            extra={
-                "number": epoch.number,
-                "cause": epoch.cause,
-                "shards": len(epoch.shards),
-                "workers": len(epoch.workers),
-                "moved": sum(len(group.ids) for group in epoch.moved),
-                "seconds": round(seconds, 4),
-            },
-        )
+    def _confirm_suspects(self, action: ConfirmSuspects) -> SuspectsAnswered:
+        answers = _call_in_parallel(self.shards.is_serving, action.members)
+        pairs = list(zip(action.members, answers, strict=True))
+        alive = tuple(member.key for member, answers_us in pairs if answers_us)
+        return SuspectsAnswered(alive, tuple(member.key for member, answers_us in pairs if not answers_us))
 
-    # --- suspects and moves -------------------------------------------------------------------------------------------
+    def _move_blocks(self, action: MoveBlocks) -> None:
+        results = _call_in_parallel(lambda one: self._copy_blocks(action.number, one), action.transfers)
+        done = tuple(moved for moved in results if moved is not None)
+        self.state.post(BlocksMoved(action.number, done, len(done) == len(action.transfers)))
 
-    def _confirm(self, action: Confirm) -> None:
-        answers = self._parallel(self.shards.alive, action.members)
-        with self.lock:
-            for member, alive in zip(action.members, answers, strict=True):
-                self.planner.members.confirmed(member.key, alive, self._now())
-
-    def _move(self, action: Move) -> None:
-        done = [moved for moved in self._parallel(lambda t: self._transfer(action.number, t), action.transfers) if moved]
-        with self.lock:
-            self.planner.moved(action.number, done, len(done) == len(action.transfers), self._now())
-            self.lock.notify_all()
-
-    def _transfer(self, number: int, transfer: Transfer) -> Moved | None:
+    def _copy_blocks(self, number: int, transfer: Transfer) -> FrozenTransfer | None:
         """Freeze and copy; None when it did not work (the next epoch ends the freeze either way)."""
         try:
-            clock, watermark = self.shards.freeze(transfer.donor, number, transfer.blocks)
-            self.shards.receive(transfer.target, number, transfer.donor, transfer.blocks)
+            clock, watermark = self.shards.freeze_blocks(transfer.donor, number, transfer.blocks)
+            self.shards.copy_blocks(transfer.target, number, transfer.donor, transfer.blocks)
         except ScarError as error:
             _log.warning(
-                "move.failed", extra={"donor": transfer.donor.key, "target": transfer.target.key, "reason": error.message}
+                "move.failed",
+                extra={"donor": transfer.donor.key, "target": transfer.target.key, "reason": error.message},
             )
             return None
-        return Moved(transfer, clock, watermark)
+        return FrozenTransfer(transfer, clock, watermark)
 
-    def _parallel(self, call: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
-        if len(items) <= 1:
-            return [call(item) for item in items]
-        with ThreadPoolExecutor(min(PARALLEL, len(items))) as pool:
-            return list(pool.map(call, items))
+    def _shard_saved(self, shard: Member) -> None:
+        self.state.post(ShardSaved(shard.key))
 
-    # --- books --------------------------------------------------------------------------------------------------------
+    # --- what shards say about epochs (DeliveryListener)
 
-    def heard(self, number: int, key: str, clock: int) -> None:
+    def shard_adopted(self, number: int, key: str, clock: int) -> None:
         """A shard has adopted an epoch; its open clock."""
-        with self.lock:
-            self.planner.members.heard(key, self._now())
-            self.ledger.stopped_at(number, clock)
+        self.state.post(MemberHeard(key))
+        self.ledger.record_clock(number, key, clock)
 
-    def served(self, number: int, clock: int) -> None:
+    def blocks_unreadable(self, number: int, shard: Member, found: Sequence[UnreadableBlocks]) -> None:
+        """A shard cannot load blocks. Those that we cannot read either come from elsewhere.
+
+        Raises what the store raises.
+        """
+        for one in found:
+            ids = self.store.find_unreadable(one.manifest, one.object_key, one.table, one.ids)
+            if len(ids):
+                blocks = global_ids(self.job, one.table, ids)
+                description = f"{len(ids)} blocks at {shard.name}: {one.reason}"
+                self.state.post(DamageFound(number, blocks, description))
+
+    def epoch_loaded(self, number: int, clock: int) -> None:
         """Every shard of the newest epoch serves all its blocks."""
-        with self.lock:
-            self.planner.loaded(number)
-            self.ledger.served(self._now(), clock)
-            self.lock.notify_all()
+        self.ledger.record_loaded(number, clock)
+        self.state.post(EpochLoaded(number))
 
-    def write_books(self) -> None:
-        """Store changed ledger records, and read new manifests before a failure needs them. Raises what the store raises."""
-        self.write_ledger()
-        self.archive.warm()
+    # --- upkeep
 
-    def write_ledger(self) -> None:
-        """When it returns, everything that the ledger knew before the call is durable. Raises what the store raises."""
-        with self._writing:
-            with self.lock:
-                records = self.ledger.unwritten()
-            for index, record in enumerate(records):
-                try:
-                    self.archive.write_failure(record)
-                except ScarError:
-                    with self.lock:
-                        for left in records[index:]:
-                            self.ledger.rewrite(left.number)
-                    raise
+    def maintain_store(self) -> None:
+        """Store changed ledger records, find out whether somebody else leads, read new manifests before a
+        failure needs them, drop old epochs.
+
+        Raises what the store raises.
+        """
+        self.ledger.write()
+        if not self.leads():  # else a leader that Redis names again tells its old epochs forever
+            return
+        self.store.prefetch_manifests()
+        newest = self.epochs.newest
+        if newest >= self._collected + COLLECT:
+            self.store.collect_epochs(self.epochs.get(newest))
+            self._collected = newest
+
+
+def _call_in_parallel(call: Callable[[Item], MemberAnswer], items: Sequence[Item]) -> list[MemberAnswer]:
+    if len(items) <= 1:
+        return [call(item) for item in items]
+    with ThreadPoolExecutor(min(PARALLEL, len(items))) as pool:
+        return list(pool.map(call, items))
+
+
+def _report_epoch(epoch: Epoch, failures: int, seconds: float) -> None:
+    metrics.EPOCHS.labels(epoch.cause).inc()
+    metrics.COMMIT_SECONDS.observe(seconds)
+    metrics.FAILURES.inc(failures)
+    _log.info(
+        "epoch.created",
+        extra={
+            "number": epoch.number,
+            "cause": epoch.cause,
+            "shards": len(epoch.shards),
+            "workers": len(epoch.workers),
+            "moved": sum(len(group.ids) for group in epoch.moved),
+            "seconds": round(seconds, 4),
+        },
+    )

@@ -1,102 +1,66 @@
-"""Wiring: who leads, and the threads that do.
-
-A Redis lease keeps two coordinators from doing the same work; without Redis everybody acts, and the store decides.
-"""
+"""Wiring: the session of a recovery coordinator that leads, and what watches Kubernetes for it."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
-from scar.errors import StoreUnavailable
+from scar.event_log import StorySource
 from scar.placement import Member
 from scar.v1 import recovery_pb2, recovery_pb2_grpc
 from scar_recovery.config import RecoverySettings
-from scar_recovery.lookout import Lookout
-from scar_recovery.planner import RETRY, Settings
+from scar_recovery.core.settings import PlannerSettings
+from scar_recovery.leader_session import RecoverySession
+from scar_recovery.pod_monitor import PodMonitor
 from scar_recovery.servicer import RecoveryServicer
-from scar_recovery.term import Term
-from scar_runtime.app import App, Service
-from scar_runtime.candidate import Candidate
-from scar_runtime.store import open_store
+from scar_runtime.liveness.leader_election import LeaderElection
+from scar_runtime.process.app import App, Service
+from scar_runtime.process.claims import ClaimCheck
+from scar_runtime.store import Store
 
 ROLE = "recovery"
 SERVICE = recovery_pb2.DESCRIPTOR.services_by_name["Recovery"].full_name
 
 
-class Leadership:
-    """Standby or leader. ``term`` is None on standby; ``goes``: see :class:`Term`."""
+def make_election(
+    app: App, must_leave: Callable[[Member], bool] = lambda _member: False
+) -> LeaderElection[RecoverySession]:
+    """``must_leave``: see :class:`RecoverySession`."""
+    configured = app.settings
+    assert isinstance(configured, RecoverySettings)
+    settings = PlannerSettings(
+        lease=configured.lease_seconds,
+        rebalance=configured.rebalance,
+        move_bytes=configured.move_bytes,
+        flush=configured.flush_seconds,
+    )
 
-    def __init__(self, app: App, settings: RecoverySettings, goes: Callable[[Member], bool] = lambda _member: False) -> None:
-        self._app, self._settings, self._goes = app, settings, goes
-        self._store = open_store(settings.store)
-        self._ttl = settings.leader_seconds
-        self._replaced = threading.Event()  # somebody else holds the lease
-        self._candidate = Candidate(app.beats, ROLE, app.incarnation, settings.leader_seconds)
-        self.term: Term | None = None
-        self.safe = False  # the store was found safe
+    def begin(store: Store) -> RecoverySession:
+        return RecoverySession(app, settings, store, must_leave)
 
-    @property
-    def ready(self) -> bool:
-        return self.term is not None and self.term.opened
-
-    def run(self) -> None:
-        """Stand by, lead, stand by again, until the process stops. Raises :class:`scar.errors.UnsafeStore`."""
-        self._check_store()
-        while not self._app.stopping.is_set():
-            self._app.heart.beat()
-            if self._candidate.ask():
-                self._lead()
-            self._app.stopping.wait(RETRY / 2)
-
-    def _check_store(self) -> None:
-        while not self._app.stopping.is_set():
-            self._app.heart.beat()
-            try:
-                self._store.probe()
-                self.safe = True
-                return
-            except StoreUnavailable as error:
-                self._app.log.warning("store.unavailable", extra={"reason": str(error)})
-                self._app.stopping.wait(RETRY)
-
-    def _lead(self) -> None:
-        app, told = self._app, self._settings
-        settings = Settings(told.lease_seconds, told.rebalance, told.move_bytes, told.flush_seconds)
-        self._replaced.clear()
-        self.term = Term(app, settings, self._store, self._goes)
-        app.log.info("leadership.taken")
-        rival = self.term.run(lambda: app.stopping.is_set() or self._replaced.is_set())
-        self.term = None
-        if rival:
-            self._candidate.stand_back()
-        app.log.info("leadership.ended", extra={"rival": rival or "none"})
-
-    def keep_lease(self) -> None:
-        """Renew the lease while leading; notice when it has gone to somebody else."""
-        while not self._app.stopping.wait(self._ttl / 4):
-            if self.term is not None and not self._candidate.ask():
-                self._replaced.set()
+    return LeaderElection(app, ROLE, configured.leader_seconds, begin, RecoverySession.run)
 
 
 def build(app: App) -> Service:
-    settings = app.settings
-    assert isinstance(settings, RecoverySettings)
-    lookout = Lookout(settings, lambda: leadership.term)
-    leadership = Leadership(app, settings, lookout.goes)
+    assert isinstance(app.settings, RecoverySettings)
+    pods = PodMonitor(app.settings, lambda: election.session)
+    election = make_election(app, pods.must_leave)
+    claims = ClaimCheck(any_address=app.settings.peer_addresses == "any")
+    servicer = RecoveryServicer(lambda: election.session, claims)
 
     def start() -> None:
-        lookout.start(app)
-        app.spawn("leadership", leadership.run)
-        app.spawn("lease", leadership.keep_lease)
+        pods.start(app)
+        election.start()
+
+    def stories() -> list[StorySource]:
+        session = election.session
+        return [session.story()] if session is not None else []
 
     return Service(
-        register=lambda server: recovery_pb2_grpc.add_RecoveryServicer_to_server(
-            RecoveryServicer(lambda: leadership.term), server
-        ),
+        register=lambda server: recovery_pb2_grpc.add_RecoveryServicer_to_server(servicer, server),
         service_names=(SERVICE,),
         start=start,
         stop=lambda: None,
-        ready=lambda: leadership.term is not None,
-        settled=lambda: leadership.safe,
+        stories=stories,
+        ready=lambda: election.holds_lease,
+        settled=lambda: election.store_checked,
     )

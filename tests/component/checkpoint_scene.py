@@ -11,33 +11,44 @@ import grpc
 import numpy as np
 import pytest
 
-from scar import codec
+from scar.blocks import BlockState
 from scar.errors import InvalidRequest, NotServing, StaleEpoch
 from scar.placement import Epoch, Member, Role
 from scar.tables import Checkpoint, Job, Table, rows
-from scar.transport import Link
-from scar.v1 import checkpoint_pb2 as pb
 from scar.v1 import checkpoint_pb2_grpc, ps_pb2, ps_pb2_grpc, recovery_pb2, recovery_pb2_grpc
-from scar_checkpoint import coordinator, term
+from scar.wire import codec
+from scar.wire.transport import Link
+from scar_checkpoint import maintenance
 from scar_checkpoint.config import CheckpointSettings
+from scar_checkpoint.core import round_schedule
+from scar_checkpoint.leader_session import CheckpointSession
 from scar_checkpoint.servicer import CheckpointServicer
-from scar_checkpoint.term import Term
-from scar_runtime.objects import Group, Payload, encode_object, object_key, object_ref, read_blocks
-from scar_runtime.running import RunningCheckpoint, load_newest
-from scar_runtime.selection import Decision, chosen
-from scar_runtime.server import bind, make_server
+from scar_runtime.checkpoint.manifest import Manifest
+from scar_runtime.checkpoint.manifest_codec import object_ref_to_proto
+from scar_runtime.checkpoint.object_reader import read_blocks
+from scar_runtime.checkpoint.objects import BlockPayload, encode_object, object_ref
+from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint, load_newest
+from scar_runtime.checkpoint.selection import RoundSelection, chosen
+from scar_runtime.process.server import bind_port, make_server
 from scar_runtime.store import Store, open_store
+from scar_runtime.store.layout import object_key
 from tests.component.processes import eventually
 
 BLOCKS = 20
 
 
 def job_with(selection: str = "priority", fraction: float = 0.25, period: int = 4, keep: int = 3) -> Job:
-    return Job("job", [Table("w", (2 * BLOCKS,), blocks=rows(2))], checkpoint=Checkpoint(selection, fraction, period, keep))
+    return Job(
+        "job",
+        [Table("w", (2 * BLOCKS,), blocks=rows(2))],
+        checkpoint=Checkpoint(selection, fraction, period, keep),
+    )
 
 
 class Shard(ps_pb2_grpc.ShardControlServicer):
-    """Holds some blocks of table "w"; a block's value is its clock, set by the test. Keeps the rules of a round."""
+    """Holds some blocks of table "w"; a block's value is its clock, set by the test. Keeps the rules of a
+    round.
+    """
 
     def __init__(self, number: int, job: Job, store: Store, ids: np.ndarray) -> None:
         self.job, self.store, self.ids = job, store, ids.astype(np.uint32)
@@ -45,10 +56,12 @@ class Shard(ps_pb2_grpc.ShardControlServicer):
         self.clock, self.epoch, self.open_round = 0, 1, 0
         self.pending: np.ndarray | None = None
         self.finished: list[tuple[int, bool]] = []
+        self.author = self.saved = ""  # of the round under way: its coordinator, and the shard's object
+        self.kept: list[str] = []  # objects that were committed
         self.before_save: Callable[[], None] = lambda: None
         self.changed = threading.Condition()
         self.server = make_server(16)
-        address = bind(self.server, "127.0.0.1:0")
+        address = bind_port(self.server, "127.0.0.1:0")
         self.member = Member(Role.SHARD, f"ps-{number}", f"{number:012x}", address)
         ps_pb2_grpc.add_ShardControlServicer_to_server(self, self.server)
         self.server.start()
@@ -61,9 +74,15 @@ class Shard(ps_pb2_grpc.ShardControlServicer):
 
     def _check(self, epoch: int) -> None:
         if epoch != self.epoch:
-            raise (StaleEpoch("newer", epoch=self.epoch) if epoch < self.epoch else NotServing("this shard has not heard yet"))
+            raise (
+                StaleEpoch("newer", epoch=self.epoch)
+                if epoch < self.epoch
+                else NotServing("this shard has not heard yet")
+            )
 
-    def Distances(self, request: ps_pb2.DistancesRequest, context: grpc.ServicerContext) -> ps_pb2.DistancesReply:
+    def Distances(
+        self, request: ps_pb2.DistancesRequest, context: grpc.ServicerContext
+    ) -> ps_pb2.DistancesReply:
         with self.changed:
             self._check(request.epoch)
             while self.clock < request.min_clock:
@@ -72,7 +91,7 @@ class Shard(ps_pb2_grpc.ShardControlServicer):
                 if not context.is_active():
                     return ps_pb2.DistancesReply()
             self._undo()
-            self.open_round = request.round
+            self.open_round, self.author, self.saved = request.round, request.author, ""
             far = b"" if request.skip else np.abs(self.values - self.cache).astype("<f4").tobytes()
             table = ps_pb2.TableDistances(table="w", block_ids=codec.ids_to_bytes(self.ids), distances=far)
             return ps_pb2.DistancesReply(tables=[table], clock=self.clock)
@@ -83,27 +102,37 @@ class Shard(ps_pb2_grpc.ShardControlServicer):
             self._check(request.epoch)
             if request.round != self.open_round:
                 raise InvalidRequest("no such round")
-            decision = Decision(
-                request.selection, request.threshold, request.tie_before, request.first, request.count, request.seed
+            decision = RoundSelection(
+                request.selection,
+                request.threshold,
+                request.tie_before,
+                request.first,
+                request.count,
+                request.seed,
             )
             mask = chosen(decision, self.job, "w", self.ids, np.abs(self.values - self.cache))
             self.pending, self.cache = self.cache.copy(), np.where(mask, self.values, self.cache)
             ids, values, clock = self.ids[mask], self.values[mask], self.clock
         reply = ps_pb2.SaveReply(copy_seconds=0.001)
         if len(ids):
-            group = Group("w", ids, clock, {"worker-0@aa": clock}, self.member.key)
-            encoded = encode_object(self.job, [(group, Payload(np.repeat(values, 2), {}, np.zeros(len(ids), np.int64)))])
+            group = BlockState("w", ids, clock, {"worker-0@aa": clock}, self.member.key)
+            encoded = encode_object(
+                self.job, [(group, BlockPayload(np.repeat(values, 2), {}, np.zeros(len(ids), np.int64)))]
+            )
             key = object_key(request.epoch, self.member.key, request.round)
             self.store.put(key, encoded.parts)
-            reply.object.CopyFrom(object_ref(key, encoded, [group], self.member.key, request.epoch, request.round))
+            self.saved = key
+            ref = object_ref(key, encoded, [group], self.member.key, request.epoch, request.round)
+            reply.object.CopyFrom(object_ref_to_proto(ref))
         return reply
 
     def Finish(self, request: ps_pb2.FinishRequest, context: grpc.ServicerContext) -> ps_pb2.FinishReply:
         with self.changed:
             self.finished.append((request.round, request.committed))
-            if request.round == self.open_round:
-                if request.committed:
+            if (request.round, request.author) == (self.open_round, self.author):
+                if request.committed and request.object_key == self.saved:
                     self.pending = None
+                    self.kept.append(self.saved)
                 self._undo()
         return ps_pb2.FinishReply()
 
@@ -124,7 +153,7 @@ class Recovery(recovery_pb2_grpc.RecoveryServicer):
         self.epochs: list[Epoch] = []
         self.changed = threading.Condition()
         self.server = make_server(16)
-        self.address = bind(self.server, "127.0.0.1:0")
+        self.address = bind_port(self.server, "127.0.0.1:0")
         recovery_pb2_grpc.add_RecoveryServicer_to_server(self, self.server)
         self.server.start()
 
@@ -139,13 +168,19 @@ class Recovery(recovery_pb2_grpc.RecoveryServicer):
             self.epochs.append(Epoch(number, "recovery", self.job.name, members, (), owners, **rest))
             self.changed.notify_all()
 
-    def GetJob(self, request: recovery_pb2.GetJobRequest, context: grpc.ServicerContext) -> recovery_pb2.GetJobReply:
+    def GetJob(
+        self, request: recovery_pb2.GetJobRequest, context: grpc.ServicerContext
+    ) -> recovery_pb2.GetJobReply:
         return recovery_pb2.GetJobReply(started=self.started, job=codec.job_to_proto(self.job))
 
-    def Join(self, request: recovery_pb2.JoinRequest, context: grpc.ServicerContext) -> recovery_pb2.JoinReply:
+    def Join(
+        self, request: recovery_pb2.JoinRequest, context: grpc.ServicerContext
+    ) -> recovery_pb2.JoinReply:
         return recovery_pb2.JoinReply()
 
-    def GetEpochs(self, request: recovery_pb2.GetEpochsRequest, context: grpc.ServicerContext) -> recovery_pb2.GetEpochsReply:
+    def GetEpochs(
+        self, request: recovery_pb2.GetEpochsRequest, context: grpc.ServicerContext
+    ) -> recovery_pb2.GetEpochsReply:
         with self.changed:
             self.changed.wait_for(lambda: len(self.epochs) > request.after, min(request.wait, 0.3))
             found = self.epochs[request.after :] if request.after else self.epochs[-1:]
@@ -169,19 +204,25 @@ class Scene:
         self._servers: list[grpc.Server] = [self.recovery.server, *(shard.server for shard in self.shards)]
         self._stops: list[Callable[[], None]] = []
 
-    def lead(self, store: Store | None = None, incarnation: str = "c" * 12) -> checkpoint_pb2_grpc.CheckpointStub:
+    def lead(
+        self, store: Store | None = None, incarnation: str = "c" * 12
+    ) -> checkpoint_pb2_grpc.CheckpointStub:
         """Start a coordinator; returns a stub to it."""
         link = self.link(self.recovery.address)
         member = Member(Role.CHECKPOINT, "checkpoint-0", incarnation, "127.0.0.1:0")
         settings = CheckpointSettings(name="checkpoint-0", round_timeout_seconds=3.0, keep_seconds=0.0)
-        leadership = Term(member, settings, self.job, store or self.store, link, spawn)
+        leadership = CheckpointSession(member, settings, self.job, store or self.store, link, spawn)
         stopping = threading.Event()
-        thread = threading.Thread(target=leadership.run, args=(stopping.is_set, lambda epoch: None), daemon=True)
+        thread = threading.Thread(
+            target=leadership.run, args=(stopping.is_set, lambda epoch: None), daemon=True
+        )
         thread.start()
         self._stops.append(lambda: (stopping.set(), thread.join(10))[0])
         server = make_server(8)
-        address = bind(server, "127.0.0.1:0")
-        checkpoint_pb2_grpc.add_CheckpointServicer_to_server(CheckpointServicer(lambda: leadership, lambda: ""), server)
+        address = bind_port(server, "127.0.0.1:0")
+        checkpoint_pb2_grpc.add_CheckpointServicer_to_server(
+            CheckpointServicer(lambda: leadership, lambda: ""), server
+        )
         server.start()
         self._servers.append(server)
         return checkpoint_pb2_grpc.CheckpointStub(self.link(address).channel)
@@ -194,9 +235,11 @@ class Scene:
         for shard in self.shards:
             shard.train(clock, blocks)
 
-    def committed(self, number: int) -> pb.Manifest:
+    def committed(self, number: int) -> Manifest:
         """The manifest with at least this number, once it exists and the shards have heard."""
-        eventually(lambda: load_newest(self.store, self.job).manifest.number >= number, what=f"manifest {number}")
+        eventually(
+            lambda: load_newest(self.store, self.job).manifest.number >= number, what=f"manifest {number}"
+        )
         return load_newest(self.store, self.job).manifest
 
     def stop(self) -> None:
@@ -218,7 +261,9 @@ def restored(running: RunningCheckpoint, store: Store) -> list[float]:
     for origin in running.origins("w", np.arange(BLOCKS, dtype=np.uint32)):
         if origin.index >= 0:
             ref, header = running.objects[origin.index], running.headers[origin.index]
-            values[origin.group.ids] = read_blocks(store, ref, header, running.job, "w", origin.group.ids).values[::2]
+            values[origin.group.ids] = read_blocks(
+                store, ref, header, running.job, "w", origin.group.ids
+            ).values[::2]
     return values.tolist()
 
 
@@ -269,8 +314,8 @@ def scenes(folder: Path) -> Iterator[Callable[..., Scene]]:
         return made[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coordinator, "BACKOFF", 0.1)
-        patch.setattr(term, "KEEP_PERIOD", 0.1)
+        patch.setattr(round_schedule, "BACKOFF", 0.1)
+        patch.setattr(maintenance, "PERIOD", 0.1)
         yield make
         for scene in made:
             scene.close()

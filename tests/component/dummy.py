@@ -1,4 +1,5 @@
-"""A service that does nothing, run as a process of its own: ``python tests/component/dummy.py ROLE BEHAVIOUR --name x ...``.
+"""A service that does nothing, run as a process of its own: ``python tests/component/dummy.py ROLE BEHAVIOUR
+--name x ...``.
 
 It writes what happens to it to standard output, a word a line.
 """
@@ -11,9 +12,9 @@ import time
 
 from scar.errors import Fenced
 from scar.placement import Role
-from scar_runtime import app as chassis
-from scar_runtime.app import App, Service, main
-from scar_runtime.config import ServiceSettings
+from scar_runtime.process import app as chassis
+from scar_runtime.process.app import App, Service, main
+from scar_runtime.process.config import RedisSettings, ServiceSettings
 
 chassis.REDIS_SECONDS = 0.5
 
@@ -31,7 +32,7 @@ class Dummy:
 
     def start(self) -> None:
         say("start")
-        self._app.heart.epoch = 1
+        self._app.liveness.epoch = 1
         self._app.spawn("work", self._work)
 
     def stop(self) -> None:
@@ -50,6 +51,8 @@ class Dummy:
         say("main")
         if self._behaviour == "main-raises":
             raise ValueError("a user's mistake")
+        if self._behaviour == "main-exits":
+            sys.exit(0)
 
     def _work(self) -> None:
         self._ready = self._behaviour != "standby"
@@ -58,9 +61,9 @@ class Dummy:
                 raise ValueError("a bug")
             if self._behaviour == "fenced":
                 raise Fenced("out")
-            if self._behaviour == "stuck" and self._app.heart.progress > 20:
+            if self._behaviour == "stuck" and self._app.liveness.progress > 20:
                 time.sleep(60)
-            self._app.heart.beat()
+            self._app.liveness.record_progress()
 
 
 def build(app: App) -> Service:
@@ -70,4 +73,6 @@ def build(app: App) -> Service:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(ServiceSettings, Role[sys.argv[1]], build, sys.argv[3:]))
+    role = Role[sys.argv[1]]
+    told: type[ServiceSettings] = ServiceSettings if role is Role.WORKER else RedisSettings
+    raise SystemExit(main(told, role, build, sys.argv[3:]))

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import fakeredis
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from scar.errors import ScarError
+from scar_local.redis import HOST, server_command
 
 ROOT = Path(__file__).resolve().parents[2]
 DUMMY = str(Path(__file__).with_name("dummy.py"))
 
 
-def eventually(condition: Callable[[], object], seconds: float = 15.0, what: str = "") -> None:
+def eventually(condition: Callable[[], object], seconds: float = 60.0, what: str = "") -> None:
     """Wait until it is true; what is raised on the way counts as false."""
     end, last = time.monotonic() + seconds, "false"
     while time.monotonic() < end:
@@ -38,39 +36,17 @@ def eventually(condition: Callable[[], object], seconds: float = 15.0, what: str
 
 @contextmanager
 def running_redis(directory: Path) -> Iterator[str]:
-    """URL of a Redis: the real one where it is installed, else fakeredis."""
-    if program := shutil.which("redis-server"):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        command = [
-            program,
-            "--port",
-            str(port),
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-            "--appendonly",
-            "no",
-            "--dir",
-            str(directory),
-        ]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        eventually(lambda: socket.create_connection(("127.0.0.1", port), 0.2).close() is None)
-        try:
-            yield f"redis://127.0.0.1:{port}/0"
-        finally:
-            process.kill()
-            process.wait()
-        return
-    server = fakeredis.TcpFakeServer(("127.0.0.1", 0), server_type="redis")
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    """URL of a Redis of the kind that a local cluster starts."""
+    with socket.socket() as free:
+        free.bind((HOST, 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen(server_command(port, directory), stdout=subprocess.DEVNULL)
     try:
-        yield f"redis://127.0.0.1:{server.server_address[1]}/0"
+        eventually(lambda: socket.create_connection((HOST, port), 0.2).close() is None)
+        yield f"redis://{HOST}:{port}/0"
     finally:
-        server.shutdown()
-        server.server_close()
+        process.kill()
+        process.wait()
 
 
 class Processes:
@@ -123,12 +99,14 @@ class Process:
     def log(self) -> str:
         return self._log.read_text()
 
-    def wait(self, seconds: float = 15.0) -> int:
+    def wait(self, seconds: float = 60.0) -> int:
         return self.process.wait(seconds)
 
     def health(self, service: str = "") -> str:
         with grpc.insecure_channel(self.address) as channel:
-            reply = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=service), timeout=2)
+            reply = health_pb2_grpc.HealthStub(channel).Check(
+                health_pb2.HealthCheckRequest(service=service), timeout=5
+            )
         return str(health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status))
 
     def serving(self, service: str = "") -> Process:

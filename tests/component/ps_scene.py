@@ -1,4 +1,6 @@
-"""One or two shards inside the test process, behind real gRPC on loopback, and the epochs that they follow."""
+"""One or two shards inside the test process, behind real gRPC on loopback, and the epochs that they
+follow.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +10,23 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scar import codec
-from scar.codec import Chunk
-from scar.placement import BlockGroup, Epoch, Member, Role, Source
+from scar.member_secrets import new_secret
+from scar.placement import BlockGroup, BlockSource, Epoch, Member, Role
 from scar.tables import Job, Table
-from scar.transport import ShardLink
 from scar.v1 import ps_pb2
+from scar.wire import codec
+from scar.wire.codec import Chunk
+from scar.wire.transport import ShardLink
 from scar_ps.config import PsSettings
 from scar_ps.service import ShardService
-from scar_runtime.heart import Heart
-from scar_runtime.server import make_server
+from scar_runtime.liveness.progress_monitor import ProgressMonitor
+from scar_runtime.process.server import make_server
+from scar_runtime.store import open_store
+from scar_runtime.store.layout import JOB, epoch_key
+from scar_runtime.store.records import message_digest, put_record
+from scar_runtime.store.signatures import read_key
 
-SECONDS = 10.0
+SECONDS = 40.0
 WORKER = Member(Role.WORKER, "worker-0", "0" * 12)
 
 
@@ -29,9 +36,10 @@ class Process:
 
     member: Member
     settings: PsSettings
-    heart: Heart = field(default_factory=lambda: Heart(60.0))
+    liveness: ProgressMonitor = field(default_factory=lambda: ProgressMonitor(60.0))
     stopping: threading.Event = field(default_factory=threading.Event)
     failures: list[BaseException] = field(default_factory=list)
+    secret: bytes = field(default_factory=new_secret)
 
     def spawn(self, name: str, target) -> None:
         threading.Thread(target=target, name=name, daemon=True).start()
@@ -47,8 +55,10 @@ class Running:
         self.server = make_server(16)
         address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
         self.member = Member(Role.SHARD, f"ps-{number}", life * 12, address)
-        self.process = Process(self.member, PsSettings(name=self.member.name, store=store, recovery=recovery, **settings))
-        self.process.heart.renew(self.process.heart.now(), confirmed=True)
+        self.process = Process(
+            self.member, PsSettings(name=self.member.name, store=store, recovery=recovery, **settings)
+        )
+        self.process.liveness.renew_lease(self.process.liveness.now(), confirmed=True)
         self.service = ShardService(self.process, self.process.settings)
         self.service.register(self.server)
         self.server.start()
@@ -56,19 +66,34 @@ class Running:
         self.link = ShardLink(address, self.member.name)
         self.control = self.link.control
         self.seq = 0
+        self.saved = ""  # key of the object of the last round
 
     def call(self, method, request, timeout: float = SECONDS):
         return self.link.call(method, request, timeout)
 
+    def publish(self, epoch: Epoch, spec: Job) -> ps_pb2.AdoptRequest:
+        """Put them in the store; what the recovery coordinator tells a shard then."""
+        message = codec.epoch_to_proto(epoch)
+        settings = self.process.settings
+        store = open_store(settings.store, read_key(settings.store_key)).under(spec.name)
+        put_record(store, JOB, codec.job_to_proto(spec))
+        put_record(store, epoch_key(epoch.number), message)
+        return ps_pb2.AdoptRequest(epoch=epoch.number, digest=message_digest(message), job=spec.name)
+
     def adopt(self, epoch: Epoch, spec: Job) -> ps_pb2.AdoptReply:
-        request = ps_pb2.AdoptRequest(epoch=codec.epoch_to_proto(epoch), job=codec.job_to_proto(spec))
-        reply = self.call(self.control.Adopt, request)
+        reply = self.call(self.control.Adopt, self.publish(epoch, spec))
         pause = threading.Event()
         while not self.process.failures and not self.service.ready():
             pause.wait(0.005)
         return reply
 
-    def push(self, pieces: Mapping[str, tuple[Sequence[int] | None, np.ndarray]], epoch: int = 1, seq: int = 0, clock: int = 0):
+    def push(
+        self,
+        pieces: Mapping[str, tuple[Sequence[int] | None, np.ndarray]],
+        epoch: int = 1,
+        seq: int = 0,
+        clock: int = 0,
+    ):
         """By shared memory where the pieces are large, as a worker does."""
         self.seq = seq or self.seq + 1
         size = sum(values.nbytes for _, values in pieces.values())
@@ -112,8 +137,11 @@ class Running:
         return np.frombuffer(payload, header.dtype), header
 
     def clock(self, finished: int, epoch: int = 1, loss: float | None = None) -> ps_pb2.ClockReply:
-        request = ps_pb2.ClockRequest(worker=WORKER.name, incarnation=WORKER.incarnation, epoch=epoch, finished=finished)
-        request.has_loss, request.loss = loss is not None, loss or 0.0
+        request = ps_pb2.ClockRequest(
+            worker=WORKER.name, incarnation=WORKER.incarnation, epoch=epoch, finished=finished
+        )
+        if loss is not None:
+            request.part.CopyFrom(ps_pb2.LossPart(loss=loss, rank=0, world=1))
         return self.call(self.control.Clock, request)
 
     def settle(self, epoch: int) -> ps_pb2.SettleReply:
@@ -126,10 +154,15 @@ class Running:
 
     def save(self, number: int, epoch: int = 1, **choice) -> ps_pb2.SaveReply:
         choice = choice or {"selection": "full"}
-        return self.call(self.control.Save, ps_pb2.SaveRequest(epoch=epoch, round=number, **choice))
+        reply = self.call(self.control.Save, ps_pb2.SaveRequest(epoch=epoch, round=number, **choice))
+        self.saved = reply.object.key
+        return reply
 
     def finish(self, number: int, committed: bool) -> None:
-        self.call(self.control.Finish, ps_pb2.FinishRequest(round=number, committed=committed))
+        key = self.saved if committed else ""
+        self.call(
+            self.control.Finish, ps_pb2.FinishRequest(round=number, committed=committed, object_key=key)
+        )
 
     def status(self) -> ps_pb2.ShardStatus:
         return self.call(self.control.Status, ps_pb2.ShardStatusRequest())
@@ -148,7 +181,10 @@ def declared(consistency: str = "asp", *more: Table) -> Job:
 def first(spec: Job, shards: Sequence[Running], *, alternate: bool = False) -> Epoch:
     """Epoch 1: all blocks at the first shard, or every other one."""
     owners = {t.name: (np.arange(t.blocks) % (2 if alternate else 1)).astype(np.uint16) for t in spec.tables}
-    moved = tuple(BlockGroup(t.name, np.arange(t.blocks, dtype=np.uint32), "", Source.INITIAL) for t in spec.tables)
+    moved = tuple(
+        BlockGroup(t.name, np.arange(t.blocks, dtype=np.uint32), source=BlockSource.INITIAL)
+        for t in spec.tables
+    )
     return Epoch(1, "recovery", spec.name, tuple(one.member for one in shards), (WORKER,), owners, moved)
 
 

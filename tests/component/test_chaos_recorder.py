@@ -1,4 +1,6 @@
-"""The recorder of chaos runs: what a worker says is on disk before it is answered, once, whatever happens on the way."""
+"""The recorder of chaos runs: what a worker says is on disk before it is answered, once, whatever happens
+on the way.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,9 @@ import grpc
 import pytest
 
 from scar.errors import ConfigError
-from scar.transport import connect
-from scar_chaos.counting import make_job
-from scar_chaos.history import read
-from scar_chaos.recorder import METHOD, Journal, Recorder
+from scar.wire.transport import open_channel
+from scar_chaos.core.counting_job import make_job
+from scar_chaos.recorder import METHOD, Recorder, RecorderClient, read_history
 
 WORKER = "scar-worker-0@0123456789ab"
 
@@ -25,20 +26,21 @@ def recorder(tmp_path: Path) -> Iterator[Recorder]:
 
 
 def raw(recorder: Recorder, worker: str, number: int, **event: int) -> bytes:
-    with connect(recorder.address) as channel:
+    with open_channel(recorder.address) as channel:
         request = json.dumps({"worker": worker, "number": number, "events": [event]}).encode()
         answer: bytes = channel.unary_unary(METHOD)(request, timeout=5)
         return answer
 
 
 def test_what_was_written_is_the_history(recorder: Recorder) -> None:
-    with Journal(recorder.address, WORKER) as journal:
-        journal.write({"open": 0})
-        journal.write(
-            {"push": 1, "clock": 0, "table": "rows", "ids": None}, {"push": 2, "clock": 0, "table": "pairs", "ids": [1, 3]}
+    with RecorderClient(recorder.address, WORKER) as client:
+        client.write_events({"open": 0})
+        client.write_events(
+            {"push": 1, "clock": 0, "table": "rows", "ids": None},
+            {"push": 2, "clock": 0, "table": "pairs", "ids": [1, 3]},
         )
-        journal.write({"open": 1})
-        past = read(recorder.folder, make_job(shards=1))
+        client.write_events({"open": 1})
+        past = read_history(recorder.folder, make_job(shards=1))
     assert [(push.number, len(push.ids)) for push in past.pushes] == [(1, 24), (2, 2)]
     assert past.acknowledged == {WORKER: 1}
     times = [at for at, _, _ in past.opened]
@@ -46,12 +48,12 @@ def test_what_was_written_is_the_history(recorder: Recorder) -> None:
 
 
 def test_the_answer_carries_the_orders(recorder: Recorder) -> None:
-    with Journal(recorder.address, WORKER) as journal:
-        assert journal.write({"open": 0}) == {}
-        recorder.order(hold=7)
-        assert journal.write() == {"hold": 7}
-        recorder.order(end=9)
-        assert journal.write({"open": 1}) == {"end": 9}
+    with RecorderClient(recorder.address, WORKER) as client:
+        assert client.write_events({"open": 0}) == {}
+        recorder.give_orders(hold=7)
+        assert client.write_events() == {"hold": 7}
+        recorder.give_orders(end=9)
+        assert client.write_events({"open": 1}) == {"end": 9}
 
 
 def test_a_write_whose_answer_was_lost_is_written_once(recorder: Recorder) -> None:

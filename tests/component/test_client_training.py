@@ -85,7 +85,8 @@ def test_a_wrong_call_changes_nothing(cluster: FakeCluster, worker: scar.Worker)
         (lambda: worker.push("v", np.zeros(3)), errors.UnknownTable),
         (lambda: worker.push("w"), errors.InvalidRequest),
         (lambda: worker.push({"w": np.zeros((20, 3))}, np.zeros(3)), errors.InvalidRequest),
-        (lambda: worker.push({"w": np.ones((20, 3)), "n": np.ones((10, 2))}), errors.ShapeMismatch),  # one wrong, none sent
+        # one wrong, none sent
+        (lambda: worker.push({"w": np.ones((20, 3)), "n": np.ones((10, 2))}), errors.ShapeMismatch),
         (lambda: worker.pull("v"), errors.UnknownTable),
         (lambda: worker.pull("w", ids=[-1]), errors.BlockOutOfRange),
     ]
@@ -150,7 +151,7 @@ def test_workers_together(consistency: str) -> None:
             worker.report(1.0)
             ahead += 1
         worker.leave()
-        return worker.share(10), worker.world, ahead
+        return worker.data_slice(10), worker.world_size, ahead
 
     try:
         found = together(cluster, 3, body)
@@ -166,8 +167,8 @@ def test_join_waits_for_the_job_s_workers() -> None:
     cluster = FakeCluster(job(workers=2))
     try:
         with pytest.raises(errors.DeadlineExceeded, match="the other workers"):
-            scar.join(cluster.address, "worker-0", patience=2.0)
-        together(cluster, 2, lambda worker: worker.world)
+            scar.join(cluster.address, "worker-0", start_timeout=2.0)
+        together(cluster, 2, lambda worker: worker.world_size)
     finally:
         cluster.close()
 
@@ -192,13 +193,18 @@ def test_an_error_of_the_user_gives_the_share_back(cluster: FakeCluster) -> None
 
 
 def test_a_restarted_worker_goes_on_at_the_open_clock(cluster: FakeCluster) -> None:
-    """Its predecessor had finished clock 2 on one shard only: that clock is done again, but not twice on that shard."""
+    """Its predecessor had finished clock 2 on one shard only: that clock is done again, but not twice on
+    that shard.
+    """
     first = scar.join(cluster.address, "worker-0", timeout=20)
     for _ in first.clocks(limit=2):
         first.push("w", np.ones((20, 3)))
     first.pull("w")
     first.push("w", np.ones((20, 3)))
-    first._client._await(first._client._acknowledged, scar.transport.Deadline(10), "acknowledgements")
+    client = first._client
+    client.pushes.wait_until(
+        client.state.is_acknowledged, scar.wire.transport.Deadline(10), "acknowledgements"
+    )
     sealed = cluster.shards["ps-1"]
     with sealed.lock:
         sealed.marks["worker-0"] = (3, cluster.epoch.number)
@@ -235,7 +241,7 @@ def test_connect_to_nobody() -> None:
     with pytest.raises(errors.DeadlineExceeded, match=r"127\.0\.0\.1:1"):
         scar.connect("127.0.0.1:1", timeout=0.3)
     with pytest.raises(errors.DeadlineExceeded, match=r"127\.0\.0\.1:1"):
-        scar.join("127.0.0.1:1", "worker-0", patience=0.3)
+        scar.join("127.0.0.1:1", "worker-0", start_timeout=0.3)
 
 
 def test_push_waits_when_too_much_is_under_way(cluster: FakeCluster) -> None:
@@ -249,7 +255,9 @@ def test_push_waits_when_too_much_is_under_way(cluster: FakeCluster) -> None:
         if pushing.is_alive():
             break
     assert pushing.is_alive()
-    assert all(lane.held.waiting_bytes < 100 + 20 * 12 for lane in worker._client._lanes.values())
+    assert all(
+        stream.buffer.waiting_bytes < 100 + 20 * 12 for stream in worker._client.state.streams.values()
+    )
     for shard in cluster.shards.values():
         shard.loading = False
     pushing.join(10)

@@ -18,11 +18,12 @@ import pytest
 
 import scar
 from scar import errors
+from scar.event_log import name_of
 from scar.placement import Member, Role
-from scar.transport import Link, server_options
 from scar.v1 import detector_pb2, detector_pb2_grpc, worker_pb2, worker_pb2_grpc
+from scar.wire.transport import Link, server_options
 from scar_worker.servicer import WorkerServicer
-from scar_worker.task import Plan, State, Task
+from scar_worker.task import TaskState, TrainingPlan, TrainingTask
 from tests.component.fakes.cluster import FakeCluster
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,7 +51,7 @@ def endless(worker):
 
 @pytest.fixture
 def cluster() -> Iterator[FakeCluster]:
-    cluster = FakeCluster(scar.Job("service", [scar.Table("w", (6, 2))], shards=2), shards=2)
+    cluster = FakeCluster(scar.Job("service", [scar.Table("w", (6, 2))], shards=2))
     yield cluster
     cluster.close()
 
@@ -60,11 +61,22 @@ def ones(worker: scar.Worker) -> None:
         worker.push("w", np.ones((6, 2)))
 
 
-def task(cluster: FakeCluster, train: object) -> Task:
-    return Task(Plan(cluster.address, cluster.recovery.job, train, timeout=20, patience=20, unacked_bytes=1 << 20), ME)
+def task(cluster: FakeCluster, train: object) -> TrainingTask:
+    return TrainingTask(
+        TrainingPlan(
+            cluster.address,
+            cluster.recovery.job,
+            train,
+            timeout=20,
+            start_timeout=20,
+            unacked_bytes=1 << 20,
+            outage_timeout=60,
+        ),
+        ME,
+    )
 
 
-def status(task: Task) -> worker_pb2.WorkerStatus:
+def status(task: TrainingTask) -> worker_pb2.WorkerStatus:
     return WorkerServicer(task).Status(worker_pb2.WorkerStatusRequest(), None)
 
 
@@ -77,7 +89,10 @@ def test_a_task_from_waiting_to_finished(cluster: FakeCluster) -> None:
 
     running = task(cluster, train)
     assert (status(running).state, status(running).epoch, running.epoch) == ("waiting", 0, 0)
+    assert running.stories() == []
     running.run(threading.Event())
+    (story,) = running.stories()
+    assert name_of(story.ring.entries()[0].event) == "EpochFollowed"
     (during,) = seen
     assert (during.state, during.clock, during.rank, during.world) == ("training", 5, 0, 1)
     assert during.seconds_per_clock > 0
@@ -91,9 +106,59 @@ def test_an_error_of_the_user(cluster: FakeCluster) -> None:
     running = task(cluster, lambda worker: worker.push("v", 1))
     with pytest.raises(errors.UnknownTable):
         running.run(threading.Event())
-    assert running.state is State.FAILED
+    assert running.state is TaskState.FAILED
     assert "'v'" in status(running).error
     assert cluster.recovery.left == [("worker-0", False)]
+
+
+@pytest.mark.parametrize("code", [1, 3, "no more data"])
+def test_sys_exit_is_a_failure(cluster: FakeCluster, code: object) -> None:
+    running = task(cluster, lambda _worker: sys.exit(code))  # type: ignore[arg-type]
+    with pytest.raises(SystemExit):
+        running.run(threading.Event())
+    assert running.state is TaskState.FAILED
+    assert status(running).error == f"the training function called sys.exit({code!r})"
+    assert cluster.recovery.left == [("worker-0", False)]
+
+
+@pytest.mark.parametrize("code", [0, None])
+def test_sys_exit_without_an_error_leaves_the_work_to_others(
+    cluster: FakeCluster, code: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    running = task(cluster, lambda _worker: sys.exit(code))
+    running.run(threading.Event())
+    assert status(running).state == "left"
+    assert cluster.recovery.left == [("worker-0", False)]
+    assert "leaves it unfinished" in capsys.readouterr().err
+
+
+def test_a_thread_of_the_user_that_dies_is_said(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    running = task(cluster, ones)
+    try:
+        raise ValueError("no more data")
+    except ValueError as error:
+        loader = threading.Thread(name="loader")
+        running.thread_failed(threading.ExceptHookArgs((ValueError, error, error.__traceback__, loader)))
+    assert status(running).error == "its thread 'loader' died: no more data"
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_how_long_it_has_been_where_it_is(cluster: FakeCluster) -> None:
+    seen: list[float] = []
+
+    def train(worker: scar.Worker) -> None:
+        for _ in worker.clocks(limit=2):
+            worker.push("w", np.ones((6, 2)))
+            time.sleep(0.2)
+            seen.append(status(running).waited)
+
+    running = task(cluster, train)
+    time.sleep(2.0)
+    running.run(threading.Event())
+    assert all(waited > 0.15 for waited in seen)
+    assert min(seen) < 2.0
 
 
 def test_stopped_in_the_middle(cluster: FakeCluster) -> None:
@@ -109,7 +174,7 @@ def test_stopped_in_the_middle(cluster: FakeCluster) -> None:
                     time.sleep(0.01)
 
     running = task(cluster, train)
-    threading.Thread(target=running.follow, args=(stopping,), daemon=True).start()
+    threading.Thread(target=running.stop_with, args=(stopping,), daemon=True).start()
     running.run(stopping)
     assert cluster.recovery.left == [("worker-0", False)]
     np.testing.assert_array_equal(cluster.model()["w"], np.full((6, 2), 4))
@@ -119,10 +184,15 @@ def test_stopped_before_there_was_a_job() -> None:
     stopping = threading.Event()
     threading.Timer(0.2, stopping.set).start()
     job = scar.Job("service", [scar.Table("w", (6, 2))])
-    running = Task(Plan("127.0.0.1:1", job, ones, timeout=20, patience=60, unacked_bytes=1 << 20), ME)
+    running = TrainingTask(
+        TrainingPlan(
+            "127.0.0.1:1", job, ones, timeout=20, start_timeout=60, unacked_bytes=1 << 20, outage_timeout=60
+        ),
+        ME,
+    )
     started = time.monotonic()
     running.run(stopping)
-    assert (running.state, running.worker) == (State.FINISHED, None)
+    assert (running.state, running.worker) == (TaskState.FINISHED, None)
     assert time.monotonic() - started < 10
 
 
@@ -162,7 +232,6 @@ def launch(cluster: FakeCluster, file: Path, function: str, **more: str) -> subp
         "RECOVERY": cluster.address,
         "TRAIN": str(file),
         "FUNCTION": function,
-        "REDIS": "redis://127.0.0.1:1",
     }
     environment = os.environ | {f"SCAR_{name}": value for name, value in {**settings, **more}.items()}
     environment["PYTHONPATH"] = f"{ROOT / 'sdk'}:{ROOT / 'services'}"
@@ -191,9 +260,12 @@ def test_a_process_whose_function_fails(cluster: FakeCluster, file: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("change", "named"), [({"TRAIN": ""}, "SCAR_TRAIN"), ({"RECOVERY": ""}, "SCAR_RECOVERY"), ({"TRAIN": "no.py"}, "no.py")]
+    ("change", "named"),
+    [({"TRAIN": ""}, "SCAR_TRAIN"), ({"RECOVERY": ""}, "SCAR_RECOVERY"), ({"TRAIN": "no.py"}, "no.py")],
 )
-def test_a_process_with_wrong_settings(cluster: FakeCluster, file: Path, change: dict[str, str], named: str) -> None:
+def test_a_process_with_wrong_settings(
+    cluster: FakeCluster, file: Path, change: dict[str, str], named: str
+) -> None:
     code, output = ended(launch(cluster, file, "train", **change))
     (message,) = [line for line in output.splitlines() if line.startswith("error: ")]
     assert code == 2

@@ -10,14 +10,16 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from scar import errors
-from scar_runtime.metrics import RPC_SECONDS
-from scar_runtime.server import bind, make_server
+from scar_runtime.process.metrics import RPC_SECONDS
+from scar_runtime.process.server import bind_port, make_server
 
 KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 
 
 class Handlers:
-    """Each method does what ``act`` does, with its request as argument; a request is text, and ``bad`` cannot be decoded."""
+    """Each method does what ``act`` does, with its request as argument; a request is text, and ``bad``
+    cannot be decoded.
+    """
 
     def __init__(self) -> None:
         self.act: Callable[[str], None] = lambda text: None
@@ -54,11 +56,13 @@ def decode(raw: bytes) -> str:
 def service() -> Iterator[tuple[Handlers, grpc.Channel]]:
     handlers, server = Handlers(), make_server(workers=4)
     methods = {
-        kind: getattr(grpc, f"{kind}_rpc_method_handler")(getattr(handlers, kind), request_deserializer=decode)
+        kind: getattr(grpc, f"{kind}_rpc_method_handler")(
+            getattr(handlers, kind), request_deserializer=decode
+        )
         for kind in KINDS
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("scar.v1.Test", methods),))
-    address = bind(server, "127.0.0.1:0")
+    address = bind_port(server, "127.0.0.1:0")
     server.start()
     with grpc.insecure_channel(address) as channel:
         yield handlers, channel
@@ -120,7 +124,9 @@ def test_a_bug_is_logged_and_tells_nothing(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("text", "expected"), [(b"bad", errors.InvalidRequest), (b"malformed", errors.TooLarge)])
+@pytest.mark.parametrize(
+    ("text", "expected"), [(b"bad", errors.InvalidRequest), (b"malformed", errors.TooLarge)]
+)
 def test_what_cannot_be_decoded_is_the_callers_error(
     service: tuple[Handlers, grpc.Channel], kind: str, text: bytes, expected: type[errors.ScarError]
 ) -> None:

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from scar import codec
 from scar.errors import Fenced, JobExists, NotServing, ScarError, StoreUnavailable
-from scar.placement import Member, Role, Source
+from scar.placement import BlockSource, Member, Role
 from scar.tables import Job
 from scar.v1 import recovery_pb2 as pb
 from scar.v1 import types_pb2
-from scar_chaos.checkers import epochs_linear
-from scar_runtime.records import create_record, get_record
+from scar.wire import codec
+from scar_chaos.oracles.checkers import epochs_linear
 from scar_runtime.store import open_store
 from scar_runtime.store.directory import DirectoryStore
-from tests.component.recovery_scene import Cluster, ShardServer, wait_for
+from scar_runtime.store.failure_log import FailureLog
+from scar_runtime.store.records import create_record, get_record
+from tests.component.recovery_cluster import Cluster, ShardServer, wait_for
+from tests.framework.lost import lost
 
-SECONDS = 10.0
+SECONDS = 40.0
 
 
 @pytest.fixture
@@ -47,7 +51,13 @@ def test_start_and_workers(cluster: Cluster) -> None:
     worker = cluster.worker("worker-0")
     epoch = cluster.epoch_with(lambda epoch: bool(epoch.workers))
     assert [member.name for member in epoch.workers] == ["worker-0"]
-    assert {member.name for member in cluster.status().members} == {"recovery-0", "ps-0", "ps-1", "ps-2", "worker-0"}
+    assert {member.name for member in cluster.status().members} == {
+        "recovery-0",
+        "ps-0",
+        "ps-1",
+        "ps-2",
+        "worker-0",
+    }
     cluster.call(cluster.stub.Leave, pb.LeaveRequest(member=worker, finished=True))
     assert cluster.epoch_with(lambda epoch: not epoch.workers and epoch.number > 2).cause == "workers"
     wait_for(lambda: all(server.number == 3 for server in servers))
@@ -65,6 +75,21 @@ def test_start_and_workers(cluster: Cluster) -> None:
     assert isinstance(reply, pb.GetJobReply)
     assert reply.started
     assert codec.job_from_proto(reply.job).name == "test"
+
+
+def test_workers_of_a_resumed_job_wait_for_each_other(cluster: Cluster) -> None:
+    cluster.job = replace(cluster.job, workers=2)
+    cluster.start()
+    workers = [cluster.worker("worker-0"), cluster.worker("worker-1")]
+    assert not cluster.epoch_with(lambda epoch: len(epoch.workers) == 2).awaits_workers
+    for worker in workers:
+        cluster.call(cluster.stub.Leave, pb.LeaveRequest(member=worker))
+    cluster.epoch_with(lambda epoch: not epoch.workers)
+    cluster.call(cluster.stub.StartJob, pb.StartJobRequest(job=codec.job_to_proto(cluster.job), resume=True))
+    cluster.worker("worker-0")
+    assert cluster.epoch_with(lambda epoch: len(epoch.workers) == 1).awaits_workers
+    cluster.worker("worker-1")
+    assert not cluster.epoch_with(lambda epoch: len(epoch.workers) == 2).awaits_workers
 
 
 @pytest.mark.timed
@@ -86,34 +111,68 @@ def test_death_is_repaired_at_once_and_booked(cluster: Cluster) -> None:
     assert (record.number, record.epoch, record.lost_blocks, record.clock) == (1, 3, 20, 7)
     assert record.load_seconds >= 0.19
     assert record.waiting == [f"worker-0@{worker.incarnation}"]
-    lost = pb.LostPushes(table="a", block_ids=codec.ids_to_bytes(np.array([1], np.uint32)), after=2, upto=5)
-    report = pb.RerouteReport(epoch=3, worker=worker, lost=[lost], delta=[pb.TableDelta(table="a", squared=4.0, blocks=20)])
+    report = pb.RerouteReport(epoch=3, worker=worker, lost=[lost("a", [1], 2, 5)])
+    report.delta.add(table="a", squared=4.0, blocks=20)
     cluster.call(cluster.stub.ReportReroute, report)
-    record = get_record(cluster.store.under("test"), "ledger/00000001", pb.FailureRecord)
+    (record,) = FailureLog(cluster.store.under("test")).read(lost=True)
+    assert [one.worker for one in record.lost] == [f"worker-0@{worker.incarnation}"]
     assert (list(record.waiting), record.lost_pushes, record.delta_norm) == ([], 3, 2.0)
     assert record.load_seconds > 0
 
 
-def test_a_report_is_taken_only_when_a_successor_would_find_it(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("what", [{"lost": [lost("a", [1], 2, 5)]}, {"resent": 3}], ids=["lost", "resent"])
+def test_a_report_is_taken_only_when_a_successor_would_find_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, what: dict[str, Any]
+) -> None:
     servers = cluster.start()
     worker = cluster.worker("worker-0")
     cluster.epoch_with(lambda epoch: bool(epoch.workers))
     cluster.die(servers[1])
     epoch = cluster.epoch_with(lambda epoch: epoch.cause == "failure")
-    lost = pb.LostPushes(table="a", block_ids=codec.ids_to_bytes(np.array([1], np.uint32)), after=2, upto=5)
-    report = pb.RerouteReport(epoch=epoch.number, worker=worker, lost=[lost])
+    report = pb.RerouteReport(epoch=epoch.number, worker=worker, **what)
 
     def down(*_: object) -> None:
         raise StoreUnavailable("the store is down")
 
     with monkeypatch.context() as patch:
-        patch.setattr(DirectoryStore, "put", down)
+        patch.setattr(DirectoryStore, "create", down)
         with pytest.raises(StoreUnavailable):
             cluster.call(cluster.stub.ReportReroute, report)
     cluster.call(cluster.stub.ReportReroute, report)
     cluster.resign()
     cluster.lead()
-    wait_for(lambda: [record.lost_pushes for record in cluster.failures()] == [3])
+    wait_for(lambda: [record.lost_pushes + record.resent_pushes for record in cluster.failures()] == [3])
+
+
+def test_the_ledger_is_listed_in_pages(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One answer that held all of it became too large for a message."""
+    monkeypatch.setattr("scar_recovery.ledger_writer.PAGE", 2)
+    servers = cluster.start()
+    for _ in range(3):
+        worker = cluster.worker("worker-0")  # takes the place of the one before
+        cluster.epoch_with(
+            lambda epoch, worker=worker: [m.incarnation for m in epoch.workers] == [worker.incarnation]
+        )
+    cluster.die(servers[1])
+    cluster.epoch_with(lambda epoch: len(epoch.shards) == 2)
+    wait_for(lambda: [record.number for record in cluster.failures()] == [1, 2, 3])
+    reply = cluster.call(cluster.stub.ListFailures, pb.ListFailuresRequest())
+    assert isinstance(reply, pb.ListFailuresReply)
+    assert ([record.number for record in reply.failures], reply.more) == ([1, 2], True)
+
+
+def test_a_deposed_leader_takes_no_report(cluster: Cluster) -> None:
+    servers = cluster.start()
+    worker = cluster.worker("worker-0")
+    cluster.epoch_with(lambda epoch: bool(epoch.workers))
+    cluster.die(servers[1])
+    number = cluster.epoch_with(lambda epoch: epoch.cause == "failure").number
+    store = cluster.store.under("test")
+    rival = get_record(store, f"epochs/{number:08d}", types_pb2.Epoch)
+    rival.number, rival.author = number + 1, "rival"
+    create_record(store, f"epochs/{number + 1:08d}", rival)
+    with pytest.raises(NotServing):
+        cluster.call(cluster.stub.ReportReroute, pb.RerouteReport(epoch=number, worker=worker))
 
 
 def test_suspect_that_answers_is_spared_and_a_silent_one_is_not(cluster: Cluster) -> None:
@@ -142,7 +201,7 @@ def test_joining_shard_gets_its_share_without_a_changed_value(cluster: Cluster) 
     epoch = cluster.balanced(4)
     wait_for(lambda: all(server.number == epoch.number for server in servers))
     assert held(servers).tolist() == list(range(1, 61))
-    assert {group.source for found in cluster.epochs()[1:] for group in found.moved} == {Source.DONOR}
+    assert {group.source for found in cluster.epochs()[1:] for group in found.moved} == {BlockSource.DONOR}
     epochs_linear(cluster.job, cluster.epochs())
 
 
@@ -179,11 +238,13 @@ def test_next_leader_goes_on(cluster: Cluster) -> None:
 
 
 def test_what_a_leader_hears_before_it_has_read_the_epochs_is_asked_for_again(cluster: Cluster) -> None:
-    """All members are strangers to it then: a death or a farewell would be lost, and training would wait for ever."""
+    """All members are strangers to it then: a death or a farewell would be lost, and training would wait
+    forever.
+    """
     cluster.start()
     dead, gone = cluster.worker("worker-0"), cluster.worker("worker-1")
     cluster.epoch_with(lambda epoch: len(epoch.workers) == 2)
-    term = cluster.take_lead()
+    session = cluster.take_lead()
     news = (
         (cluster.stub.ReportFailure, pb.FailureReport(member=dead, proved=True)),
         (cluster.stub.Leave, pb.LeaveRequest(member=gone)),
@@ -191,7 +252,7 @@ def test_what_a_leader_hears_before_it_has_read_the_epochs_is_asked_for_again(cl
     for method, message in news:
         with pytest.raises(NotServing):
             cluster.call(method, message)
-    cluster.open(term)
+    cluster.open(session)
     for method, message in news:
         cluster.call(method, message)
     cluster.epoch_with(lambda epoch: not epoch.workers)
@@ -215,7 +276,7 @@ def test_whole_cluster_comes_back(cluster: Cluster) -> None:
 def test_members_known_only_from_their_heartbeats_are_taken_in(cluster: Cluster) -> None:
     cluster.start()
     detector = Member(Role.DETECTOR, "detector-0", "d" * 12, "host:2")
-    cluster.beats.beating = [detector]
+    cluster.heartbeats.beating = [detector]
     cluster.lead()
     wait_for(lambda: "detector-0" in {member.name for member in cluster.status().members})
 
@@ -254,9 +315,17 @@ def test_store_outage_delays_recovery(cluster: Cluster, monkeypatch: pytest.Monk
         cluster.die(servers[0])
         wait_for(lambda: "waits for the store" in cluster.status().problem)
         assert cluster.status().recovering
+        assert "waits for the store" in news(cluster).outage, "workers must be able to tell it from a hang"
     epoch = cluster.epoch_with(lambda epoch: epoch.cause == "failure")
     wait_for(lambda: servers[1].number == servers[2].number == epoch.number)
     assert cluster.status().problem == ""
+    assert news(cluster).outage == ""
+
+
+def news(cluster: Cluster) -> pb.GetEpochsReply:
+    reply = cluster.call(cluster.stub.GetEpochs, pb.GetEpochsRequest(after=1 << 32))
+    assert isinstance(reply, pb.GetEpochsReply)
+    return reply
 
 
 def test_malformed_requests_are_refused(cluster: Cluster) -> None:

@@ -8,13 +8,13 @@ from dataclasses import replace
 import grpc
 import pytest
 
-from scar import codec
 from scar.placement import Member, Role
 from scar.v1 import member_pb2_grpc, types_pb2, worker_pb2, worker_pb2_grpc
-from scar_recovery.shards import RemoteShards
-from scar_runtime.heart import Heart
-from scar_runtime.member import MemberServicer
-from scar_runtime.server import bind, make_server
+from scar.wire import codec
+from scar_recovery.shard_client import GrpcShardClient
+from scar_runtime.liveness.progress_monitor import ProgressMonitor
+from scar_runtime.process.member_servicer import MemberServicer
+from scar_runtime.process.server import bind_port, make_server
 
 WORKER = Member(Role.WORKER, "worker-0", "aaaaaaaaaaaa")
 
@@ -25,13 +25,15 @@ class Worker(worker_pb2_grpc.WorkerServicer):
     def __init__(self) -> None:
         self.state, self.job = "waiting", "mine"
 
-    def Status(self, request: worker_pb2.WorkerStatusRequest, context: grpc.ServicerContext) -> worker_pb2.WorkerStatus:
+    def Status(
+        self, request: worker_pb2.WorkerStatusRequest, context: grpc.ServicerContext
+    ) -> worker_pb2.WorkerStatus:
         return worker_pb2.WorkerStatus(member=codec.member_to_proto(WORKER), state=self.state, job=self.job)
 
 
 @pytest.fixture
-def shards() -> Iterator[RemoteShards]:
-    asked = RemoteShards()
+def shards() -> Iterator[GrpcShardClient]:
+    asked = GrpcShardClient()
     asked.job = types_pb2.JobSpec(name="mine")
     yield asked
     asked.close()
@@ -41,8 +43,8 @@ def shards() -> Iterator[RemoteShards]:
 def served() -> Iterator[tuple[Worker, Member]]:
     servicer, server = Worker(), make_server(workers=4)
     worker_pb2_grpc.add_WorkerServicer_to_server(servicer, server)
-    member_pb2_grpc.add_MemberServiceServicer_to_server(MemberServicer(WORKER, Heart()), server)
-    address = bind(server, "127.0.0.1:0")
+    member_pb2_grpc.add_MemberServiceServicer_to_server(MemberServicer(WORKER, ProgressMonitor()), server)
+    address = bind_port(server, "127.0.0.1:0")
     server.start()
     yield servicer, replace(WORKER, address=address)
     server.stop(0).wait(5)
@@ -60,30 +62,48 @@ def served() -> Iterator[tuple[Worker, Member]]:
     ],
 )
 def test_a_worker_wants_in_only_for_the_job_that_runs(
-    shards: RemoteShards, served: tuple[Worker, Member], state: str, job: str, wanted: bool
+    shards: GrpcShardClient, served: tuple[Worker, Member], state: str, job: str, wanted: bool
 ) -> None:
     servicer, member = served
     servicer.state, servicer.job = state, job
     assert shards.wants_in(member) is wanted
 
 
-def test_a_former_life_of_a_worker_wants_nothing(shards: RemoteShards, served: tuple[Worker, Member]) -> None:
+def test_a_former_life_of_a_worker_wants_nothing(
+    shards: GrpcShardClient, served: tuple[Worker, Member]
+) -> None:
     member = replace(served[1], incarnation="bbbbbbbbbbbb")
     assert not shards.wants_in(member)
-    assert shards.incarnation(member) == WORKER.incarnation, "its successor answers"
+    assert shards.read_incarnation(member) == WORKER.incarnation, "its successor answers"
 
 
-def test_whoever_does_not_answer_wants_nothing(shards: RemoteShards, served: tuple[Worker, Member]) -> None:
+def test_whoever_does_not_answer_wants_nothing(
+    shards: GrpcShardClient, served: tuple[Worker, Member]
+) -> None:
     nobody = replace(served[1], address="127.0.0.1:1")
     assert not shards.wants_in(nobody)
-    assert shards.refuses(nobody)
-    assert shards.gone(nobody)
+    assert shards.refuses_connection(nobody)
+    assert shards.is_gone(nobody)
 
 
 def test_elsewhere_a_rejection_is_no_certainty(
-    shards: RemoteShards, served: tuple[Worker, Member], monkeypatch: pytest.MonkeyPatch
+    shards: GrpcShardClient, served: tuple[Worker, Member], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scar_recovery.shards.is_ours", lambda host: False)
+    monkeypatch.setattr("scar_recovery.shard_client.is_ours", lambda host: False)
     nobody = replace(served[1], address="127.0.0.1:1")
-    assert shards.refuses(nobody)
-    assert not shards.gone(nobody)
+    assert shards.refuses_connection(nobody)
+    assert not shards.is_gone(nobody)
+
+
+def test_who_was_only_asked_leaves_no_connection(
+    shards: GrpcShardClient, served: tuple[Worker, Member]
+) -> None:
+    """A pod that is gone never comes back under its key: its connection would try to connect for ever."""
+    dead = replace(served[1], address="127.0.0.1:1")
+    assert not shards.wants_in(dead)
+    assert not shards.answers_probe(dead)
+    assert not shards.is_serving(replace(dead, role=Role.SHARD))
+    assert shards.links.find(dead.key) is None
+    kept = shards.links.connect(served[1])
+    assert shards.answers_probe(served[1])
+    assert shards.links.find(served[1].key) is kept

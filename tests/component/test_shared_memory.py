@@ -1,4 +1,6 @@
-"""Large payloads between processes of one machine: through shared memory where it can be, as messages where it cannot."""
+"""Large payloads between processes of one machine: through shared memory where it can be, as messages
+where it cannot.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scar import shared
-from scar.codec import Chunk
 from scar.errors import InvalidRequest, NonFinite, NotServing
-from scar.shared import Offer
 from scar.tables import Table
 from scar.v1 import ps_pb2
-from scar_ps.borrowed import Borrowed
+from scar.wire import shared_memory
+from scar.wire.codec import Chunk
+from scar.wire.shared_memory import SegmentOffer
+from scar_ps.wire.shared_memory_pool import SharedMemoryPool
 from tests.component.ps_scene import SECONDS, Running, declared, first
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory without a name is Linux's")
@@ -25,7 +27,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory without 
 LARGE = Table("large", (3, 1 << 20))
 LEND = """
 import sys
-from scar.shared import Segment
+from scar.wire.shared_memory import Segment
 segment = Segment(64)
 segment.room[:5] = b"hello"
 offer = segment.offer
@@ -51,7 +53,7 @@ def started(shard: Running, consistency: str = "asp") -> np.ndarray:
 def messages(monkeypatch) -> list[int]:
     """Bytes of data of each chunk that a client sends or gets as a message."""
     seen: list[int] = []
-    filled, read = shared.Segment.filled, shared.Segment.read
+    filled, read = shared_memory.Segment.fill_segment, shared_memory.Segment.read_chunk
 
     def sent(segment, chunks):
         for chunk in filled(segment, chunks):
@@ -62,8 +64,8 @@ def messages(monkeypatch) -> list[int]:
         seen.append(len(chunk.data))
         return read(segment, chunk)
 
-    monkeypatch.setattr(shared.Segment, "filled", sent)
-    monkeypatch.setattr(shared.Segment, "read", got)
+    monkeypatch.setattr(shared_memory.Segment, "fill_segment", sent)
+    monkeypatch.setattr(shared_memory.Segment, "read_chunk", got)
     return seen
 
 
@@ -90,7 +92,9 @@ def test_a_shard_that_may_not_share_gets_messages(shard, messages):
 
 
 def test_what_waits_for_its_clock_is_the_shards_own(shard):
-    """BSP keeps an acknowledged push; the memory that brought it is used for the next one before the clock closes."""
+    """BSP keeps an acknowledged push; the memory that brought it is used for the next one before the clock
+    closes.
+    """
     values = started(shard, "bsp")
     shard.push({"large": (None, values)})
     shard.push({"large": (None, 2 * values)})
@@ -111,7 +115,7 @@ def test_a_value_that_is_not_finite_is_refused_and_the_next_push_is_taken(shard)
 def test_memory_that_the_shard_does_not_know_any_more_is_offered_again(shard):
     values = started(shard)
     shard.push({"large": (None, values)})
-    shard.service._borrowed._held.clear()
+    shard.service._shared._segments.clear()
     with pytest.raises(NotServing):
         shard.push({"large": (None, values)})
     shard.push({"large": (None, values)}, seq=2)
@@ -140,18 +144,22 @@ def test_a_pull_that_its_reader_leaves_does_not_lend_the_memory_again(shard):
 def test_another_process_finds_what_was_lent_and_nothing_after_its_death():
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(
-        [sys.executable, "-c", LEND], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-c", LEND],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
     )
     pid, number, size, key = process.stdout.readline().split()
-    offer = Offer(int(pid), int(number), int(size), bytes.fromhex(key))
-    borrowed = Borrowed(allowed=True)
-    assert borrowed.take(offer)
-    room = borrowed.room(offer.key)
+    offer = SegmentOffer(int(pid), int(number), int(size), bytes.fromhex(key))
+    pool = SharedMemoryPool(allowed=True)
+    assert pool.attach_segment(offer)
+    room = pool.find_segment(offer.key)
     assert bytes(room[:5]) == b"hello"
     process.kill()
     process.communicate()
     room[:5] = b"still"  # who is at work on it may end
-    borrowed.forget()
+    pool.drop_released()
     with pytest.raises(NotServing):
-        borrowed.room(offer.key)
-    assert not borrowed.take(offer)
+        pool.find_segment(offer.key)
+    assert not pool.attach_segment(offer)

@@ -26,7 +26,8 @@ Fault = Callable[[dict[str, Any]], str]
 class FaultyS3:
     """moto's S3 behind a lock, which makes its conditional puts atomic, and behind faults.
 
-    ``fault(environ)`` names what happens to a request: "" nothing, "drop" carried out and the answer lost, else an error code.
+    ``fault(environ)`` names what happens to a request: "" nothing, "drop" carried out and the answer lost,
+    "<..." a page that a broken proxy answers with HTTP 200, else an error code.
     """
 
     def __init__(self) -> None:
@@ -43,12 +44,17 @@ class FaultyS3:
             self.seen.append(environ["REQUEST_METHOD"])
             fault = self.fault(environ)
             if fault in ("", "drop"):
-                answer = list(self._application(environ, start if not fault else lambda *_: lambda data: None))
+                answer = list(
+                    self._application(environ, start if not fault else lambda *_: lambda data: None)
+                )
         if not fault:
             return answer
         if fault == "drop":
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             raise ConnectionError("the answer is lost")
+        if fault.startswith("<"):
+            start("200 OK", [("Content-Type", "text/html")])
+            return [fault.encode()]
         status, code = fault.split(" ")
         start(f"{status} fault", [("Content-Type", "application/xml")])
         return [f"<Error><Code>{code}</Code><Message>made by the test</Message></Error>".encode()]

@@ -1,24 +1,23 @@
-"""Heartbeats and leases: one suite for the real redis-server and for fakeredis' TCP server."""
+"""Heartbeats and leases on a real server."""
 
 from __future__ import annotations
 
-import shutil
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
 
-import fakeredis
 import pytest
 import redis
 
 from scar.errors import ConfigError, LivenessUnavailable
 from scar.placement import Member, Role
-from scar_runtime.liveness import Beats, Standing
+from scar_runtime.liveness.heartbeat_store import LEASE_BLOCK_SECONDS, HeartbeatStore, MemberStanding
+from tests.component.processes import running_redis
 
 MEMBER = Member(Role.SHARD, "ps-0", "aaaaaaaaaaaa", "127.0.0.1:7000")
+DAY = 24 * 3600  # seconds
 
 
 def free_port() -> int:
@@ -27,39 +26,16 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def real(directory: Path) -> Iterator[str]:
-    program = shutil.which("redis-server")
-    if program is None:
-        pytest.skip("REDIS-SERVER IS NOT ON PATH: the real half of the liveness contract is not tested")
-    port = free_port()
-    command = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", str(directory)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    try:
-        yield f"redis://127.0.0.1:{port}/0"
-    finally:
-        process.kill()
-        process.wait()
-
-
-def fake() -> Iterator[str]:
-    server = fakeredis.TcpFakeServer(("127.0.0.1", 0), server_type="redis")
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"redis://127.0.0.1:{server.server_address[1]}/0"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-@pytest.fixture(scope="module", params=["redis-server", "fakeredis"])
-def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    yield from real(tmp_path_factory.mktemp("redis")) if request.param == "redis-server" else fake()
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_redis(tmp_path_factory.mktemp("redis")) as found:
+        yield found
 
 
 @pytest.fixture
-def beats(url: str, request: pytest.FixtureRequest) -> Iterator[Beats]:
+def heartbeats(url: str, request: pytest.FixtureRequest) -> Iterator[HeartbeatStore]:
     """A client for a cluster of the test's own."""
-    client = Beats(url, f"c{abs(hash(request.node.nodeid))}", timeout=2.0)
+    client = HeartbeatStore(url, f"c{abs(hash(request.node.nodeid))}", timeout=20.0)
     end = time.monotonic() + 10
     while True:
         try:
@@ -72,76 +48,86 @@ def beats(url: str, request: pytest.FixtureRequest) -> Iterator[Beats]:
     client.close()
 
 
+def _forged(progress: str) -> str:
+    """A heartbeat of the member "evil@x" with this text where a number belongs."""
+    rest = '"role": 1, "name": "evil", "incarnation": "x", "address": "", "epoch": 0, "count": 1'
+    return f'{{{rest}, "progress": {progress}}}'
+
+
 def raw(url: str) -> redis.Redis:
     return redis.Redis.from_url(url)
 
 
-def test_nobody_has_beaten(beats: Beats) -> None:
-    assert beats.read() == {}
+def test_nobody_has_beaten(heartbeats: HeartbeatStore) -> None:
+    assert heartbeats.read_heartbeats() == {}
 
 
-def test_a_beat_is_read_as_written(beats: Beats) -> None:
-    beats.beat(MEMBER, progress=7, epoch=2)
-    (first,) = beats.read().values()
-    beats.beat(MEMBER, progress=9, epoch=3)
-    (beat,) = beats.read().values()
-    assert (beat.member, beat.member.address) == (MEMBER, MEMBER.address)
+def test_a_beat_is_read_as_written(heartbeats: HeartbeatStore) -> None:
+    member = replace(MEMBER, secret_hash=b"h" * 32)
+    heartbeats.record_heartbeat(member, progress=7, epoch=2)
+    (first,) = heartbeats.read_heartbeats().values()
+    heartbeats.record_heartbeat(member, progress=9, epoch=3)
+    (beat,) = heartbeats.read_heartbeats().values()
+    assert (beat.member, beat.member.address) == (member, member.address)
+    assert beat.member.secret_hash == member.secret_hash
     assert (beat.progress, beat.epoch, beat.count) == (9, 3, first.count + 1)
 
 
-def test_a_forgotten_member_is_gone_and_may_come_again(beats: Beats) -> None:
-    beats.beat(MEMBER, 1, 0)
-    beats.doom(MEMBER.key, "a")
-    beats.forget(MEMBER.key)
-    assert beats.read() == {}
-    assert beats.beat(MEMBER, 1, 0) == Standing(0, False)
-    assert set(beats.read()) == {MEMBER.key}
+def test_a_forgotten_member_is_gone_and_may_come_again(heartbeats: HeartbeatStore) -> None:
+    heartbeats.record_heartbeat(MEMBER, 1, 0)
+    heartbeats.block_lease(MEMBER.key, "a")
+    heartbeats.forget_member(MEMBER.key)
+    assert heartbeats.read_heartbeats() == {}
+    assert heartbeats.record_heartbeat(MEMBER, 1, 0) == MemberStanding(0, False)
+    assert set(heartbeats.read_heartbeats()) == {MEMBER.key}
 
 
-def test_a_beat_tells_the_published_epoch(beats: Beats) -> None:
-    assert beats.beat(MEMBER, 1, 0).epoch == 0
-    beats.publish_epoch(12)
-    assert beats.beat(MEMBER, 1, 0).epoch == 12
+def test_a_beat_tells_the_published_epoch(heartbeats: HeartbeatStore) -> None:
+    assert heartbeats.record_heartbeat(MEMBER, 1, 0).epoch == 0
+    heartbeats.publish_epoch(12)
+    assert heartbeats.record_heartbeat(MEMBER, 1, 0).epoch == 12
 
 
-def test_a_beat_tells_that_one_is_doomed(beats: Beats) -> None:
-    beats.doom(MEMBER.key, "a")
-    beats.doom(MEMBER.key, "b")
-    assert beats.beat(MEMBER, 1, 0).doomed
-    beats.spare(MEMBER.key, "a")
-    assert beats.beat(MEMBER, 1, 0).doomed, "one detector takes nothing back for another"
-    beats.spare(MEMBER.key, "b")
-    assert not beats.beat(MEMBER, 1, 0).doomed
+def test_a_beat_tells_that_one_is_doomed(heartbeats: HeartbeatStore) -> None:
+    heartbeats.block_lease(MEMBER.key, "a")
+    heartbeats.block_lease(MEMBER.key, "b")
+    assert heartbeats.record_heartbeat(MEMBER, 1, 0).lease_blocked
+    heartbeats.unblock_lease(MEMBER.key, "a")
+    assert heartbeats.record_heartbeat(MEMBER, 1, 0).lease_blocked, (
+        "one detector takes nothing back for another"
+    )
+    heartbeats.unblock_lease(MEMBER.key, "b")
+    assert not heartbeats.record_heartbeat(MEMBER, 1, 0).lease_blocked
 
 
-def test_clusters_do_not_see_each_other(url: str, beats: Beats) -> None:
-    other = Beats(url, "another", timeout=2.0)
-    other.beat(MEMBER, 1, 0)
+def test_clusters_do_not_see_each_other(url: str, heartbeats: HeartbeatStore) -> None:
+    other = HeartbeatStore(url, "another", timeout=20.0)
+    other.record_heartbeat(MEMBER, 1, 0)
     other.publish_epoch(5)
-    assert beats.read() == {}
-    assert beats.beat(MEMBER, 1, 0).epoch == 0
+    assert heartbeats.read_heartbeats() == {}
+    assert heartbeats.record_heartbeat(MEMBER, 1, 0).epoch == 0
     other.close()
 
 
-def test_one_leads_until_its_lease_ends(beats: Beats) -> None:
-    assert beats.lead("recovery", "one", ttl=30)
-    assert beats.lead("recovery", "one", ttl=0.2)
-    assert not beats.lead("recovery", "two", ttl=30)
-    assert beats.lead("checkpoint", "two", ttl=30), "leases of two roles are two leases"
-    end = time.monotonic() + 5
-    while not beats.lead("recovery", "two", ttl=30):
+def test_one_leads_until_its_lease_ends(heartbeats: HeartbeatStore) -> None:
+    assert heartbeats.acquire_leader_lease("recovery", "one", ttl=30)
+    assert heartbeats.acquire_leader_lease("recovery", "one", ttl=0.2)
+    assert not heartbeats.acquire_leader_lease("recovery", "two", ttl=30)
+    assert heartbeats.acquire_leader_lease("checkpoint", "two", ttl=30), "leases of two roles are two leases"
+    end = time.monotonic() + 60
+    while not heartbeats.acquire_leader_lease("recovery", "two", ttl=30):
         assert time.monotonic() < end
         time.sleep(0.02)
-    assert not beats.lead("recovery", "one", ttl=30)
+    assert not heartbeats.acquire_leader_lease("recovery", "one", ttl=30)
 
 
-def test_one_of_many_leads(url: str, request: pytest.FixtureRequest, beats: Beats) -> None:
+def test_one_of_many_leads(url: str, request: pytest.FixtureRequest, heartbeats: HeartbeatStore) -> None:
     won: list[str] = []
     gate = threading.Barrier(8)
 
     def run(name: str) -> None:
         gate.wait()
-        if beats.lead("recovery", name, ttl=30):
+        if heartbeats.acquire_leader_lease("recovery", name, ttl=30):
             won.append(name)
 
     threads = [threading.Thread(target=run, args=(f"r{number}",)) for number in range(8)]
@@ -154,52 +140,100 @@ def test_one_of_many_leads(url: str, request: pytest.FixtureRequest, beats: Beat
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "7", "null", '{"role": 1}', '{"role": 99, "name": "x", "incarnation": "y"}', "x" * 100_000],
+    [
+        *(
+            "",
+            "{",
+            "[]",
+            "7",
+            "null",
+            '{"role": 1}',
+            '{"role": 99, "name": "x", "incarnation": "y"}',
+            "x" * 100_000,
+        ),
+        *(_forged(value) for value in ("Infinity", "NaN", "-1", "9" * 30, "9" * 3000, "1" + "0" * 5000)),
+        "[" * 4000,
+    ],
 )
 def test_what_is_malformed_is_left_out(url: str, text: str) -> None:
-    beats = Beats(url, "malformed", timeout=2.0)
-    beats.beat(MEMBER, 1, 0)
+    heartbeats = HeartbeatStore(url, "malformed", timeout=20.0)
+    heartbeats.record_heartbeat(MEMBER, 1, 0)
     with raw(url) as client:
-        client.hset("scar:malformed:beats", "evil", text)
-        client.hset("scar:malformed:beats", "other@key", client.hget("scar:malformed:beats", MEMBER.key) or b"")
-    assert set(beats.read()) == {MEMBER.key}
-    beats.close()
+        client.hset("scar:malformed:beats", "evil@x", text)
+        client.hset(
+            "scar:malformed:beats", "other@key", client.hget("scar:malformed:beats", MEMBER.key) or b""
+        )
+    assert set(heartbeats.read_heartbeats()) == {MEMBER.key}
+    heartbeats.close()
 
 
-def test_a_published_epoch_that_is_no_number_means_none(url: str) -> None:
-    beats = Beats(url, "nonsense", timeout=2.0)
+@pytest.mark.parametrize("text", ["soon", "9" * 30, "9" * 5000, "-3"])
+def test_a_published_epoch_that_is_no_number_means_none(url: str, text: str) -> None:
+    heartbeats = HeartbeatStore(url, "nonsense", timeout=20.0)
     with raw(url) as client:
-        client.set("scar:nonsense:epoch", "soon")
-    assert beats.beat(MEMBER, 1, 0).epoch == 0
-    beats.close()
+        client.set("scar:nonsense:epoch", text)
+    assert heartbeats.record_heartbeat(MEMBER, 1, 0).epoch == 0
+    heartbeats.close()
 
 
+@pytest.mark.timed
 def test_nobody_listens_is_a_typed_error_at_once() -> None:
-    beats = Beats(f"redis://:secret@127.0.0.1:{free_port()}/0", "scar")
+    heartbeats = HeartbeatStore(f"redis://:secret@127.0.0.1:{free_port()}/0", "scar", timeout=60)
     calls = [
-        beats.ping,
-        beats.read,
-        lambda: beats.beat(MEMBER, 1, 0),
-        lambda: beats.lead("x", "y", 1),
-        lambda: beats.publish_epoch(1),
+        heartbeats.ping,
+        heartbeats.read_heartbeats,
+        lambda: heartbeats.record_heartbeat(MEMBER, 1, 0),
+        lambda: heartbeats.acquire_leader_lease("x", "y", 1),
+        lambda: heartbeats.publish_epoch(1),
     ]
     for call in calls:
         started = time.monotonic()
         with pytest.raises(LivenessUnavailable) as caught:
             call()
-        assert time.monotonic() - started < 1.0
+        assert time.monotonic() - started < 20
         assert "secret" not in str(caught.value)
 
 
+@pytest.mark.timed
 def test_a_server_that_never_answers_costs_the_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        beats = Beats(f"redis://127.0.0.1:{silent.getsockname()[1]}/0", "scar", timeout=0.2)
+        heartbeats = HeartbeatStore(f"redis://127.0.0.1:{silent.getsockname()[1]}/0", "scar", timeout=0.2)
         started = time.monotonic()
         with pytest.raises(LivenessUnavailable):
-            beats.read()
-        assert time.monotonic() - started < 1.0
+            heartbeats.read_heartbeats()
+        assert time.monotonic() - started < 20
 
 
 def test_a_url_that_is_none_names_the_variable() -> None:
     with pytest.raises(ConfigError, match="SCAR_REDIS"):
-        Beats("http://127.0.0.1:1", "scar")
+        HeartbeatStore("http://127.0.0.1:1", "scar")
+
+
+@pytest.mark.parametrize("expiry", [None, DAY], ids=["no expiry", "Redis' clock went back"])
+def test_a_lease_that_nobody_renews_ends_whatever_its_expiry(url: str, expiry: int | None) -> None:
+    heartbeats = HeartbeatStore(url, "forever", timeout=20.0)
+    with raw(url) as client:
+        client.set("scar:forever:leader:recovery", "nobody", ex=expiry)
+        assert not heartbeats.acquire_leader_lease("recovery", "me", 30.0)
+        assert 0 < client.pttl("scar:forever:leader:recovery") <= 30_000
+        client.pexpire("scar:forever:leader:recovery", 1)
+        time.sleep(0.02)
+    assert heartbeats.acquire_leader_lease("recovery", "me", 30.0)
+    heartbeats.close()
+
+
+def test_a_lease_block_of_a_dead_detector_ends_when_the_clock_of_redis_went_back(url: str) -> None:
+    heartbeats = HeartbeatStore(url, "blocked", timeout=20.0)
+    heartbeats.block_lease(MEMBER.key, "dead")
+    with raw(url) as client:
+        (key,) = client.keys("scar:blocked:*")
+        client.expire(key, DAY)
+        assert heartbeats.record_heartbeat(MEMBER, 1, 0).lease_blocked
+        assert 0 < client.pttl(key) <= 1000 * LEASE_BLOCK_SECONDS
+    heartbeats.close()
+
+
+def test_a_url_that_is_none_keeps_its_password() -> None:
+    with pytest.raises(ConfigError) as caught:
+        HeartbeatStore("http://:secret@127.0.0.1:1", "scar")
+    assert "secret" not in str(caught.value)

@@ -1,9 +1,13 @@
-"""One suite for every store, and what each does in trouble of its own: here the directory, the rest in test_store_s3.py."""
+"""One suite for every store, and what each does in trouble of its own: here the directory, the rest in
+test_store_s3.py.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import shutil
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,9 +22,10 @@ from scar.errors import (
     StoreUnavailable,
     UnsafeStore,
 )
-from scar_runtime.store import Store, open_store
+from scar_runtime.store import Store, directory, open_store
 
-# --- what every store does -------------------------------------------------------------------------------------------
+# --- what every store does
+# -------------------------------------------------------------------------------------------
 
 
 def test_what_was_put_is_read(store: Store) -> None:
@@ -80,6 +85,13 @@ def test_listing_is_sorted_and_below_the_prefix(store: Store) -> None:
     assert store.list("nothing/") == []
 
 
+def test_sizes_are_those_of_the_objects(store: Store) -> None:
+    store.under("one").put("a/b", b"12345")
+    store.put("job", b"")
+    assert store.under("one").sizes() == {"a/b": 5}
+    assert store.sizes() == {"job": 0, "one/a/b": 5}
+
+
 def test_prefixes_do_not_see_each_other(store: Store) -> None:
     one, two = store.under("one"), store.under("two/deep")
     one.create("k", b"1")
@@ -91,7 +103,13 @@ def test_prefixes_do_not_see_each_other(store: Store) -> None:
 
 def test_keys_cannot_leave_the_prefix(store: Store) -> None:
     for key in ("../x", "a/../x", "/etc/passwd", "", "a//b", "a b", "a\0b", ".", "a/" + 201 * "x"):
-        for use in (store.get, store.delete, store.under, lambda key: store.put(key, b""), lambda key: store.create(key, b"")):
+        for use in (
+            store.get,
+            store.delete,
+            store.under,
+            lambda key: store.put(key, b""),
+            lambda key: store.create(key, b""),
+        ):
             with pytest.raises(InvalidRequest, match="not valid"):
                 use(key)
 
@@ -108,7 +126,8 @@ def test_a_safe_store_passes_the_probe_and_keeps_no_trace(store: Store) -> None:
     assert store.list() == []
 
 
-# --- addresses -------------------------------------------------------------------------------------------------------
+# --- addresses
+# -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -131,11 +150,14 @@ def test_an_address_that_cannot_be_says_how_to_write_it(url: str, text: str) -> 
     assert caught.value.next_step
 
 
-# --- the directory's troubles ----------------------------------------------------------------------------------------
+# --- the directory's troubles
+# ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("write", ["put", "create"])
-def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: str) -> None:
+def test_a_full_disk_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: str
+) -> None:
     store = open_store(f"file://{tmp_path}")
 
     def full(descriptor: int, buffers: list[memoryview]) -> int:
@@ -165,9 +187,31 @@ def test_a_file_in_the_way_is_unavailable(tmp_path: Path) -> None:
         open_store(f"file://{tmp_path}/file")
 
 
+def test_a_disk_that_is_away_may_be_named(tmp_path: Path) -> None:
+    store, away = open_store(f"file://{tmp_path / 'store'}"), tmp_path / "away"
+    (tmp_path / "store").rename(away)
+    (tmp_path / "store").touch()
+    below = store.under("job")
+    with pytest.raises(StoreUnavailable):
+        below.put("x", b"")
+    (tmp_path / "store").unlink()
+    away.rename(tmp_path / "store")
+    below.put("x", b"data")
+    assert store.get("job/x") == b"data"
+
+
+def test_a_directory_that_was_emptied_is_written_to_again(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path / 'store'}")
+    shutil.rmtree(tmp_path / "store")
+    store.under("job").put("x", b"data")
+    assert store.get("job/x") == b"data"
+
+
 def test_a_read_only_directory_says_who_must_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(f"file://{tmp_path}")
-    monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(PermissionError(errno.EACCES, "Permission denied")))
+    monkeypatch.setattr(
+        os, "link", lambda *_: (_ for _ in ()).throw(PermissionError(errno.EACCES, "Permission denied"))
+    )
     with pytest.raises(StoreUnavailable, match="Permission denied") as caught:
         store.create("x", b"")
     assert "user" in caught.value.next_step
@@ -188,3 +232,43 @@ def test_leftovers_of_a_crash_are_swept(tmp_path: Path) -> None:
     os.utime(old, (0, 0))
     store = open_store(f"file://{tmp_path}")
     assert (old.exists(), young.exists(), store.list()) == (False, True, [])
+
+
+def test_what_is_being_written_is_swept_by_no_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(f"file://{tmp_path}")
+    sync, swept = os.fsync, []
+
+    def jump(descriptor: int) -> None:
+        sync(descriptor)
+        if not swept:
+            swept.append(True)
+            with monkeypatch.context() as patch:
+                patch.setattr(directory.time, "time", lambda: time.monotonic() + 1e10)
+                open_store(f"file://{tmp_path}")
+
+    monkeypatch.setattr(os, "fsync", jump)
+    store.put("x", b"data")
+    assert (swept, store.get("x")) == ([True], b"data")
+
+
+def test_the_folders_that_lead_to_an_object_are_durable_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    sync = directory._sync_folder
+    monkeypatch.setattr(
+        directory,
+        "_sync_folder",
+        lambda folder: (synced.append(str(folder.relative_to(tmp_path))), sync(folder)),
+    )
+    store = open_store(f"file://{tmp_path}/new/root")
+    assert {".", "new", "new/root"} <= set(synced)
+    synced.clear()
+    # another process makes the same folders
+    open_store(f"file://{tmp_path}/new/root").put("job/epochs/1", b"")
+    synced.clear()
+    store.put("job/epochs/1", b"")
+    assert set(synced) == {"new/root", "new/root/job", "new/root/job/epochs"}
+    synced.clear()
+    store.put("job/epochs/2", b"")
+    assert synced == ["new/root/job/epochs"]

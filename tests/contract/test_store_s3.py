@@ -18,7 +18,8 @@ from scar.errors import (
 from scar_runtime.store import open_store, s3
 from tests.contract.stores import BUCKET, Fault, FaultyS3, at, free_port
 
-# --- S3's troubles ---------------------------------------------------------------------------------------------------
+# --- S3's troubles
+# ---------------------------------------------------------------------------------------------------
 
 
 def puts(environ: dict[str, Any]) -> bool:
@@ -31,8 +32,12 @@ def once(fault: str, concerns: Callable[[dict[str, Any]], bool] = puts) -> Fault
     return lambda environ: left.pop() if left and concerns(environ) else ""
 
 
-@pytest.mark.parametrize("fault", ["drop", "500 InternalError", "503 SlowDown", "409 ConditionalRequestConflict"])
-def test_a_create_survives_a_lost_answer_and_a_passing_fault(faulty: FaultyS3, tmp_path: Path, fault: str) -> None:
+@pytest.mark.parametrize(
+    "fault", ["drop", "500 InternalError", "503 SlowDown", "409 ConditionalRequestConflict"]
+)
+def test_a_create_survives_a_lost_answer_and_a_passing_fault(
+    faulty: FaultyS3, tmp_path: Path, fault: str
+) -> None:
     store = at(faulty.url, tmp_path)
     faulty.fault = once(fault)
     store.create("epochs/1", b"ours")
@@ -41,7 +46,9 @@ def test_a_create_survives_a_lost_answer_and_a_passing_fault(faulty: FaultyS3, t
 
 
 @pytest.mark.parametrize("fault", ["drop", "500 InternalError", "409 ConditionalRequestConflict"])
-def test_a_create_that_was_lost_to_another_is_told_apart(faulty: FaultyS3, tmp_path: Path, fault: str) -> None:
+def test_a_create_that_was_lost_to_another_is_told_apart(
+    faulty: FaultyS3, tmp_path: Path, fault: str
+) -> None:
     store = at(faulty.url, tmp_path)
     store.create("epochs/1", b"theirs")
     faulty.fault = once(fault)
@@ -59,6 +66,45 @@ def test_a_create_whose_every_answer_is_lost_is_found_by_reading(faulty: FaultyS
         store.create("epochs/2", b"ours")
 
 
+PAGES = (
+    "<html><p>oops</p></html>",
+    "<html>oops<p></html>",
+    "<Error><Code>InternalError</Code></Error>",
+    "<cut><Key>p/manif",
+)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_with_http_200_is_no_answer(faulty: FaultyS3, tmp_path: Path, page: str) -> None:
+    store = at(faulty.url, tmp_path)
+    store.put("x", b"data")
+    uses: tuple[Callable[[], object], ...] = (
+        lambda: store.get("x"),
+        lambda: store.get_range("x", 0, 2),
+        lambda: store.list(),
+        lambda: store.put("y", b"new"),
+        lambda: store.create("z", b"ours"),
+    )
+    for use in uses:
+        faulty.fault = lambda environ: page
+        with pytest.raises(StoreUnavailable):
+            use()
+        faulty.fault = once(page, lambda environ: True)
+        use()
+    assert [store.get(key) for key in store.list()] == [b"data", b"new", b"ours"]
+
+
+def test_only_the_stores_own_refusal_says_that_somebody_was_first(faulty: FaultyS3, tmp_path: Path) -> None:
+    store = at(faulty.url, tmp_path)
+    store.create("epochs/1", b"theirs")
+    faulty.fault = lambda environ: PAGES[0] if puts(environ) else ""
+    with pytest.raises(StoreUnavailable, match="epochs/1"):
+        store.create("epochs/1", b"ours")
+    faulty.fault = once(PAGES[0])
+    with pytest.raises(AlreadyExists):
+        store.create("epochs/1", b"ours")
+
+
 def test_reads_and_puts_are_tried_again(faulty: FaultyS3, tmp_path: Path) -> None:
     store = at(faulty.url, tmp_path)
     faulty.fault = once("503 SlowDown")
@@ -72,9 +118,14 @@ def test_reads_and_puts_are_tried_again(faulty: FaultyS3, tmp_path: Path) -> Non
 def test_a_store_that_stays_down_is_unavailable(faulty: FaultyS3, tmp_path: Path) -> None:
     store = at(faulty.url, tmp_path)
     faulty.fault = lambda environ: "500 InternalError"
-    for use in (lambda: store.get("x"), lambda: store.list(), lambda: store.delete("x"), lambda: store.create("x", b"")):
+    for use in (
+        lambda: store.get("x"),
+        lambda: store.list(),
+        lambda: store.delete("x"),
+        lambda: store.create("x", b""),
+    ):
         faulty.seen.clear()
-        with pytest.raises(StoreUnavailable, match="training goes on"):
+        with pytest.raises(StoreUnavailable, match="training continues"):
             use()
         assert len(faulty.seen) <= 2 * (1 + len(s3.WAITS))
 
@@ -86,8 +137,10 @@ def test_a_store_that_stays_down_is_unavailable(faulty: FaultyS3, tmp_path: Path
         ("503 XMinioStorageFull", StoreFull, "Free space"),
         ("403 InvalidAccessKeyId", StoreUnavailable, "AWS_ACCESS_KEY_ID"),
         ("403 SignatureDoesNotMatch", StoreUnavailable, "AWS_SECRET_ACCESS_KEY"),
+        ("403 RequestTimeTooSkewed", StoreUnavailable, "clock"),
         ("404 NoSuchBucket", StoreUnavailable, "Create the bucket"),
-        ("404 NoSuchKey", StoreUnavailable, "NoSuchKey"),  # a store that is being put together again; nothing is missing
+        # a store that is being put together again; nothing is missing
+        ("404 NoSuchKey", StoreUnavailable, "NoSuchKey"),
         ("400 Unheard", StoreUnavailable, "Unheard"),
     ],
 )
@@ -116,7 +169,9 @@ def test_an_unreachable_endpoint_is_unavailable(credentials: None, monkeypatch: 
             use()
 
 
-def test_missing_credentials_are_named(moto: FaultyS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_named(
+    moto: FaultyS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")

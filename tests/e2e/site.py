@@ -1,4 +1,6 @@
-"""Where the end-to-end tests run: a cluster that is there, or one that is made for them; and a namespace of their own in it."""
+"""Where the end-to-end tests run: a cluster that is there, or one that is made for them; and a namespace
+of their own in it.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from kubernetes import client, config
+from kubernetes.stream import stream
 
 from scar.version import __version__
+from scar_admin.status import ClusterStatus
 from scar_kube.release import Release
 from scar_kube.where import Where
-from scar_runtime.status import ClusterStatus
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "helm" / "scar"
@@ -29,7 +32,8 @@ MAKE_SECONDS = 540.0  # to make a cluster and an image
 HELM_SECONDS = 240.0
 WAIT_SECONDS = 90.0
 NO_CLUSTER = (
-    "no Kubernetes: set KUBECONFIG, or install kind (or name a script like kind by SCAR_KUBE); nothing was tested on a cluster"
+    "no Kubernetes: set KUBECONFIG, or install kind (or name a script like kind by SCAR_KUBE); nothing was"
+    " tested on a cluster"
 )
 NO_HELM = "no helm: run `make tools`; NOTHING WAS TESTED ON A CLUSTER"
 
@@ -48,8 +52,9 @@ def helm() -> str:
 def prepare() -> str:
     """Make what has to be made, point this process at the cluster, and return the image as its nodes know it.
 
-    The cluster of KUBECONFIG has the image already: ``SCAR_IMAGE`` names it, else it is called as `make image` does. SCAR_KUBE
-    names a script that makes a cluster and knows ``up``, ``base``, ``build`` and ``env``; else kind does it.
+    The cluster of KUBECONFIG has the image already: ``SCAR_IMAGE`` names it, else it is called as `make
+    image` does. SCAR_KUBE names a script that makes a cluster and knows ``up``, ``base``, ``build`` and
+    ``env``; else kind does it.
     """
     image = os.environ.get("SCAR_IMAGE", f"scar:{__version__}")
     if os.environ.get("KUBECONFIG"):
@@ -78,7 +83,8 @@ class Site:
         config.load_kube_config(os.environ.get("KUBECONFIG"))
         self.core, self.apps = client.CoreV1Api(), client.AppsV1Api()
 
-    # --- doing -----------------------------------------------------------------------------------------------------------
+    # --- doing
+    # --------------------------------------------------------------------------------------------------------
 
     def helm(self, *arguments: str) -> str:
         command = [helm(), *arguments, "--namespace", self.namespace]
@@ -87,10 +93,14 @@ class Site:
         return done.stdout
 
     def install(self, verb: str = "install", **values: str) -> float:
-        """``values``: of the chart, with __ for the dots. Returns how many seconds it took until all was ready."""
+        """``values``: of the chart, with __ for the dots. Returns how many seconds it took until all was
+        ready.
+        """
         repository, _, tag = self.image.rpartition(":")
         told = {"image__repository": repository, "image__tag": tag, "chaos__enabled": "true", **values}
-        options = [word for name, value in told.items() for word in ("--set", f"{name.replace('__', '.')}={value}")]
+        options = [
+            word for name, value in told.items() for word in ("--set", f"{name.replace('__', '.')}={value}")
+        ]
         started = time.monotonic()
         self.helm(verb, self.release, str(CHART), *options, "--wait", "--timeout", "200s")
         return time.monotonic() - started
@@ -101,7 +111,9 @@ class Site:
 
     def run(self, *arguments: str, timeout: float = 240.0) -> str:
         """A command of the CLI on this release; what it says."""
-        done = subprocess.run(self.scar(*arguments), capture_output=True, text=True, timeout=timeout, env=environment())
+        done = subprocess.run(
+            self.scar(*arguments), capture_output=True, text=True, timeout=timeout, env=environment()
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -109,7 +121,11 @@ class Site:
     def background(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         """A command that goes on meanwhile; only watching it ends with the block."""
         process = subprocess.Popen(
-            self.scar(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment()
+            self.scar(*arguments),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment(),
         )
         try:
             yield process
@@ -117,12 +133,30 @@ class Site:
             process.kill()
             process.communicate(timeout=10)
 
-    # --- looking ---------------------------------------------------------------------------------------------------------
+    # --- looking
+    # --------------------------------------------------------------------------------------------------------
 
     def pods(self, component: str = "") -> dict[str, Any]:
         part = f",app.kubernetes.io/component={component}" if component else ""
-        found = self.core.list_namespaced_pod(self.namespace, label_selector=f"app.kubernetes.io/instance={self.release}{part}")
+        found = self.core.list_namespaced_pod(
+            self.namespace, label_selector=f"app.kubernetes.io/instance={self.release}{part}"
+        )
         return {pod.metadata.name: pod for pod in found.items}
+
+    def python(self, pod: str, script: str, *arguments: str) -> str:
+        """Run a script in a pod, whose container is named after its component; what it wrote."""
+        container = self.core.read_namespaced_pod(pod, self.namespace).spec.containers[0].name
+        said: str = stream(
+            client.CoreV1Api(client.ApiClient()).connect_get_namespaced_pod_exec,
+            pod,
+            self.namespace,
+            container=container,
+            command=["python", "-c", script, *arguments],
+            stderr=True,
+            stdout=True,
+            _request_timeout=WAIT_SECONDS,
+        )
+        return said
 
     def left(self) -> set[str]:
         """Names of all that is still there of the release, when what is going has gone."""
@@ -146,16 +180,23 @@ class Site:
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
             names = {one.metadata.name for found in lists for one in found(self.namespace).items}
-            if len(names) <= 3 or time.monotonic() > deadline:
+            if len(names) <= 4 or time.monotonic() > deadline:
                 return names - {"kube-root-ca.crt", "default"}  # of every namespace
             time.sleep(0.5)
 
-    def until(self, condition: Callable[[ClusterStatus], bool], what: str, timeout: float = WAIT_SECONDS) -> ClusterStatus:
+    def until(
+        self, condition: Callable[[ClusterStatus], bool], what: str, timeout: float = WAIT_SECONDS
+    ) -> ClusterStatus:
         """Look through port-forwards until ``condition`` holds."""
         deadline = time.monotonic() + timeout
-        with Release.find(Where(namespace=self.namespace, release=self.release)) as release, release.observer() as observer:
+        with (
+            Release.find(Where(namespace=self.namespace, release=self.release)) as release,
+            release.observer() as observer,
+        ):
             while not condition(status := observer.read()):
-                assert time.monotonic() < deadline, f"waited {timeout:g} s for {what}: {status.problems} {status.waits}"
+                assert time.monotonic() < deadline, (
+                    f"waited {timeout:g} s for {what}: {status.problems} {status.waits}"
+                )
                 time.sleep(0.3)
         return status
 
@@ -166,7 +207,9 @@ def environment() -> Mapping[str, str]:
 
 @contextmanager
 def settled(image: str) -> Iterator[Site]:
-    """A namespace in which every pod must keep to the restricted security standard; gone afterwards, with all that is in it."""
+    """A namespace in which every pod must keep to the restricted security standard; gone afterwards, with
+    all that is in it.
+    """
     site = Site(f"scar-e2e-{secrets.token_hex(3)}", image)
     site.core.create_namespace({"metadata": {"name": site.namespace, "labels": RESTRICTED}})
     try:

@@ -16,6 +16,6 @@ def train(worker: scar.Worker) -> None:
     target = np.ones((240, 16), np.float32)
     for _ in worker.clocks(limit=20_000):
         error = worker.pull("w") - target
-        worker.push("w", error / worker.world)
-        worker.report(float(np.square(error).mean()) / worker.world)
+        worker.push("w", error / worker.world_size)
+        worker.report(float(np.square(error).mean()) / worker.world_size)
         time.sleep(CLOCK_SECONDS)

@@ -1,4 +1,6 @@
-"""The command line against a release on a real cluster: train a file, look, break, come back, and read the bucket."""
+"""The command line against a release on a real cluster: train a file, look, break, come back, and read the
+bucket.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ import time
 import numpy as np
 import scar
 
-job = scar.Job("{name}", [scar.Table("w", (60, 8), rule=scar.add())], workers=2, checkpoint=scar.Checkpoint("priority", 0.5, 4))
+table = scar.Table("w", (60, 8), rule=scar.add())
+job = scar.Job("{name}", [table], workers=2, checkpoint=scar.Checkpoint("priority", 0.5, 4))
 
 def train(worker):
     for clock in worker.clocks(limit={clocks}):
@@ -38,7 +41,9 @@ def train(worker):
 """
 
 
-def scar(site: Site, *arguments: str, check: bool = True, release: str = "") -> subprocess.CompletedProcess[str]:
+def scar(
+    site: Site, *arguments: str, check: bool = True, release: str = ""
+) -> subprocess.CompletedProcess[str]:
     command = (replace(site, release=release) if release else site).scar(*arguments)
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=environment())
     if check:
@@ -94,7 +99,12 @@ def test_a_training_outlives_whoever_watches_it_and_is_found_again(site: Site, t
     file = write(tmp_path, "long", 120, pause=0.25)
     command = site.scar("train", file)
     watching = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
-    until(site, lambda status: status["job"] == "long" and status["clock"] >= 2, "status", what="the first clocks")
+    until(
+        site,
+        lambda status: status["job"] == "long" and status["clock"] >= 2,
+        "status",
+        what="the first clocks",
+    )
     watching.send_signal(signal.SIGINT)
     text, _ = watching.communicate(timeout=60)
     assert watching.returncode == 0
@@ -113,9 +123,19 @@ def test_a_killed_shard_heals_and_a_finished_job_is_not_started_again(site: Site
     file = write(tmp_path, "healed", 60, pause=0.3)
     command = site.scar("train", file)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as training:
-        until(site, lambda status: status["job"] == "healed" and status["clock"] >= 2, "status", what="the first clocks")
+        until(
+            site,
+            lambda status: status["job"] == "healed" and status["clock"] >= 2,
+            "status",
+            what="the first clocks",
+        )
         assert "killed ps-1" in scar(site, "kill", "ps-1").stdout
-        ledger = until(site, lambda found: any(one["epoch"] for one in found["failures"]), "failures", what="the recovery")
+        ledger = until(
+            site,
+            lambda found: any(one["epoch"] for one in found["failures"]),
+            "failures",
+            what="the recovery",
+        )
         assert any("scar-ps-1@" in member for one in ledger["failures"] for member in one["members"])
         text, _ = training.communicate(timeout=SECONDS)
         assert training.returncode == 0, text

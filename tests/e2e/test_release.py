@@ -1,6 +1,8 @@
-"""One release from its installation to its end, in this order: train, break, judge, upgrade, uninstall, install again.
+"""One release from its installation to its end, in this order: train, break, judge, upgrade, uninstall,
+install again.
 
-What happens during chaos is judged by the same scene and the same checkers as in ``tests/system``; here the scene is a pod.
+What happens during chaos is judged by the same scene and the same checkers as in ``tests/system``; here the
+scene is a pod.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from scar_runtime.status import ClusterStatus
+from scar_admin.status import ClusterStatus
 from tests.e2e.site import ROOT, Site, missing
 
 if reason := missing():
@@ -20,7 +22,7 @@ pytestmark = pytest.mark.timeout(900)
 
 STEADY = str(ROOT / "tests" / "e2e" / "steady.py")
 SHARDS = 4
-KEPT = {"data-scar-minio-0"}  # the bucket's volume outlives the release
+KEPT = {"data-scar-minio-0", "scar-store-key"}  # the bucket outlives the release, and what signs it
 
 
 def report(site: Site, seed: int) -> dict[str, Any]:
@@ -30,14 +32,18 @@ def report(site: Site, seed: int) -> dict[str, Any]:
 
 
 def steady(status: ClusterStatus, clock: int) -> bool:
-    """The steady training is what runs, and has come that far. A release shows its former job until the next one begins."""
+    """The steady training is what runs, and has come that far. A release shows its former job until the
+    next one begins.
+    """
     return bool(status.job and status.job.name == "steady" and status.workers and status.clock >= clock)
 
 
 def owners(status: ClusterStatus) -> int:
     """Shards that own blocks and serve all of them."""
     tables = {name: shard.tables for name, shard in status.shards.items() if shard.serving}
-    return sum(any(t.blocks for t in parts) and not any(t.loading for t in parts) for parts in tables.values())
+    return sum(
+        any(t.blocks for t in parts) and not any(t.loading for t in parts) for parts in tables.values()
+    )
 
 
 def test_install_waits_until_all_is_ready(site: Site, record_property: Any) -> None:
@@ -52,7 +58,9 @@ def test_install_waits_until_all_is_ready(site: Site, record_property: Any) -> N
 @pytest.mark.parametrize("component", ["recovery", "detector", "checkpoint"])
 def test_a_standby_is_on_another_node(site: Site, component: str) -> None:
     """Or the loss of one node takes both along."""
-    ready = [node for node in site.core.list_node().items if not node.spec.unschedulable and not node.spec.taints]
+    ready = [
+        node for node in site.core.list_node().items if not node.spec.unschedulable and not node.spec.taints
+    ]
     where = {pod.spec.node_name for pod in site.pods(component).values()}
     assert len(where) == min(2, len(ready))
 
@@ -67,7 +75,9 @@ def test_a_file_trains_to_its_loss(site: Site) -> None:
 
 @pytest.mark.parametrize(("kind", "seed"), [("delete", 11), ("kill", 12)])
 def test_half_of_the_shards_die(site: Site, kind: str, seed: int) -> None:
-    """By `kubectl delete --force`, and without any notice. Workers live on; ledger and survivors' values agree."""
+    """By `kubectl delete --force`, and without any notice. Workers live on; ledger and survivors' values
+    agree.
+    """
     half = "+".join(f"ps-{number}" for number in range(SHARDS // 2))
     site.run("chaos", "--seed", str(seed), "--workers", "2", "--fault", f"{kind}:{half}", timeout=400)
     found = report(site, seed)
@@ -98,7 +108,9 @@ def test_upgrade_moves_blocks_to_new_shards_while_training_goes_on(site: Site) -
 def test_rollback_moves_them_back(site: Site) -> None:
     before = site.until(lambda status: steady(status, 1), "training")
     site.helm("rollback", site.release, "--wait", "--timeout", "200s")
-    after = site.until(lambda status: owners(status) == len(status.shards) == SHARDS, "the first shards to own all")
+    after = site.until(
+        lambda status: owners(status) == len(status.shards) == SHARDS, "the first shards to own all"
+    )
     later = site.until(lambda status: steady(status, after.clock + 1), "training to go on")
     assert later.clock > before.clock
     assert len(later.failures) == len(before.failures)
@@ -106,7 +118,8 @@ def test_rollback_moves_them_back(site: Site) -> None:
 
 def test_uninstall_leaves_nothing_but_the_bucket_and_a_new_release_resumes(site: Site) -> None:
     status = site.until(
-        lambda status: bool(steady(status, 20) and status.checkpoint and status.checkpoint.clock > 20), "a checkpoint"
+        lambda status: bool(steady(status, 20) and status.checkpoint and status.checkpoint.clock > 20),
+        "a checkpoint",
     )
     assert status.checkpoint is not None
     saved = status.checkpoint.clock

@@ -1,4 +1,6 @@
-"""A cluster under test: the scene of :mod:`scar_chaos.scene` on processes of this machine, of which nothing is left afterwards.
+"""A cluster under test: a :mod:`scar_chaos.chaos_run` on processes of this machine.
+
+Nothing of it is left afterwards.
 
 with running(tmp_path, shards=3, workers=2, consistency="bsp") as cluster:
     cluster.local.kill("ps-1")
@@ -18,16 +20,16 @@ from typing import Any
 import numpy as np
 
 from scar.tables import Job
-from scar_chaos.faults import Fault, groups
-from scar_chaos.local import LocalTarget
-from scar_chaos.play import play
+from scar_chaos.chaos_run import TIMEOUT, ChaosRun, open_run
+from scar_chaos.core.faults import Fault, fault_groups
+from scar_chaos.inject import inject_faults
 from scar_chaos.recorder import Recorder
-from scar_chaos.scene import TIMEOUT, Scene, staged
+from scar_chaos.targets.local import LocalTarget
 from scar_local import LocalCluster
 
 
-class Cluster(Scene):
-    """A scene whose processes a test may handle itself."""
+class Cluster(ChaosRun):
+    """A run whose processes a test may handle itself."""
 
     def __init__(self, target: LocalTarget, job: Job, recorder: Recorder) -> None:
         super().__init__(target, job, recorder)
@@ -39,14 +41,14 @@ class Cluster(Scene):
 
     def play(self, *faults: Fault) -> None:
         """Group by group; every oracle after each group."""
-        for group in groups(faults):
-            self.advance(group[0].clock)
-            play(self, group)
+        for group in fault_groups(faults):
+            self.wait_clocks(group[0].clock)
+            inject_faults(self, group)
             self.verify()
 
     def finish(self) -> dict[str, int]:
         """Let all workers end at one clock; returns their exit codes."""
-        self.recorder.order(end=self.ahead())
+        self.recorder.give_orders(end=self.future_clock())
         return self.local.wait(TIMEOUT)
 
     def check(self, values: Mapping[str, np.ndarray]) -> None:
@@ -64,17 +66,21 @@ def running(
     local: dict[str, Any] | None = None,
     **job: Any,
 ) -> Iterator[Cluster]:
-    """A cluster whose workers count; nothing of it is left when the block ends. ``job``: options of ``make_job``."""
+    """A cluster whose workers count; nothing of it is left when the block ends. ``job``: options of
+    ``make_job``.
+    """
     target = LocalTarget(folder, **(local or {}))
     try:
-        with staged(target, folder, shards=shards, workers=workers, resume=resume, **job) as scene:
-            yield Cluster(target, scene.job, scene.recorder)
+        with open_run(target, folder, shards=shards, workers=workers, resume=resume, **job) as run:
+            yield Cluster(target, run.job, run.recorder)
     finally:
         assert_nothing_left(folder)
 
 
 def assert_nothing_left(folder: Path) -> None:
-    """No process that was started for this cluster is alive: every one of them has its folder in its environment."""
+    """No process that was started for this cluster is alive: every one of them has its folder in its
+    environment.
+    """
     deadline = time.monotonic() + 5
     while left := _processes_of(folder):
         assert time.monotonic() < deadline, f"still alive: {left}"

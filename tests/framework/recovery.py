@@ -1,30 +1,60 @@
-"""A world for the recovery coordinator: a store in memory, shards that follow the protocol's rules, a clock that a test turns.
+"""A world for the recovery coordinator: a store in memory, shards that follow the protocol's rules, a clock
+that a test turns.
 
-Every call to the store or to a shard is a *step*; a coordinator can be killed at each of them, before or after its effect.
+Every call to the store or to a shard is a *step*; a coordinator can be killed at each of them, before or
+after its effect.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from scar.codec import epoch_from_proto, epoch_to_proto
 from scar.errors import AlreadyExists, NotServing, ObjectNotFound, ScarError, StoreUnavailable, Unreachable
-from scar.placement import NOBODY, Epoch, Member, Role, Source, concatenated
+from scar.event_log import EventRing
+from scar.placement import NOBODY, BlockSource, Epoch, Member, Owners, Role, concatenate_owners
 from scar.tables import Job, Table, adam, rows
 from scar.v1 import types_pb2
-from scar_recovery.archive import Archive
+from scar.wire.codec import epoch_from_proto, epoch_to_proto
+from scar_recovery.core.actions import PlannerAction, ReadClocks, SaveShard
+from scar_recovery.core.block_sources import ReplicaCopy
+from scar_recovery.core.epoch_intent import BlocksByTable
+from scar_recovery.core.events import ClocksRead, FailureReport, MemberFailed, ShardSaved, TimePassed
+from scar_recovery.core.planner import Planner
+from scar_recovery.core.settings import PlannerSettings
 from scar_recovery.executor import Executor
-from scar_recovery.members import Report
-from scar_recovery.planner import Planner, Settings
-from scar_recovery.plans import Blocks, Copy
-from scar_recovery.shards import ShardState
+from scar_recovery.leader_state import LeaderState
+from scar_recovery.ledger_writer import LedgerWriter
+from scar_recovery.recovery_store import RecoveryStore
+from scar_recovery.shard_client import ShardState
 from scar_runtime.store.base import Data, Store, joined
+from scar_runtime.store.records import numbers
+
+
+def owned_counts(owners: Mapping[str, Owners], shards: int) -> NDArray[np.int64]:
+    """Blocks that each shard owns, over all tables."""
+    total = np.zeros(shards, dtype=np.int64)
+    for owner in owners.values():
+        total += np.bincount(owner[owner != NOBODY], minlength=shards)[:shards]
+    return total
+
+
+def due(planner: Planner, now: float) -> PlannerAction | None:
+    """What the planner wants done now. Shards that go are saved at once, and no clock is known."""
+    for action in planner.handle(TimePassed(), now):
+        match action:
+            case SaveShard(member):
+                planner.handle(ShardSaved(member.key), now)
+                return due(planner, now)
+            case ReadClocks(number):
+                (action,) = planner.handle(ClocksRead(number, 0), now)
+        return action
+    return None
 
 
 class Killed(BaseException):
@@ -56,7 +86,9 @@ class Fuse:
 class MemoryStore(Store):
     """``down``: every call fails."""
 
-    def __init__(self, objects: dict[str, bytes] | None = None, prefix: str = "", root: MemoryStore | None = None) -> None:
+    def __init__(
+        self, objects: dict[str, bytes] | None = None, prefix: str = "", root: MemoryStore | None = None
+    ) -> None:
         super().__init__("memory:", prefix)
         self.objects: dict[str, bytes] = {} if objects is None else objects
         self._root = root or self
@@ -64,17 +96,17 @@ class MemoryStore(Store):
         self.down = False
 
     def put(self, key: str, data: Data) -> None:
-        self._step(lambda: self.objects.__setitem__(self._full(key), bytes(joined(data))))
+        self._step(lambda: self.objects.__setitem__(self._full_key(key), bytes(joined(data))))
 
     def create(self, key: str, data: Data) -> None:
-        self._step(lambda: self._create(self._full(key), bytes(joined(data))))
+        self._step(lambda: self._create(self._full_key(key), bytes(joined(data))))
 
     def _create(self, key: str, data: bytes) -> None:
         if self.objects.setdefault(key, data) is not data:
             raise AlreadyExists(f"{key} exists")
 
     def get(self, key: str) -> bytes:
-        found = self._step(lambda: self.objects.get(self._full(key)))
+        found = self._step(lambda: self.objects.get(self._full_key(key)))
         if found is None:
             raise ObjectNotFound(key)
         assert isinstance(found, bytes)
@@ -89,7 +121,7 @@ class MemoryStore(Store):
         return sorted(key.removeprefix(base) for key in self.objects if key.startswith(base + prefix))
 
     def delete(self, key: str) -> None:
-        self._step(lambda: self.objects.pop(self._full(key), None))
+        self._step(lambda: self.objects.pop(self._full_key(key), None))
 
     def under(self, prefix: str) -> Self:
         return type(self)(self.objects, f"{self.prefix}/{prefix}" if self.prefix else prefix, self._root)
@@ -110,6 +142,7 @@ class FakeShard:
     epoch: Epoch | None = None
     running: bool = True  # the process exists
     silent: bool = False  # it exists and does not answer
+    clock: int = 7
     frozen: int = 0  # epoch whose blocks are frozen
     aside: dict[int, int] = field(default_factory=dict)
     aside_epoch: int = 0
@@ -124,30 +157,40 @@ class FakeShard:
         if index < 0 or self.member.incarnation in epoch.fenced:
             self.running = False
             return
-        owned = concatenated(self.job, epoch.owners) == index
+        owned = concatenate_owners(self.job, epoch.owners) == index
         before, self.values = self.values, np.where(owned, self.values, -1)
         for group in epoch.moved:
             ids = group.ids.astype(np.int64) + self.job.bases[group.table]
             if group.former_owner == self.member.key and not epoch.rollback:
                 continue
             for block in ids[owned[ids]]:
-                if group.source == Source.DONOR:
-                    assert self.aside_epoch == epoch.number - 1, "a move was committed in a later epoch than it was frozen in"
-                self.values[block] = self.aside[int(block)] if group.source == Source.DONOR else 0
-        assert bool((self.values[owned] >= 0).all()), f"{self.member.key} does not know where blocks come from: {before}"
+                if group.source == BlockSource.DONOR:
+                    assert self.aside_epoch == epoch.number - 1, (
+                        "a move was committed in a later epoch than it was frozen in"
+                    )
+                self.values[block] = self.aside[int(block)] if group.source == BlockSource.DONOR else 0
+        assert bool((self.values[owned] >= 0).all()), (
+            f"{self.member.key} does not know where blocks come from: {before}"
+        )
         self.epoch, self.frozen, self.aside = epoch, 0, {}
 
 
 class World:
-    """Shards, a store, a clock. :meth:`lead` starts a coordinator; :meth:`settle` lets it work until nothing is left to do."""
+    """Shards, a store, a clock. :meth:`lead` starts a coordinator; :meth:`settle` lets it work until
+    nothing is left to do.
+    """
 
-    def __init__(self, job: Job | None = None, shards: int = 3, settings: Settings | None = None) -> None:
+    def __init__(
+        self, job: Job | None = None, shards: int = 3, settings: PlannerSettings | None = None
+    ) -> None:
         self.job = job or make_job(shards)
-        self.settings = settings or Settings(move_bytes=400)
+        self.settings = settings or PlannerSettings(move_bytes=400)
         self.store = MemoryStore()
         self.fuse = self.store.fuse
         self.shards: dict[str, FakeShard] = {}
-        self.copies: list[Copy] = []  # that shards keep of lost blocks
+        self.copies: list[ReplicaCopy] = []  # that shards keep of lost blocks
+        self.whole_stories = False  # planners keep every event
+        self.planners: dict[str, Planner] = {}  # of all leaders, by author
         self.now = 100.0
         self._lives = 0
 
@@ -168,15 +211,17 @@ class World:
         """Processes that answer."""
         return [shard for shard in self.shards.values() if shard.running and not shard.silent]
 
-    def lead(self, author: str) -> Executor:
+    def lead(self, author: str, begins_run: bool = False) -> Executor:
         """A coordinator that has taken over the job. Everybody who is in no epoch announces itself."""
-        planner = Planner(author, self.settings)
-        archive = Archive(self.store, self.job)
-        executor = Executor(
-            planner, self.job, archive, self, threading.Condition(), lambda work: work(), lambda: self.now, lambda: 0.0
+        planner = self.planners[author] = Planner(
+            author, self.settings, EventRing(complete=self.whole_stories)
         )
-        executor.delivery = Delivery(self, executor)
-        executor.take_over()
+        state = LeaderState(planner, lambda: self.now)
+        store = RecoveryStore(self.store, self.job)
+        ledger = LedgerWriter(store, author, lambda: self.now, lambda: 0.0)
+        executor = Executor(state, ledger, store, self, lambda work: work(), lambda _shard, saved: saved())
+        executor.publisher = Delivery(self, executor)
+        executor.take_over(begins_run)
         self.join_again(executor)
         return executor
 
@@ -184,31 +229,32 @@ class World:
         """Processes that are in no epoch announce themselves, as they do until they are in one."""
         for shard in self.present():
             if shard.epoch is None:
-                executor.planner.members.joined(shard.member, self.now)
+                executor.state.admit_member(shard.member)
 
     def tell_again(self, executor: Executor) -> None:
         """Shards that did not answer hear of the newest epoch: nobody gives up on a member of it."""
-        if executor.planner.epoch is not None and executor.delivery is not None:
-            executor.delivery.deliver(executor.planner.epoch)
+        if executor.state.epoch is not None and executor.publisher is not None:
+            executor.publisher.publish(executor.state.epoch)
 
     def settle(self, executor: Executor, seconds: float = 30.0) -> None:
         """Work, and let time pass, until there is nothing to do or somebody else leads."""
         end = self.now + seconds
-        while not executor.deposed and self.now < end:
+        while not executor.state.replaced_by and self.now < end:
             if executor.step():
                 continue
-            wake = executor.planner.wake(self.now)
+            wake = executor.state.wake_after()
             if wake == float("inf"):
                 with suppress(ScarError):  # a store that is down: the next time
-                    executor.write_books()
+                    executor.maintain_store()
                 return
             self.now += max(wake, 1e-6)
 
     def fail(self, executor: Executor, shard: FakeShard, proved: bool = True, silence: float = 0.0) -> None:
         """The detector's report."""
-        executor.planner.members.failed(Report(shard.member, proved, silence, 0.1, "test"), self.now)
+        executor.state.post(MemberFailed(FailureReport(shard.member, proved, silence, 0.1, "test")))
 
-    # --- what the coordinator asks (the Shards protocol) -------------------------------------------------------------------
+    # --- what the coordinator asks (the Shards protocol)
+    # -------------------------------------------------------------------
 
     def _shard(self, member: Member) -> FakeShard:
         shard = self.shards[member.key]
@@ -216,23 +262,25 @@ class World:
             raise Unreachable(f"{member.key} does not answer")
         return shard
 
-    def adopt(self, member: Member, epoch: types_pb2.Epoch) -> tuple[int, int]:
+    def send_epoch(self, member: Member, epoch: types_pb2.Epoch) -> tuple[int, int]:
         shard = self._shard(member)
         self.fuse.around(lambda: shard.adopt(epoch_from_proto(epoch)))
         return epoch.number, 0
 
-    def state(self, member: Member) -> ShardState:
+    def read_state(self, member: Member) -> ShardState:
         shard = self._shard(member)
-        return ShardState(shard.epoch.number if shard.epoch else 0, 0, 7, True)
+        return ShardState(shard.epoch.number if shard.epoch else 0, 0, shard.clock, True)
 
-    def freeze(self, member: Member, epoch: int, blocks: Blocks) -> tuple[int, Mapping[str, int]]:
+    def freeze_blocks(
+        self, member: Member, epoch: int, blocks: BlocksByTable
+    ) -> tuple[int, Mapping[str, int]]:
         shard = self._shard(member)
         if shard.epoch is None or shard.epoch.number != epoch:
             raise NotServing("another epoch")
         self.fuse.around(lambda: setattr(shard, "frozen", epoch))
         return 7, {"worker-0@a": 3}
 
-    def receive(self, target: Member, epoch: int, donor: Member, blocks: Blocks) -> None:
+    def copy_blocks(self, target: Member, epoch: int, donor: Member, blocks: BlocksByTable) -> None:
         shard, source = self._shard(target), self._shard(donor)
         assert source.frozen == epoch, "blocks are copied while they change"
         ids = np.concatenate([ids.astype(np.int64) + self.job.bases[table] for table, ids in blocks.items()])
@@ -243,33 +291,42 @@ class World:
 
         self.fuse.around(copy)
 
-    def claim(self, member: Member, epoch: int, dead: Sequence[str], blocks: Blocks) -> list[Copy]:
+    def claim_replicas(
+        self, member: Member, epoch: int, dead: Sequence[str], blocks: BlocksByTable
+    ) -> list[ReplicaCopy]:
         self._shard(member)
         return [copy for copy in self.copies if copy.holder == member]
 
-    def alive(self, member: Member) -> bool:
+    def is_serving(self, member: Member) -> bool:
         shard = self.shards.get(member.key)
         return shard is not None and shard.running and not shard.silent
 
-    def refuses(self, member: Member) -> bool:
+    def refuses_connection(self, member: Member) -> bool:
         return member.key in self.shards and not self.shards[member.key].running
 
-    gone = refuses
+    is_gone = refuses_connection
 
-    def forget(self, member: Member) -> None:
+    def close_link(self, member: Member) -> None:
         pass
 
-    # --- the truth ------------------------------------------------------------------------------------------------------------
+    # --- the truth
+    # --------------------------------------------------------------------------------------------------------
 
     def epochs(self) -> list[Epoch]:
         """All epochs in the store."""
-        archive = Archive(MemoryStore(self.store.objects), self.job)
-        return [epoch_from_proto(archive.epoch(number)) for number in range(1, archive.newest_epoch() + 1)]
+        store = MemoryStore(self.store.objects)
+        archive = RecoveryStore(store, self.job)
+        return [
+            epoch_from_proto(archive.read_epoch(number))
+            for number in numbers(store.under(self.job.name), "epochs")
+        ]
 
     def values(self) -> np.ndarray:
-        """The value of every block at its owner; fails when a block has no owner, or its owner does not have it."""
+        """The value of every block at its owner; fails when a block has no owner, or its owner does not
+        have it.
+        """
         newest = self.epochs()[-1]
-        owners = concatenated(self.job, newest.owners)
+        owners = concatenate_owners(self.job, newest.owners)
         assert not (owners == NOBODY).any(), "a block has no owner"
         values = np.full(self.job.blocks, -1)
         for index, member in enumerate(newest.shards):
@@ -290,17 +347,19 @@ class Delivery:
     world: World
     executor: Executor
 
-    def deliver(self, epoch: Epoch) -> None:
-        told = 0
+    def publish(self, epoch: Epoch) -> None:
+        told: list[FakeShard] = []
         for shard in list(self.world.shards.values()):
             if shard.silent or not shard.running:
                 continue
             for later in self._missed(shard, epoch):
                 if shard.running:
-                    self.world.adopt(shard.member, epoch_to_proto(later))
-            told += epoch.shard_index(shard.member.key) >= 0
-        if told == len(epoch.shards):
-            self.executor.served(epoch.number, 7)
+                    self.world.send_epoch(shard.member, epoch_to_proto(later))
+            if epoch.shard_index(shard.member.key) >= 0:
+                told.append(shard)
+                self.executor.shard_adopted(epoch.number, shard.member.key, shard.clock)
+        if len(told) == len(epoch.shards):
+            self.executor.epoch_loaded(epoch.number, max((shard.clock for shard in told), default=0))
 
     def _missed(self, shard: FakeShard, newest: Epoch) -> list[Epoch]:
         """What the shard has not heard; for a new one, from the first epoch on that it is part of."""

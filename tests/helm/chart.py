@@ -52,9 +52,14 @@ def named(objects: list[Object], kind: str, name: str) -> Object:
 
 
 def pods(objects: list[Object]) -> dict[str, Object]:
-    """kind/name -> pod template, of everything that makes pods, also of the StatefulSet inside the worker template."""
+    """kind/name -> pod template, of everything that makes pods, also of the StatefulSet inside the worker
+    template.
+    """
     found = {}
-    for one in [*objects, yaml.safe_load(named(objects, "ConfigMap", "scar-worker-template")["data"]["statefulset.yaml"])]:
+    for one in [
+        *objects,
+        yaml.safe_load(named(objects, "ConfigMap", "scar-worker-template")["data"]["statefulset.yaml"]),
+    ]:
         spec = one.get("spec", {})
         if one["kind"] == "Pod":
             template = one

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 from collections.abc import Callable
 
@@ -29,6 +30,12 @@ def render() -> Render:
 
 
 @pytest.fixture(scope="session")
-def everything(render: Render) -> list[Object]:
-    """Every object that the chart can make, with a training."""
+def rendered(render: Render) -> list[Object]:
+    """Every object that the chart can make, with a training. Nobody may change them: see `everything`."""
     return render(*EVERYTHING, files=(f"training.file={ROOT / 'examples' / 'mlr.py'}",))
+
+
+@pytest.fixture
+def everything(rendered: list[Object]) -> list[Object]:
+    """A copy of every object for each test, as some take parts away before they compare."""
+    return copy.deepcopy(rendered)

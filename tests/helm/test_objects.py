@@ -11,7 +11,20 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.helm.chart import CHART, EVERYTHING, ROOT, Object, Render, component, named, of_kind, pods, program, template
+from tests.helm.chart import (
+    CHART,
+    EVERYTHING,
+    ROOT,
+    Object,
+    Render,
+    component,
+    containers,
+    named,
+    of_kind,
+    pods,
+    program,
+    template,
+)
 
 SERVICES = ("ps", "worker", "checkpoint", "recovery", "detector")
 
@@ -25,7 +38,9 @@ def test_both_helms_render_the_same(everything: list[Object]) -> None:
     assert plain(older) == plain(everything)
 
 
-@pytest.mark.parametrize(("release", "name"), [("scar", "scar"), ("my-scar", "my-scar"), ("train", "train-scar")])
+@pytest.mark.parametrize(
+    ("release", "name"), [("scar", "scar"), ("my-scar", "my-scar"), ("train", "train-scar")]
+)
 def test_names_follow_the_release(render: Render, release: str, name: str) -> None:
     objects = render(release=release)
     assert named(objects, "StatefulSet", f"{name}-ps")["spec"]["serviceName"] == f"{name}-ps"
@@ -37,9 +52,9 @@ def test_probes_ask_for_progress_and_for_readiness(everything: list[Object], ser
     for pod in (pod for pod in pods(everything).values() if component(pod) == service):
         (container,) = pod["spec"]["containers"]
         assert container["name"] == service
-        assert container["livenessProbe"]["grpc"] == {"port": 7070, "service": "liveness"}
-        assert container["startupProbe"]["grpc"] == {"port": 7070, "service": "liveness"}
-        assert container["readinessProbe"]["grpc"] == {"port": 7070, "service": "readiness"}
+        assert container["livenessProbe"]["grpc"] == {"port": 7071, "service": "liveness"}
+        assert container["startupProbe"]["grpc"] == {"port": 7071, "service": "liveness"}
+        assert container["readinessProbe"]["grpc"] == {"port": 7071, "service": "readiness"}
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -52,13 +67,18 @@ def test_members_are_found_before_they_are_ready(everything: list[Object], servi
 def test_one_leads_and_one_stands_by(everything: list[Object]) -> None:
     replicas = {one["metadata"]["name"]: one["spec"]["replicas"] for one in of_kind(everything, "Deployment")}
     assert replicas == {"scar-checkpoint": 2, "scar-recovery": 2, "scar-detector": 2, "scar-redis": 1}
-    budgets = {one["metadata"]["name"]: one["spec"]["maxUnavailable"] for one in of_kind(everything, "PodDisruptionBudget")}
+    budgets = {
+        one["metadata"]["name"]: one["spec"]["maxUnavailable"]
+        for one in of_kind(everything, "PodDisruptionBudget")
+    }
     assert budgets == {"scar-ps": 1, "scar-checkpoint": 1, "scar-recovery": 1, "scar-detector": 1}
 
 
 def test_a_shard_has_time_to_hand_its_blocks_over(everything: list[Object]) -> None:
     pod = pods(everything)["StatefulSet/scar-ps"]
-    leave = next(one["value"] for one in pod["spec"]["containers"][0]["env"] if one["name"] == "SCAR_LEAVE_SECONDS")
+    leave = next(
+        one["value"] for one in pod["spec"]["containers"][0]["env"] if one["name"] == "SCAR_LEAVE_SECONDS"
+    )
     assert pod["spec"]["terminationGracePeriodSeconds"] >= float(leave) + 5
 
 
@@ -67,7 +87,10 @@ def test_no_training_no_workers(render: Render) -> None:
 
 
 def test_the_training_file_arrives_as_it_is(everything: list[Object]) -> None:
-    assert named(everything, "ConfigMap", "scar-training")["data"]["train.py"] == (ROOT / "examples" / "mlr.py").read_text()
+    assert (
+        named(everything, "ConfigMap", "scar-training")["data"]["train.py"]
+        == (ROOT / "examples" / "mlr.py").read_text()
+    )
     pod = pods(everything)["StatefulSet/scar-worker"]
     variables = {one["name"]: one.get("value") for one in pod["spec"]["containers"][0]["env"]}
     assert variables["SCAR_TRAIN"] == "/etc/scar/training/train.py"
@@ -85,25 +108,44 @@ def test_another_file_replaces_the_workers(render: Render, tmp_path: Path) -> No
 
 def test_a_file_in_an_image_of_ones_own(render: Render) -> None:
     objects = render(
-        "training.path=/job/train.py", "training.image.repository=me/job", "training.image.tag=v7", "training.job=x"
+        "training.path=/job/train.py",
+        "training.image.repository=me/job",
+        "training.image.tag=v7",
+        "training.job=x",
     )
     pod = pods(objects)["StatefulSet/scar-worker"]
     (container,) = pod["spec"]["containers"]
     variables = {one["name"]: one.get("value") for one in container["env"]}
     assert container["image"] == "me/job:v7"
     assert (variables["SCAR_TRAIN"], variables["SCAR_JOB"]) == ("/job/train.py", "x")
-    assert [volume["name"] for volume in pod["spec"]["volumes"]] == ["tmp"]
+    assert [volume["name"] for volume in pod["spec"]["volumes"]] == ["tmp", "tls"]
+
+
+def test_an_image_with_a_digest_is_taken_by_it_alone(render: Render) -> None:
+    digest = f"sha256:{'0123456789abcdef' * 4}"
+    keys = ("image", "training.image", "bundled.redis.image", "bundled.minio.image")
+    objects = render(
+        *(f"{key}.digest={digest}" for key in keys),
+        "training.path=/job/train.py",
+        "training.image.repository=me/job",
+    )
+    images = {container["image"] for pod in pods(objects).values() for container in containers(pod)}
+    assert images == {f"{name}@{digest}" for name in ("scar", "me/job", "redis", "quay.io/minio/minio")}
 
 
 def test_the_worker_template_is_the_workers_own(everything: list[Object]) -> None:
-    """What `scar train --on kubernetes` fills in differs from the chart's own workers in nothing but the job."""
+    """What `scar train --on kubernetes` fills in differs from the chart's own workers in nothing but the
+    job.
+    """
     own = named(everything, "StatefulSet", "scar-worker")
     other = yaml.safe_load(named(everything, "ConfigMap", "scar-worker-template")["data"]["statefulset.yaml"])
     variables = {one["name"]: one for one in other["spec"]["template"]["spec"]["containers"][0]["env"]}
     assert (other["spec"]["replicas"], variables["SCAR_START"]["value"]) == (0, "no")
     for workers in (own, other):
         container = workers["spec"]["template"]["spec"]["containers"][0]
-        container["env"] = [one for one in container["env"] if one["name"] not in ("SCAR_START", "SCAR_WORKERS")]
+        container["env"] = [
+            one for one in container["env"] if one["name"] not in ("SCAR_START", "SCAR_WORKERS")
+        ]
         workers["spec"]["template"]["metadata"]["annotations"].pop("checksum/content", None)
         workers["spec"]["replicas"] = 2
     assert own == other
@@ -111,7 +153,12 @@ def test_the_worker_template_is_the_workers_own(everything: list[Object]) -> Non
 
 def test_where_pods_run_can_be_said_for_all_and_for_one(render: Render) -> None:
     found = pods(
-        render("pod.nodeSelector.pool=cpu", "pod.priorityClassName=low", "ps.pod.priorityClassName=high", "ps.pod.labels.a=b")
+        render(
+            "pod.nodeSelector.pool=cpu",
+            "pod.priorityClassName=low",
+            "ps.pod.priorityClassName=high",
+            "ps.pod.labels.a=b",
+        )
     )
     shard, recovery = found["StatefulSet/scar-ps"], found["Deployment/scar-recovery"]
     assert shard["spec"]["nodeSelector"] == recovery["spec"]["nodeSelector"] == {"pool": "cpu"}
@@ -127,7 +174,9 @@ def test_pods_of_one_service_keep_apart_where_they_can(everything: list[Object])
     """Each label counts by itself: nodes without a zone must not end the spreading over nodes."""
     for pod in pods(everything).values():
         if component(pod) in SERVICES:
-            rules = pod["spec"]["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+            rules = pod["spec"]["affinity"]["podAntiAffinity"][
+                "preferredDuringSchedulingIgnoredDuringExecution"
+            ]
             terms = [rule["podAffinityTerm"] for rule in rules]
             assert [term["topologyKey"] for term in terms] == LABELS
             assert "topologySpreadConstraints" not in pod["spec"]
@@ -139,11 +188,15 @@ def test_pods_of_one_service_keep_apart_where_they_can(everything: list[Object])
 def test_spreading_can_be_demanded_and_left_to_the_user(render: Render) -> None:
     pod = pods(render("spread.whenUnsatisfiable=DoNotSchedule"))["Deployment/scar-detector"]
     constraints = pod["spec"]["topologySpreadConstraints"]
-    assert [(one["topologyKey"], one["whenUnsatisfiable"]) for one in constraints] == [(key, "DoNotSchedule") for key in LABELS]
+    assert [(one["topologyKey"], one["whenUnsatisfiable"]) for one in constraints] == [
+        (key, "DoNotSchedule") for key in LABELS
+    ]
     assert "affinity" not in pod["spec"]
     mine = "requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey=rack"
     pod = pods(render(f"detector.pod.affinity.podAntiAffinity.{mine}"))["Deployment/scar-detector"]
-    assert list(pod["spec"]["affinity"]["podAntiAffinity"]) == ["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert list(pod["spec"]["affinity"]["podAntiAffinity"]) == [
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
     alone = pods(render("spread.topologyKeys=null"))["Deployment/scar-detector"]["spec"]
     assert "affinity" not in alone
 
@@ -156,7 +209,9 @@ def test_the_bucket_outlives_the_release_if_wanted(render: Render, keep: str, po
 
 def test_chaos_runs_when_it_is_asked_to(render: Render) -> None:
     asleep = named(render("chaos.enabled=true"), "CronJob", "scar-chaos")["spec"]
-    awake = named(render("chaos.enabled=true", "chaos.schedule=0 * * * *", "chaos.seed=7"), "CronJob", "scar-chaos")["spec"]
+    awake = named(
+        render("chaos.enabled=true", "chaos.schedule=0 * * * *", "chaos.seed=7"), "CronJob", "scar-chaos"
+    )["spec"]
     assert (asleep["suspend"], awake["suspend"], awake["schedule"]) == (True, False, "0 * * * *")
     (container,) = awake["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     assert container["args"][:7] == ["python", "-m", "scar_chaos", "--on", "kubernetes", "--seed", "7"]
@@ -170,7 +225,9 @@ def test_alerts_and_dashboard_ask_for_metrics_that_exist(everything: list[Object
     known = {name.removesuffix("_info") for name in re.findall(r'"(scar_\w+)"', sources)}
     rules = named(everything, "PrometheusRule", "scar-alerts")["spec"]["groups"][0]["rules"]
     board = json.loads(named(everything, "ConfigMap", "scar-dashboard")["data"]["scar.json"])
-    asked = [rule["expr"] for rule in rules] + [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    asked = [rule["expr"] for rule in rules] + [
+        target["expr"] for panel in board["panels"] for target in panel["targets"]
+    ]
     used = {name for expression in asked for name in re.findall(r"\bscar_\w+", expression)}
     assert {re.sub(r"_(total|bucket|count|sum)$", "", name) for name in used} <= known
     assert all("@" not in expression for expression in asked)
@@ -181,7 +238,7 @@ def test_alerts_and_dashboard_ask_for_metrics_that_exist(everything: list[Object
 def test_every_value_is_documented() -> None:
     page = (ROOT / "docs" / "values.md").read_text()
     values = yaml.safe_load((CHART / "values.yaml").read_text())
-    settled = {"labels", "metricsFrom", "settings", "resources", "topologyKeys"}
+    settled = {"labels", "metricsFrom", "dnsTo", "settings", "resources", "topologyKeys"}
 
     def leaves(found: object, path: str) -> list[str]:
         if not isinstance(found, dict) or not found or path.rpartition(".")[2] in settled:
@@ -194,9 +251,13 @@ def test_every_value_is_documented() -> None:
 def test_the_api_server_accepts_it(render: Render) -> None:
     """Only where a cluster is there: what no schema of ours can know."""
     kubectl = shutil.which("kubectl")
-    if kubectl is None or subprocess.run([kubectl, "version", "--request-timeout=2s"], capture_output=True).returncode:
+    if (
+        kubectl is None
+        or subprocess.run([kubectl, "version", "--request-timeout=2s"], capture_output=True).returncode
+    ):
         pytest.skip("no cluster is there: set KUBECONFIG to have the API server check every object")
-    objects = [one for one in render(*EVERYTHING[:1]) if one["kind"] != "Pod"]  # a pod needs its service account first
+    # a pod needs its service account first
+    objects = [one for one in render(*EVERYTHING[:1]) if one["kind"] != "Pod"]
     for one in objects:
         one["metadata"].pop("namespace", None)
     text = yaml.safe_dump_all(objects)

@@ -1,4 +1,6 @@
-"""Every rule of the values' schema is broken once, and both versions of Helm name the value that breaks it."""
+"""Every rule of the values' schema is broken once, and both versions of Helm name the value that breaks
+it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from tests.helm.chart import CHART
 Helm = Callable[..., subprocess.CompletedProcess[str]]
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
-OTHER = {"string": 7, "integer": "seven", "number": "seven", "boolean": "seven", "array": "seven"}  # objects would be merged
+# objects would be merged
+OTHER = {"string": 7, "integer": "seven", "number": "seven", "boolean": "seven", "array": "seven"}
 NO_FIT = "! no fit !"
 
 
@@ -34,7 +37,14 @@ def rules(schema: Any, path: str = "") -> Iterator[tuple[str, str, Any]]:
     for keyword, step in (("minimum", -1), ("maximum", 1)):
         if keyword in schema:
             yield keyword, path, schema[keyword] + step
-    inner = {name: below for name, below in schema.get("properties", {}).items() if (path, name) != ("", "global")}
+    yield from rules_inside(schema, path)
+
+
+def rules_inside(schema: Any, path: str) -> Iterator[tuple[str, str, Any]]:
+    """The same of its properties and items."""
+    inner = {
+        name: below for name, below in schema.get("properties", {}).items() if (path, name) != ("", "global")
+    }
     if isinstance(schema.get("additionalProperties"), dict):
         inner["key"] = schema["additionalProperties"]
     elif schema.get("additionalProperties") is False:
@@ -53,9 +63,13 @@ def child(path: str, name: str) -> str:
 BROKEN = list(rules(SCHEMA))
 
 
-@pytest.mark.parametrize(("keyword", "items"), sorted({(keyword, "[" in path) for keyword, path, _ in BROKEN}))
+@pytest.mark.parametrize(
+    ("keyword", "items"), sorted({(keyword, "[" in path) for keyword, path, _ in BROKEN})
+)
 def test_a_value_that_breaks_the_rule_is_named(helm: Helm, keyword: str, items: bool) -> None:
-    """All values that break such a rule at once; ``items``: those in lists, apart from the lists themselves."""
+    """All values that break such a rule at once; ``items``: those in lists, apart from the lists
+    themselves.
+    """
     broken = {path: wrong for kind, path, wrong in BROKEN if (kind, "[" in path) == (keyword, items)}
     words = [word for path, wrong in broken.items() for word in ("--set-json", f"{path}={json.dumps(wrong)}")]
     done = helm("template", "scar", str(CHART), *words)
@@ -64,4 +78,6 @@ def test_a_value_that_breaks_the_rule_is_named(helm: Helm, keyword: str, items: 
     for path in broken:
         names = re.findall(r"(?:\\.|[^.\[\]])+", path)[-2:]
         parts = [name.replace("\\", "") for name in names if not name.isdigit()]
-        assert any(all(part in line for part in parts) for line in lines), f"{path} is not named in {done.stderr}"
+        assert any(all(part in line for part in parts) for line in lines), (
+            f"{path} is not named in {done.stderr}"
+        )

@@ -32,6 +32,7 @@ WRONG = [
     ("logLevel=loud", "logLevel"),
     ("image.pullPolicy=Sometimes", "pullPolicy"),
     ("imagePullSecrets=secret", "imagePullSecrets"),
+    ("image.digest=sha256:short", "digest"),
     ("store.bucket=My_Bucket", "bucket"),
     ("store.endpoint=s3.example.com", "endpoint"),
     ("redis.url=http://redis:6379", "url"),
@@ -56,10 +57,21 @@ WRONG = [
 CONFLICTS = [
     (["store.endpoint=https://s3.example.com"], "bundled.minio.enabled=false"),
     (["bundled.minio.enabled=false", "store.accessKey=me"], "store.secretKey"),
-    (["bundled.minio.enabled=false", "store.accessKey=me", "store.secretKey=x", "store.existingSecret=mine"], "one of them"),
+    (
+        [
+            "bundled.minio.enabled=false",
+            "store.accessKey=me",
+            "store.secretKey=x",
+            "store.existingSecret=mine",
+        ],
+        "one of them",
+    ),
     (["redis.url=redis://redis:6379/0"], "bundled.redis.enabled=false"),
     (["bundled.redis.enabled=false"], "redis.url, redis.existingSecret"),
-    (["bundled.redis.enabled=false", "redis.url=redis://redis:6379/0", "redis.existingSecret=mine"], "one of them"),
+    (
+        ["bundled.redis.enabled=false", "redis.url=redis://redis:6379/0", "redis.existingSecret=mine"],
+        "one of them",
+    ),
     (["ps.settings.leaveSeconds=60"], "ps.terminationGracePeriodSeconds"),
     (["training.file=a", "training.path=/job/train.py"], "use one of them"),
 ]

@@ -11,6 +11,7 @@ import pytest
 import scar
 from scar.errors import JobExists, JobNotFound
 from scar_local import LocalCluster
+from tests.framework.cluster import TIMEOUT
 
 TRAIN = """
 import numpy as np, scar
@@ -36,12 +37,16 @@ def begin(cluster: LocalCluster, name: str, limit: int, resume: bool = False) ->
 
 
 def finish(cluster: LocalCluster) -> None:
-    assert set(cluster.wait(60).values()) == {0}
-    cluster.until(lambda status: status.epoch is not None and not status.epoch.workers, 60, "the worker to have left")
+    assert set(cluster.wait(TIMEOUT).values()) == {0}
+    cluster.until(
+        lambda status: status.epoch is not None and not status.epoch.workers,
+        TIMEOUT,
+        "the worker to have left",
+    )
 
 
 def value(cluster: LocalCluster) -> float:
-    with scar.connect(cluster.recovery_address, timeout=30) as reader:
+    with scar.connect(cluster.endpoints.recovery_address, timeout=TIMEOUT) as reader:
         values = reader.pull("w")
     assert np.unique(values).size == 1
     return float(values[0, 0])
@@ -67,12 +72,14 @@ def test_jobs_follow_each_other_and_the_first_can_go_on(cluster: LocalCluster) -
 
 def test_a_job_in_training_is_not_ended(cluster: LocalCluster) -> None:
     begin(cluster, "first", 1_000_000)
-    cluster.until(lambda status: status.clock > 0, 60, "training")
+    cluster.until(lambda status: status.clock > 0, TIMEOUT, "training")
     other = scar.Job("second", [scar.Table("w", 4)], shards=2)
     with pytest.raises(JobExists, match="worker-0 train it"):
         cluster.start_job(other)
     cluster.kill("worker-0", respawn=False)
-    cluster.until(lambda status: status.epoch is not None and not status.epoch.workers, 60, "the worker's death")
+    cluster.until(
+        lambda status: status.epoch is not None and not status.epoch.workers, TIMEOUT, "the worker's death"
+    )
     with pytest.raises(JobNotFound):  # what is wrong with the new job is said before the old one ends
         cluster.start_job(other, resume=True)
     status = cluster.status()

@@ -1,4 +1,6 @@
-"""Every process and every outside service dies once under BSP; training heals, and every oracle holds after each death."""
+"""Every process and every outside service dies once under BSP; training heals, and every oracle holds
+after each death.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from scar_chaos.faults import Fault
-from scar_chaos.play import play
+from scar_chaos.core.faults import Fault
+from scar_chaos.inject import inject_faults
 from tests.framework.cluster import Cluster, running
 
 DEATHS = [
@@ -21,22 +23,21 @@ DEATHS = [
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """After all of it the workers finish, and the last values are right, too."""
     folder: Path = tmp_path_factory.mktemp("each")
     with running(folder, shards=3, workers=2, consistency="bsp") as cluster:
         yield cluster
+        assert cluster.finish() == {"worker-0": 0, "worker-1": 0}
+        cluster.check(cluster.read_values())
 
 
 @pytest.mark.parametrize("fault", DEATHS, ids=lambda fault: f"{fault.kind}-{fault.target}")
 def test_heals(cluster: Cluster, fault: Fault) -> None:
-    cluster.advance(3)
-    failures = len(cluster.ledger())
-    play(cluster, [fault])
+    cluster.wait_clocks(3)
+    failures = len(cluster.read_ledger())
+    inject_faults(cluster, [fault])
     cluster.verify()
-    died = {entry.split("@")[0] for record in cluster.ledger()[failures:] for entry in record.members}
-    assert died == ({fault.target} if fault.target.startswith("ps-") and fault.kind != "blink" else set())
-
-
-def test_workers_end_well(cluster: Cluster) -> None:
-    """After all of it the workers finish, and the last values are right, too."""
-    assert cluster.finish() == {"worker-0": 0, "worker-1": 0}
-    cluster.check(cluster.values())
+    died = {entry.split("@")[0] for record in cluster.read_ledger()[failures:] for entry in record.members}
+    assert died == (
+        {fault.target} if fault.target.startswith(("ps-", "worker-")) and fault.kind != "blink" else set()
+    )

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from scar_chaos.faults import Fault
-from scar_chaos.play import play
+from scar_chaos.core.faults import Fault
+from scar_chaos.inject import inject_faults
 from tests.framework.cluster import Cluster, running
 
 PAIRS = [
@@ -30,7 +30,9 @@ PAIRS = [
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running(tmp_path_factory.mktemp("pairs"), shards=3, workers=2, consistency="ssp", staleness=2) as cluster:
+    with running(
+        tmp_path_factory.mktemp("pairs"), shards=3, workers=2, consistency="ssp", staleness=2
+    ) as cluster:
         yield cluster
 
 
@@ -40,6 +42,6 @@ def death(target: str) -> Fault:
 
 @pytest.mark.parametrize("pair", PAIRS, ids="+".join)
 def test_heals(cluster: Cluster, pair: tuple[str, str]) -> None:
-    cluster.advance(3)
-    play(cluster, [death(target) for target in pair])
+    cluster.wait_clocks(3)
+    inject_faults(cluster, [death(target) for target in pair])
     cluster.verify()

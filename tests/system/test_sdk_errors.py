@@ -14,7 +14,10 @@ from scar import errors
 from scar_local import LocalCluster
 
 JOB = scar.Job(
-    "errors", tables=[scar.Table("w", (8, 4), rule=scar.sgd(0.1)), scar.Table("n", (5,), dtype="int64")], shards=2, workers=1
+    "errors",
+    tables=[scar.Table("w", (8, 4), rule=scar.sgd(0.1)), scar.Table("n", (5,), dtype="int64")],
+    shards=2,
+    workers=1,
 )
 
 
@@ -27,7 +30,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 @pytest.fixture(scope="module")
 def worker(cluster: LocalCluster) -> Iterator[scar.Worker]:
-    with scar.join(cluster.recovery_address, "worker-0") as worker:
+    with scar.join(cluster.endpoints.recovery_address, "worker-0") as worker:
         yield worker
 
 
@@ -74,7 +77,7 @@ def test_second_job_of_the_same_name_is_refused(cluster: LocalCluster) -> None:
 
 
 def test_nobody_listens() -> None:
-    """The SDK gives up with a hint instead of retrying for ever."""
+    """The SDK gives up with a hint instead of retrying forever."""
     with pytest.raises((errors.Unreachable, errors.DeadlineExceeded)) as caught:
         scar.connect("127.0.0.1:1", timeout=1.0)
     assert "127.0.0.1:1" in str(caught.value)

@@ -7,19 +7,35 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from scar.blocks import BlockState
+from scar.event_log import EventRing, replay
 from scar.placement import Epoch, Member, Role
 from scar.tables import Checkpoint, Job, Table
-from scar.v1.checkpoint_pb2 import Manifest
-from scar.v1.ps_pb2 import ObjectRef
-from scar_checkpoint.coordinator import Coordinator
-from scar_checkpoint.rounds import Action, Commit, Copy, Finish, Measure
-from scar_runtime.objects import Group, ObjectHeader, Section, object_key
-from scar_runtime.running import RunningCheckpoint
-from scar_runtime.selection import Report
+from scar_checkpoint.core.coordinator import Coordinator
+from scar_checkpoint.core.events import (
+    BlocksSaved,
+    ClockTicked,
+    CommitManifest,
+    CoordinatorAction,
+    CoordinatorEvent,
+    CopyBlocks,
+    DistancesMeasured,
+    EpochAdopted,
+    FinishRound,
+    LeadershipGained,
+    ManifestCommitted,
+    MeasureDistances,
+    ShardFinished,
+)
+from scar_runtime.checkpoint.manifest import Manifest, ObjectRef
+from scar_runtime.checkpoint.objects import ObjectHeader, ObjectSection
+from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
+from scar_runtime.checkpoint.selection import DistanceReport
+from scar_runtime.store.layout import object_key
 
 A, B, C = (Member(Role.SHARD, f"ps-{n}", f"{n:012x}", f"127.0.0.1:{n}") for n in range(3))
 BLOCKS = 12
-Kind = TypeVar("Kind", bound=Action)
+Kind = TypeVar("Kind", bound=CoordinatorAction)
 
 
 def job_with(selection: str = "priority", fraction: float = 0.25, period: int = 8, **rest: Any) -> Job:
@@ -31,18 +47,29 @@ def epoch_of(number: int, *shards: Member, **rest: Any) -> Epoch:
 
 
 class Play:
-    """A coordinator that leads from x(0) over two shards, at time 100; collects the actions of every event."""
+    """A coordinator that leads from x(0) over two shards, at time 100; collects the actions of every
+    event.
+    """
 
     def __init__(self, job: Job | None = None, shards: Sequence[Member] = (A, B), number: int = 0) -> None:
         self.job = job or job_with()
-        self.core = Coordinator(self.job, "me", timeout=30.0)
+        self.core = Coordinator(self.job, "me", timeout=30.0, story=EventRing(complete=True))
         self.now = 100.0
-        self.actions: list[Action] = []
-        self.do(self.core.lead(RunningCheckpoint(self.job), number, -1.0, self.now))
-        self.do(self.core.adopted(epoch_of(1, *shards), self.now))
+        self.actions: list[CoordinatorAction] = []
+        self.do(LeadershipGained(RunningCheckpoint(self.job), number, -1.0))
+        self.do(EpochAdopted(epoch_of(1, *shards)))
 
-    def do(self, actions: list[Action]) -> None:
+    def do(self, event: CoordinatorEvent) -> list[CoordinatorAction]:
+        """The actions that it leads to are collected, too."""
+        actions = self.core.handle(event, self.now)
         self.actions += actions
+        return actions
+
+    def assert_story_replays(self) -> None:
+        """A fresh coordinator that is fed the same events acts the same."""
+        story = self.core.story.entries()
+        assert any(isinstance(action, CommitManifest) for entry in story for action in entry.actions)
+        assert replay(story, Coordinator(self.job, "me", timeout=30.0).handle) == []
 
     def take(self, kind: type[Kind]) -> list[Kind]:
         """The actions of this kind so far, each once."""
@@ -52,49 +79,55 @@ class Play:
 
     def later(self, seconds: float) -> None:
         self.now += seconds
-        self.do(self.core.tick(self.now))
+        self.do(ClockTicked())
 
-    def measure(self, *asked: Measure, clock: int = 2, far: dict[str, float] | None = None) -> None:
-        """These shards answer: A holds the even blocks, B the odd ones, C none; all distances are 1 unless ``far`` says."""
+    def measure(self, *asked: MeasureDistances, clock: int = 2, far: dict[str, float] | None = None) -> None:
+        """These shards answer: A holds the even blocks, B the odd ones, C none; all distances are 1 unless
+        ``far`` says.
+        """
         for one in asked:
             first = {A.key: 0, B.key: 1}.get(one.shard.key, BLOCKS)
             ids = np.arange(first, BLOCKS, 2, dtype=np.uint32)
             values = np.full(len(ids), (far or {}).get(one.shard.key, 1.0), np.float32)
-            report: Report = ("w", ids, values)
-            self.do(self.core.measured(one.round, one.shard.key, clock, [report], self.now))
+            report: DistanceReport = ("w", ids, values)
+            self.do(DistancesMeasured(one.round, one.shard.key, clock, (report,)))
 
-    def save(self, copy: Copy, ids: Sequence[int], clock: int = 2) -> ObjectRef | None:
+    def save(self, copy: CopyBlocks, ids: Sequence[int], clock: int = 2) -> ObjectRef | None:
         """This shard's object of these blocks is durable."""
         if not ids:
-            self.do(self.core.saved(copy.round, copy.shard.key, None, 0.001, self.now))
+            self.do(BlocksSaved(copy.round, copy.shard.key, None, 0.001))
             return None
-        ref, header = entry(object_key(copy.epoch, copy.shard.key, copy.round), ids, clock, copy.shard.key, copy.round)
-        self.do(self.core.saved(copy.round, copy.shard.key, (ref, header), 0.001, self.now))
+        ref, header = entry(
+            object_key(copy.epoch, copy.shard.key, copy.round), ids, clock, copy.shard.key, copy.round
+        )
+        self.do(BlocksSaved(copy.round, copy.shard.key, (ref, header), 0.001))
         return ref
 
     def commit(self) -> Manifest:
-        (action,) = self.take(Commit)
-        self.do(self.core.committed(action.round, action.running, self.now))
+        (action,) = self.take(CommitManifest)
+        self.do(ManifestCommitted(action.round, action.running))
         return action.running.manifest
 
     def finish(self) -> dict[str, bool]:
         """All shards hear the end: name -> committed."""
-        told = self.take(Finish)
+        told = self.take(FinishRound)
         for one in told:
-            self.do(self.core.finished(one.round, one.shard.key, self.now))
+            self.do(ShardFinished(one.round, one.shard.key))
         return {one.shard.name: one.committed for one in told}
 
     def round(self, ids: dict[str, list[int]] | None = None, clock: int = 2) -> Manifest:
         """A whole round that goes well."""
-        self.measure(*self.take(Measure), clock=clock)
-        for copy in self.take(Copy):
+        self.measure(*self.take(MeasureDistances), clock=clock)
+        for copy in self.take(CopyBlocks):
             self.save(copy, (ids or {A.name: [0], B.name: [1]}).get(copy.shard.name, []), clock)
         manifest = self.commit()
         self.finish()
         return manifest
 
 
-def entry(key: str, ids: Sequence[int], clock: int, owner: str, number: int = 1) -> tuple[ObjectRef, ObjectHeader]:
-    group = Group("w", np.array(ids, np.uint32), clock, {}, owner)
-    header = ObjectHeader((Section(group, 0, np.zeros(len(ids), np.uint32)),))
+def entry(
+    key: str, ids: Sequence[int], clock: int, owner: str, number: int = 1
+) -> tuple[ObjectRef, ObjectHeader]:
+    group = BlockState("w", np.array(ids, np.uint32), clock, {}, owner)
+    header = ObjectHeader((ObjectSection(group),))
     return ObjectRef(key=key, bytes=100, owner=owner, round=number, blocks=len(ids), clock=clock), header

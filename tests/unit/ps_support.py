@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,14 +11,24 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 import scar.tables as tables
-from scar.blocks import Ids
-from scar.placement import BlockGroup, Epoch, Member, Role, Source
+from scar.blocks import BlockState, Ids
+from scar.event_log import EventRing
+from scar.losses import LossPart, LossPoint
+from scar.placement import BlockGroup, BlockSource, Epoch, Member, Role
 from scar.tables import Job, Table
-from scar_ps.barrier import Sender
-from scar_ps.blockstore import Contents, Part
-from scar_ps.holdings import Load
-from scar_ps.requests import Push
-from scar_ps.shard import Shard
+from scar_ps.core import events, transfer_events
+from scar_ps.core.actions import AnswerRequest, ParkRequest, RefuseRequest, ShardAction, StartLoad
+from scar_ps.core.block_data import BlockContents, BlockLoad, CopiedBlocks, IncomingBlocks
+from scar_ps.core.block_store import StoreSlice
+from scar_ps.core.checkpoint_round import Candidates, ChosenBlocks
+from scar_ps.core.epochs import EpochsMissing
+from scar_ps.core.events import Event
+from scar_ps.core.migrations import FrozenBlocks
+from scar_ps.core.replica_store import ReplicationBatch, WantedReplicas
+from scar_ps.core.replication_chain import OutgoingBatch
+from scar_ps.core.requests import MustWait, Sender, StagedPush, WantedBlocks
+from scar_ps.core.rounds import StartedRound
+from scar_ps.core.shard import Shard
 
 ME = Member(Role.SHARD, "ps-0", "aaaaaaaaaaaa", "127.0.0.1:1")
 OTHER = Member(Role.SHARD, "ps-1", "bbbbbbbbbbbb", "127.0.0.1:2")
@@ -42,15 +53,28 @@ def ids(*numbers: int) -> Ids:
 
 
 def group(
-    table: str, blocks: Ids, former: Member | None = OTHER, source: Source = Source.OBJECT, **watermark: int
+    table: str,
+    blocks: Ids,
+    former: Member | None = OTHER,
+    source: BlockSource = BlockSource.OBJECT,
+    **watermark: int,
 ) -> BlockGroup:
     """``watermark``: ``w0=3`` is worker-0's first incarnation."""
     named = {worker(int(name[1:])).key: push for name, push in watermark.items()}
-    return BlockGroup(table, blocks, former.key if former else "", source, "objects/x", 0, named)
+    return BlockGroup(
+        table,
+        blocks,
+        former_owner=former.key if former else "",
+        source=source,
+        object_key="objects/x",
+        watermark=named,
+    )
 
 
 def first_epoch(spec: Job, owned: Mapping[str, Ids] | None = None, workers: int = 1, clock: int = 0) -> Epoch:
-    """Epoch 1 with two shards: ours has ``owned`` (all blocks when None), the other one the rest; all at x(0)."""
+    """Epoch 1 with two shards: ours has ``owned`` (all blocks when None), the other one the rest; all at
+    x(0).
+    """
     owners = {}
     for table in spec.tables:
         owner = np.full(table.blocks, 0 if owned is None else 1, np.uint16)
@@ -64,7 +88,10 @@ def first_epoch(spec: Job, owned: Mapping[str, Ids] | None = None, workers: int 
         shards=(ME, OTHER),
         workers=tuple(worker(rank) for rank in range(workers)),
         owners=owners,
-        moved=tuple(group(table.name, np.arange(table.blocks, dtype=np.uint32), None, Source.INITIAL) for table in spec.tables),
+        moved=tuple(
+            group(table.name, np.arange(table.blocks, dtype=np.uint32), None, BlockSource.INITIAL)
+            for table in spec.tables
+        ),
         clock=clock,
     )
 
@@ -86,27 +113,174 @@ def next_epoch(
     return after
 
 
-def load_initial(shard: Shard, spec: Job, loads: Sequence[Load]) -> None:
+class DrivenShard:
+    """A shard's core with the events by name. What it refuses, or what has to wait, is raised; attributes are
+    those of its state. ``now``: the time; ``actions``: what it wanted done last, beside the answer.
+    """
+
+    def __init__(self, member: Member, story: EventRing | None = None) -> None:
+        self.core = Shard(member, story=story)
+        self.state = self.core.state
+        self.now = 0.0
+        self.actions: list[ShardAction] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.state, name)
+
+    def handle(self, event: Event) -> Any:
+        *self.actions, answer = self.core.handle(event, self.now)
+        if isinstance(answer, RefuseRequest):
+            raise answer.error
+        if isinstance(answer, ParkRequest):
+            raise MustWait(answer.reason)
+        assert isinstance(answer, AnswerRequest)
+        return answer.result
+
+    def started_loads(self) -> list[BlockLoad]:
+        return [action.load for action in self.actions if isinstance(action, StartLoad)]
+
+    # --- epochs and loads
+
+    def adopt(self, epoch: Epoch, spec: Job) -> list[BlockLoad]:
+        """What is to be loaded."""
+        self.handle(events.EpochReceived(epoch, spec, complete=True))
+        return self.started_loads()
+
+    def bridged(self, epoch: Epoch, spec: Job) -> bool:
+        """Would the shard adopt it, or does it lack epochs before? Asks a copy."""
+        asked = copy.deepcopy(self.core)
+        answer = asked.handle(events.EpochReceived(epoch, spec), self.now)[-1]
+        assert isinstance(answer, AnswerRequest)
+        return not isinstance(answer.result, EpochsMissing)
+
+    def install(self, load: BlockLoad, contents: BlockContents) -> None:
+        self.handle(events.BlocksLoaded(load, contents))
+
+    def wanted(self, load: BlockLoad) -> bool:
+        return load in self.state.ownership.loads
+
+    # --- workers and readers
+
+    def push(self, push: StagedPush) -> bool:
+        """True: it was a duplicate."""
+        return bool(self.handle(events.PushReceived(push)).duplicate)
+
+    def await_copy(self, update: int) -> None:
+        self.handle(events.AcknowledgementDue(update))
+
+    def pull(
+        self, who: Sender, epoch: int, min_clock: int, wanted: WantedBlocks, loss_clock: int = 0
+    ) -> Sequence[StoreSlice]:
+        found = self.handle(events.PullRequested(who, epoch, min_clock, wanted, loss_clock))
+        return found.parts  # type: ignore[no-any-return]
+
+    def mark(
+        self,
+        who: Sender,
+        epoch: int,
+        finished: int,
+        part: LossPart | None = None,
+        heard: LossPoint | None = None,
+    ) -> None:
+        self.handle(events.ClockFinished(who, epoch, finished, part, heard))
+
+    def settle(self, who: Sender, epoch: int) -> None:
+        self.handle(events.WorkerSettled(who, epoch))
+
+    # --- migration
+
+    def freeze(self, epoch: int, wanted: WantedBlocks) -> Mapping[str, int]:
+        return self.handle(transfer_events.FreezeRequested(epoch, wanted)).watermark  # type: ignore[no-any-return]
+
+    def offer(self, epoch: int, wanted: WantedBlocks) -> FrozenBlocks:
+        return self.handle(transfer_events.FrozenRequested(epoch, wanted))  # type: ignore[no-any-return]
+
+    def frozen(self, epoch: int, wanted: WantedBlocks) -> Sequence[StoreSlice]:
+        return self.offer(epoch, wanted).parts
+
+    def put_aside(self, incoming: Sequence[IncomingBlocks]) -> None:
+        self.handle(transfer_events.BlocksReceived(incoming))
+
+    # --- rounds
+
+    def begin_round(self, epoch: int, number: int, min_clock: int, author: str = "") -> list[Candidates]:
+        started: StartedRound = self.handle(transfer_events.RoundStarted(epoch, number, min_clock, author))
+        return started.candidates
+
+    def measured(self, epoch: int, candidates: list[Candidates]) -> None:
+        self.handle(transfer_events.CandidatesMeasured(epoch, candidates))
+
+    def candidates(self, epoch: int, number: int) -> list[Candidates]:
+        return self.handle(transfer_events.CandidatesRequested(epoch, number))  # type: ignore[no-any-return]
+
+    def copy_round(self, epoch: int, number: int, chosen: ChosenBlocks) -> list[CopiedBlocks]:
+        return self.handle(transfer_events.BlocksChosen(epoch, number, chosen)).copied  # type: ignore[no-any-return]
+
+    def uploaded(self, epoch: int, copied: Sequence[CopiedBlocks], object_key: str = "") -> None:
+        self.handle(transfer_events.ObjectUploaded(epoch, copied, object_key))
+
+    def finish_round(self, number: int, committed: bool, author: str = "", object_key: str = "") -> bool:
+        return bool(self.handle(transfer_events.RoundFinished(number, committed, author, object_key)))
+
+    def miss_round(self, copied: Sequence[CopiedBlocks]) -> None:
+        self.handle(transfer_events.UploadFailed(copied))
+
+    # --- replication
+
+    @property
+    def kept(self) -> int:
+        """Blocks of other shards that it keeps a copy of."""
+        return len(self.state.replicas)
+
+    def load(self) -> OutgoingBatch:
+        return self.handle(transfer_events.OutgoingRequested())  # type: ignore[no-any-return]
+
+    def arrived(self, outgoing: OutgoingBatch, batch: ReplicationBatch) -> None:
+        self.handle(transfer_events.BatchArrived(outgoing, batch))
+
+    def failed(self, batch: ReplicationBatch, gap: bool) -> None:
+        self.handle(transfer_events.BatchFailed(batch, gap))
+
+    def complete(self, outgoing: OutgoingBatch, released: bool) -> None:
+        self.handle(transfer_events.OutgoingCompleted(outgoing, released))
+
+    def receive(self, batch: ReplicationBatch) -> None:
+        self.handle(transfer_events.BatchReceived(batch))
+
+    def claim(self, epoch: int, dead: Sequence[str], wanted: WantedReplicas) -> list[BlockState]:
+        return self.handle(transfer_events.ReplicasClaimed(epoch, dead, wanted))  # type: ignore[no-any-return]
+
+    def release(self, epoch: int, owner: str) -> None:
+        self.handle(transfer_events.ReplicasReleased(epoch, owner))
+
+
+def load_initial(shard: DrivenShard, spec: Job, loads: Sequence[BlockLoad]) -> None:
     for load in loads:
-        shard.install(load, Contents(spec.table(load.table).initial(spec.seed, load.ids)))
+        shard.install(load, BlockContents(spec.table(load.table).initial(spec.seed, load.ids)))
 
 
-def started(spec: Job, owned: Mapping[str, Ids] | None = None, workers: int = 1, clock: int = 0) -> tuple[Shard, Epoch]:
+def started(
+    spec: Job, owned: Mapping[str, Ids] | None = None, workers: int = 1, clock: int = 0
+) -> tuple[DrivenShard, Epoch]:
     """A shard in epoch 1 with everything loaded, and all workers settled."""
-    shard, epoch = Shard(ME), first_epoch(spec, owned, workers, clock)
+    shard, epoch = DrivenShard(ME), first_epoch(spec, owned, workers, clock)
     load_initial(shard, spec, shard.adopt(epoch, spec))
     for rank in range(workers):
         shard.settle(sender(rank), 1)
     return shard, epoch
 
 
-def part(shard: Shard, table: str, blocks: Ids | None, values: ArrayLike) -> Part:
-    store = shard.holdings.tables[table]
-    return Part(store, None if blocks is None else store.locate(blocks), np.array(values, store.values.dtype).reshape(-1))
+def part(shard: DrivenShard, table: str, blocks: Ids | None, values: ArrayLike) -> StoreSlice:
+    store = shard.ownership.tables[table]
+    return StoreSlice(
+        store,
+        None if blocks is None else store.locate_blocks(blocks),
+        np.array(values, store.values.dtype).reshape(-1),
+    )
 
 
 def push(
-    shard: Shard,
+    shard: DrivenShard,
     rank: int,
     seq: int,
     blocks: Ids | None,
@@ -120,11 +294,13 @@ def push(
 ) -> bool:
     """One push of one table; True when it was a duplicate."""
     parts = {table: part(shard, table, blocks, values)}
-    return shard.push(Push(sender(rank, life), epoch or shard.number, seq, push_id or seq, clock, parts))
+    return shard.push(
+        StagedPush(sender(rank, life), epoch or shard.number, seq, push_id or seq, clock, parts)
+    )
 
 
-def values(shard: Shard, table: str = "w") -> list[float]:
-    return shard.holdings.tables[table].values.tolist()  # type: ignore[no-any-return]
+def values(shard: DrivenShard, table: str = "w") -> list[float]:
+    return shard.ownership.tables[table].values.tolist()  # type: ignore[no-any-return]
 
 
 def every_rule(dtype: str = "float32") -> list[tables.Rule]:

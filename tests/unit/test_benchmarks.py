@@ -7,36 +7,36 @@ import pytest
 
 from benchmarks import measure, yardsticks
 from benchmarks.measure import Pair
-from benchmarks.run import main, table
+from benchmarks.run import main, report_table
 
 
 def test_ratio_is_speed_for_rates_and_for_times() -> None:
     times = Pair(ours=2.0, yardstick=1.0)
-    fast = measure.rate("r", 4.0, times, "GB/s", "x")
+    fast = measure.rate_row("r", 4.0, times, "GB/s", "x")
     assert (fast.ours, fast.yardstick, fast.ratio) == (2.0, 4.0, 0.5)
-    slow = measure.duration("d", times, "ms", "x", "note")
+    slow = measure.duration_row("d", times, "ms", "x", "note")
     assert (slow.ours, slow.yardstick, slow.ratio, slow.note) == (2000.0, 1000.0, 0.5, "note")
 
 
 def test_pairs_alternate_and_the_median_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
     durations = iter([9.0, 1.0, 2.0, 5.0, 3.0, 3.0])
-    monkeypatch.setattr(measure, "seconds", lambda action: (action(), next(durations))[1])
-    pair = measure.paired(lambda: order.append("ours"), lambda: order.append("yard"), repeat=3)
+    monkeypatch.setattr(measure, "time_action", lambda action: (action(), next(durations))[1])
+    pair = measure.time_pairs(lambda: order.append("ours"), lambda: order.append("yard"), repeat=3)
     assert pair == Pair(3.0, 3.0)
     assert order == ["ours", "yard"] * (measure.WARM_UPS + 3)
 
 
 def test_the_plain_socket_moves_all_bytes() -> None:
     up, down = np.full(300_000, 7, dtype=np.uint8), np.zeros(200_000, dtype=np.uint8)
-    with yardsticks.tcp() as peer:
+    with yardsticks.tcp_peer() as peer:
         peer.exchange(up, down)
         peer.exchange(up[:10], down[:0])
     assert (down == 7).all()
 
 
 def test_copy_and_one_pass_do_their_work() -> None:
-    yardsticks.copy(1000)()
+    yardsticks.copy_memory(1000)()
     assert yardsticks.one_pass(np.ones(4), np.full(4, 2.0))() == [4.0, 8.0]
 
 
@@ -48,4 +48,4 @@ def test_an_unknown_benchmark_is_a_usage_error(capsys: pytest.CaptureFixture[str
 
 
 def test_the_table_has_a_line_for_each_row() -> None:
-    assert table([measure.rate("r", 1.0, Pair(1.0, 1.0), "GB/s", "x")] * 3).row_count == 3
+    assert report_table([measure.rate_row("r", 1.0, Pair(1.0, 1.0), "GB/s", "x")] * 3).row_count == 3

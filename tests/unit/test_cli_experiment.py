@@ -13,28 +13,31 @@ from typer.testing import CliRunner
 pytest.importorskip("scipy")
 
 from experiments import suite
-from experiments.figures import Figure, Panel, Series
-from experiments.panels import chosen
-from experiments.records import Record
-from experiments.runner import Batch, Options, Report
+from experiments.panels import chosen_panels
 from scar.errors import ConfigError
-from scar_cli.experiment import options, run
+from scar_cli.experiment import experiment_options, run_experiments
 from scar_cli.main import app
+from scar_compare.experiment import ExperimentOptions, ExperimentReport, TrialBatch
+from scar_compare.figures import Figure, Panel, Series
+from scar_compare.records import TrialRecord
 
 
 class Stub:
     """Shows panels of MLR; remembers what was asked for."""
 
     NAME = "stub"
-    asked: Options
+    asked: ExperimentOptions
 
-    def batches(self, options: Options) -> list[Batch]:
+    def plan_batches(self, options: ExperimentOptions) -> list[TrialBatch]:
         self.asked = options
-        return [Batch(panel, (0, 1), _work) for panel in chosen(options.panels, ("mlr-mnist",), ("mlr",))]
+        return [
+            TrialBatch(panel, (0, 1), _work)
+            for panel in chosen_panels(options.panels, ("mlr-mnist",), ("mlr",))
+        ]
 
-    def report(self, _options: Options, records: Sequence[Record]) -> Report:
+    def make_report(self, _options: ExperimentOptions, records: Sequence[TrialRecord]) -> ExperimentReport:
         figure = Figure([Panel("", "", "", [Series("", [0, 1], [0, 1])])])
-        return Report({"trials": len(records)}, [["trials"], [str(len(records))]], figure)
+        return ExperimentReport({"trials": len(records)}, [["trials"], [str(len(records))]], figure)
 
 
 def _work(trials: tuple[int, ...]):
@@ -54,11 +57,14 @@ def invoke(*words: object):
 
 
 def test_every_option_reaches_the_experiment(stub: Stub, tmp_path: Path) -> None:
-    words = "--trials 2 --seed 7 --jobs 1 --quick --panel mlr-fashion-mnist --lost 0.3 --lost 0.6 --fraction 0.2 --period 5"
+    words = (
+        "--trials 2 --seed 7 --jobs 1 --quick --panel mlr-fashion-mnist --lost 0.3 --lost 0.6 --fraction 0.2"
+        " --period 5"
+    )
     more = "--mean 0.3 --gain 0.9 --horizon 40 --pending --unweighted"
     done = invoke("stub", *words.split(), *more.split(), "--out", tmp_path)
     assert done.exit_code == 0, done.output
-    assert stub.asked == Options(
+    assert stub.asked == ExperimentOptions(
         trials=2,
         seed=7,
         out=tmp_path,
@@ -81,35 +87,41 @@ def test_every_option_reaches_the_experiment(stub: Stub, tmp_path: Path) -> None
 
 
 def test_what_is_left_out_is_as_the_experiment_thinks_best() -> None:
-    assert options(trials=3, panels=[], lost=None, fractions=None, gain=None) == Options(trials=3)
+    assert experiment_options(trials=3, panels=[], lost=None, fractions=None, gain=None) == ExperimentOptions(
+        trials=3
+    )
 
 
 def test_all_leaves_out_what_shows_none_of_the_panels(stub: Stub, tmp_path: Path) -> None:
     assert invoke("all", "--panel", "lda-reuters", "--out", tmp_path).exit_code == 0
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ConfigError, match="stub shows none of these panels"):
-        run("stub", options(panels=["lda-reuters"], out=tmp_path))
+        run_experiments("stub", experiment_options(panels=["lda-reuters"], out=tmp_path))
 
 
 def test_nothing_recorded_is_nothing_to_report(stub: Stub, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds no trial"):
-        run("stub", options(recorded=True, out=tmp_path))
+        run_experiments("stub", experiment_options(recorded=True, out=tmp_path))
 
 
 def test_only_the_trials_that_are_asked_for_are_reported(stub: Stub, tmp_path: Path) -> None:
-    run("stub", options(out=tmp_path))
+    run_experiments("stub", experiment_options(out=tmp_path))
     journal = tmp_path / "stub.jsonl"
-    journal.write_text(journal.read_text() + journal.read_text().splitlines()[0].replace('"trial": 0', '"trial": 9') + "\n")
+    journal.write_text(
+        journal.read_text() + journal.read_text().splitlines()[0].replace('"trial": 0', '"trial": 9') + "\n"
+    )
     done = invoke("stub", "--recorded", "--output", "json", "--out", tmp_path)
     assert json.loads(done.stdout)["trials"] == 2
 
 
-def test_unknown_experiments_and_missing_parts_are_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_unknown_experiments_and_missing_parts_are_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     with pytest.raises(ConfigError, match="'fig4' is unknown"):
-        run("fig4", options(out=tmp_path))
-    monkeypatch.setitem(sys.modules, "experiments.runner", None)
+        run_experiments("fig4", experiment_options(out=tmp_path))
+    monkeypatch.setitem(sys.modules, "experiments.suite", None)
     with pytest.raises(ConfigError, match="cannot be run") as refused:
-        options(trials=1)
+        experiment_options(trials=1)
     assert "pip install" in str(refused.value)
 
 

@@ -11,15 +11,30 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from scar.version import __version__
 from scar_cli import checks, kill
-from scar_cli.clusters import Place, find, running
+from scar_cli.cluster_ref import ClusterRef
+from scar_cli.clusters import find_cluster, running_cluster
 from scar_cli.main import app, main
+from scar_compare.strategy_options import strategy_names
 from scar_local import ClusterDirectory, ClusterState
 from scar_local.directory import default_directory
 from scar_local.processes import Spec, Supervisor
 from scar_local.specs import machine_variables
 
-COMMANDS = ("up", "down", "train", "status", "watch", "kill", "failures", "checkpoints", "demo", "doctor")
+COMMANDS = (
+    "up",
+    "down",
+    "train",
+    "status",
+    "watch",
+    "kill",
+    "failures",
+    "jobs",
+    "checkpoints",
+    "demo",
+    "doctor",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -36,11 +51,38 @@ def scar(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return int(end.value.code or 0)
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS, *(f"checkpoints {name}" for name in ("ls", "show", "verify", "export"))])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "",
+        *COMMANDS,
+        *(f"checkpoints {name}" for name in ("ls", "show", "verify", "export")),
+        *(f"jobs {name}" for name in ("ls", "show", "rm")),
+        *(f"tls {name}" for name in ("init", "renew")),
+    ],
+)
 def test_every_command_explains_itself(command: str) -> None:
     shown = CliRunner().invoke(app, [*command.split(), "--help"])
     assert shown.exit_code == 0
     assert "Usage:" in shown.stdout
+
+
+def test_the_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert scar(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out == f"scar {__version__}\n"
+
+
+def test_a_help_text_ends_its_lines_where_the_terminal_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It used to break where the docstring in the source does, in mid-sentence."""
+    monkeypatch.setenv("COLUMNS", "1000")
+    shown = [line.strip() for line in CliRunner().invoke(app, ["train", "--help"]).stdout.splitlines()]
+    (kubernetes,) = [line for line in shown if line.startswith("With --on kubernetes")]
+    assert kubernetes.endswith("the same command comes back to the training.")
+
+
+def test_compare_names_every_strategy() -> None:
+    shown = CliRunner().invoke(app, ["compare", "--help"], env={"COLUMNS": "100", "NO_COLOR": "1"}).output
+    assert [name for name in strategy_names() if not re.search(rf"\b{name}\b", shown)] == []
 
 
 def test_the_help_names_every_command_and_gives_examples() -> None:
@@ -80,7 +122,11 @@ def cluster(here: Path) -> Iterator[Supervisor]:
     """A directory that is held, with one real process in it."""
     home = ClusterDirectory(default_directory())
     home.claim()
-    supervisor = Supervisor(home.logs, machine_variables(), respawn=False, changed=lambda: record(home, supervisor))
+    home.token.write_text("t" * 43)
+    home.token.chmod(0o600)
+    supervisor = Supervisor(
+        home.logs, machine_variables(), respawn=False, changed=lambda: record(home, supervisor)
+    )
     supervisor.start(Spec("ps-0", ("program", "sleep", "60")))
     supervisor.await_started(["ps-0"], 10)
     record(home, supervisor)
@@ -96,16 +142,16 @@ def record(home: ClusterDirectory, supervisor: Supervisor) -> None:
 def await_record(name: str, state: str) -> None:
     """The supervising thread writes the state file a moment after the fact."""
     deadline = time.monotonic() + 10
-    while {process.name: process.state for process in find(Place()).processes()}[name] != state:
+    while {process.name: process.state for process in find_cluster(ClusterRef()).processes()}[name] != state:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
 def test_kill_sends_the_signal(cluster: Supervisor, capsys: pytest.CaptureFixture[str]) -> None:
     pid = cluster.info()[0].pid
-    kill.run(Place(), "ps-0", "STOP")
+    kill.kill_process(ClusterRef(), "ps-0", "STOP")
     assert capsys.readouterr().out == f"frozen ps-0 (pid {pid}); see `scar watch` and `scar failures`\n"
-    kill.run(Place(), "ps-0", "KILL")
+    kill.kill_process(ClusterRef(), "ps-0", "KILL")
     assert cluster.wait(["ps-0"], 10) == {"ps-0": -signal.SIGKILL}
 
 
@@ -121,22 +167,29 @@ def test_kill_knows_who_is_there(
 
 
 def test_a_cluster_is_found_while_it_is_held(cluster: Supervisor) -> None:
-    target = find(Place())
+    target = find_cluster(ClusterRef())
     assert (target.recovery, [process.name for process in target.processes()]) == ("127.0.0.1:1", ["ps-0"])
     assert not target.ended()
-    assert running("other") is None
-    assert find(Place("other", "10.0.0.1:7000")).recovery == "10.0.0.1:7000"
-    assert not find(Place("other", "10.0.0.1:7000")).ended()
+    assert running_cluster("other") is None
+    assert find_cluster(ClusterRef("other", "10.0.0.1:7000")).recovery == "10.0.0.1:7000"
+    assert not find_cluster(ClusterRef("other", "10.0.0.1:7000")).ended()
 
 
-def test_doctor_finds_this_machine_fit(monkeypatch: pytest.MonkeyPatch, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_finds_this_machine_fit(
+    monkeypatch: pytest.MonkeyPatch, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert scar(monkeypatch, "doctor", "--store", f"file://{here / 'store'}") == 0
     shown = capsys.readouterr().out
     assert "fail" not in shown
-    assert all(re.search(rf"^ok +{name} ", shown, re.M) for name in ("python", "package", "ports", "store", "cluster"))
+    assert all(
+        re.search(rf"^ok +{name} ", shown, re.M)
+        for name in ("python", "package", "ports", "store", "cluster")
+    )
 
 
-def test_doctor_says_how_to_mend(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_says_how_to_fix_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert scar(monkeypatch, "doctor", "--redis", "redis://:secret@127.0.0.1:1/0", "--store", "ftp://x") == 1
     lines = capsys.readouterr().out.splitlines()
     broken = [number for number, line in enumerate(lines) if line.startswith("fail")]
@@ -148,6 +201,6 @@ def test_doctor_says_how_to_mend(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 def test_doctor_sees_a_cluster_that_is_not_well(cluster: Supervisor) -> None:
     cluster.signal("ps-0", signal.SIGKILL)
     await_record("ps-0", "killed")
-    found = checks.check_cluster(find(Place()))
+    found = checks.check_cluster(find_cluster(ClusterRef()))
     assert [(check.name, check.level) for check in found] == [("process", "fail"), ("cluster", "fail")]
     assert "ps-0 is killed" in found[0].detail

@@ -9,15 +9,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from rich.console import Console, RenderableType
+from rich.text import Text
 
-from scar.codec import job_to_proto
 from scar.tables import Job, Table
 from scar.v1 import checkpoint_pb2, detector_pb2, ps_pb2, recovery_pb2, types_pb2, worker_pb2
-from scar_cli import failures, status, train, watch
-from scar_runtime.status import DONE, ClusterStatus, ProcessInfo
+from scar.wire.codec import job_to_proto
+from scar_admin.status import DONE, ClusterStatus, ProcessInfo, ask_from, merged_losses
+from scar_cli import failures, status, train_display, watch
 
 SHARDS = [
-    types_pb2.Member(role=types_pb2.ROLE_SHARD, name=f"ps-{n}", incarnation=f"{n:012x}", address=f"127.0.0.1:700{n}")
+    types_pb2.Member(
+        role=types_pb2.ROLE_SHARD, name=f"ps-{n}", incarnation=f"{n:012x}", address=f"127.0.0.1:700{n}"
+    )
     for n in range(2)
 ]
 WORKER = types_pb2.Member(role=types_pb2.ROLE_WORKER, name="worker-0", incarnation="f" * 12)
@@ -49,7 +52,11 @@ STATUS = ClusterStatus(
     epoch=types_pb2.Epoch(number=3, shards=SHARDS, workers=[WORKER]),
     checkpoint=checkpoint_pb2.CheckpointStatus(manifest=12, age=0.4),
     shards={"ps-0": shard(0), "ps-1": shard(1, 42)},
-    workers={"worker-0": worker_pb2.WorkerStatus(member=WORKER, state="training", clock=41, seconds_per_clock=0.0125)},
+    workers={
+        "worker-0": worker_pb2.WorkerStatus(
+            member=WORKER, state="training", clock=41, seconds_per_clock=0.0125
+        )
+    },
     members={"ps-0": detector_pb2.MemberView(member=SHARDS[0], health=detector_pb2.HEALTH_ALIVE)},
     failures=(RECORD,),
     losses={38: 0.5, 39: 0.25},
@@ -86,7 +93,7 @@ def test_shards_without_blocks_do_not_hold_the_clock_back() -> None:
 
 def test_the_headline_says_it_all() -> None:
     assert text_of(status.headline(STATUS)).strip() == (
-        "job mnist (bsp, partial) · clock 40 · loss 0.25 · epoch 3 · 1 failures · checkpoint 12, 400 ms old"
+        "job mnist (bsp, partial) · clock 40 · loss 0.25 · epoch 3 · 1 failure · checkpoint 12, 400 ms old"
     )
     assert "no job yet" in text_of(status.headline(ClusterStatus()))
 
@@ -103,46 +110,91 @@ def test_every_shard_is_listed_even_one_outside_the_epoch() -> None:
     assert "127.0.0.1:7000" in lines[1]
 
 
+def test_a_dead_process_is_not_called_alive_because_nobody_has_missed_it_yet() -> None:
+    killed = {"ps-0": ProcessInfo("ps-0", 11, "killed", 1, -9)}
+    assert status.health_text("ps-0", STATUS, PROCESSES) == "[green]alive[/]"
+    assert status.health_text("ps-0", STATUS, killed) == "[red]killed[/]"
+
+
 def test_workers_and_services_are_listed() -> None:
     assert "training" in text_of(status.worker_table(STATUS, PROCESSES))
     assert "12.5 ms" in text_of(status.worker_table(STATUS, PROCESSES))
     assert "?" in text_of(status.worker_table(replace(STATUS, workers={}), PROCESSES))
-    assert text_of(status.coordinator_table(STATUS, PROCESSES)).splitlines()[1].split() == ["redis", "running", "14", "0"]
+    assert text_of(status.coordinator_table(STATUS, PROCESSES)).splitlines()[1].split() == [
+        "redis",
+        "running",
+        "14",
+        "0",
+    ]
 
 
 def test_the_data_for_programs() -> None:
-    data = status.as_data(STATUS, PROCESSES)
+    data = status.status_document(STATUS, PROCESSES)
     assert (data["job"], data["epoch"], data["clock"], data["loss"]) == ("mnist", 3, 40, 0.25)
     assert data["processes"]["ps-1"]["code"] == -9
 
 
 def test_a_row_of_the_ledger() -> None:
-    row = dict(zip(failures.COLUMNS, failures.row(RECORD), strict=True))
+    row = dict(zip(failures.COLUMNS, failures.failure_row(RECORD), strict=True))
     assert row[">BLOCKS"] == "5/10"
     assert row["FROM"] == "1 initial, 4 object"
     assert (row[">DETECT"], row[">WAIT"], row[">DOWN"]) == ("250 ms", "0 ms", "300 ms")
-    assert (row[">||DELTA||"], row[">LOST"], row[">RESENT"]) == ("~1.5", 2, 3)
+    assert (row[">||DELTA||"], row[">TOUCHED"], row[">RESENT"]) == ("~1.5", 2, 3)
     assert row["STATE"] == "healed in epoch 3, waiting for worker-1"
 
 
 def test_a_failure_that_is_not_healed_yet() -> None:
     record = recovery_pb2.FailureRecord(number=2, members=["ps-0@0"], lost_blocks=5, delta_norm=-1)
-    assert failures.state(record) == "recovering"
-    assert failures.delta(record) == "-"
-    assert "recovering 5 blocks" in watch.event(record)
+    assert failures.state_text(record) == "recovering"
+    assert failures.delta_text(record) == "-"
+    assert "recovering 5 blocks" in watch.failure_line(record)
+
+
+def test_the_death_of_a_worker_says_that_no_block_was_lost() -> None:
+    record = recovery_pb2.FailureRecord(
+        number=3,
+        members=["worker-1@0"],
+        total_blocks=10,
+        epoch=4,
+        clock=20,
+        strategy="ignr",
+        detect_seconds=0.25,
+    )
+    said = "failure 3: worker-1@0: no block lost, taken out at clock 20 in 250 ms (ignr); healed in epoch 4"
+    assert text_of(Text.from_markup(watch.failure_line(record))).strip() == said
+    assert failures.failure_row(record)[3:5] == ("0/10", "-")
+
+
+def test_the_cost_of_a_failure_informs_and_does_not_frighten() -> None:
+    assert (
+        failures.cost_text(RECORD) == ", 2 acknowledged pushes touched blocks that went back, ||delta|| ~1.5"
+    )
+    assert failures.cost_text(recovery_pb2.FailureRecord(delta_norm=-1)) == ""
+    assert failures.cost_text(recovery_pb2.FailureRecord(delta_norm=0.0, delta_exact=True)) == ", ||delta|| 0"
 
 
 def test_the_page_has_the_curve_and_the_problem() -> None:
-    shown = text_of(watch.page(STATUS, list(PROCESSES.values()), 100))
+    shown = text_of(watch.draw_page(STATUS, list(PROCESSES.values()), 100))
     assert "0.25" in shown
     assert "█" in shown
     assert "failure 1: ps-1@000000000001: 5 of 10 blocks back in 300 ms" in shown
     assert "problem: recovery: the store [s3] is down" in shown
-    assert "no loss yet" in text_of(*watch.curve(ClusterStatus(), 80))
+    assert "no loss yet" in text_of(*watch.loss_curve(ClusterStatus(), 80))
+
+
+def test_what_was_seen_last_stays_on_the_screen() -> None:
+    shown = io.StringIO()
+    with watch._open_display(Console(file=shown, width=100, force_terminal=True, highlight=False)) as show:
+        show(replace(STATUS, losses={0: 0.75}), [])
+        show(STATUS, list(PROCESSES.values()))
+    _, _, left = shown.getvalue().rpartition("\x1b[?1049l")  # back to the screen of before
+    assert "job mnist" in left
+    assert "loss 0.25" in left
+    assert "loss 0.75" not in left
 
 
 def test_lines_are_printed_only_when_something_changed(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = watch.Lines(Console(width=200, highlight=False))
+    lines = watch.ChangeLines(Console(width=200, highlight=False))
     lines.show(STATUS, list(PROCESSES.values()))
     first = capsys.readouterr().out.splitlines()
     assert len(first) == 1 + len(PROCESSES) + 1 + 1
@@ -153,9 +205,15 @@ def test_lines_are_printed_only_when_something_changed(capsys: pytest.CaptureFix
 
 
 def test_the_line_of_a_training() -> None:
-    line = train.line(STATUS, STATUS.problems)
-    assert line.startswith("clock 40 · loss 0.25 █▁ · checkpoint 12 · 1 failures · recovering 1 blocks · waiting: recovery:")
-    assert train.line(ClusterStatus()) == "clock 0 · loss -"
+    line = train_display.status_line(STATUS, STATUS.problems)
+    assert line.startswith(
+        "clock 40 · loss 0.25 █▁ · checkpoint 12 · 1 failure · loading 1 block · waiting: recovery:"
+    )
+    recovery = recovery_pb2.RecoveryStatus(leader=True, epoch=3, recovering=["ps-1@000000000001"])
+    assert "recovering 1 block ·" in train_display.status_line(
+        replace(STATUS, recovery=recovery), STATUS.problems
+    )
+    assert train_display.status_line(ClusterStatus()) == "clock 0 · loss -"
 
 
 def test_arrays_are_not_part_of_a_status() -> None:
@@ -167,3 +225,31 @@ def test_a_clock_that_a_rollback_made_void_has_no_loss_and_hides_no_later_one() 
     assert [None if math.isnan(loss) else loss for loss in losses] == [None, 0.5, None, 0.25]
     assert ClusterStatus(losses={2: 0.5}).losses_from(3) == []
     assert ClusterStatus().losses_from(0) == []
+
+
+def test_the_headline_names_the_fraction_and_the_clock_of_a_loss() -> None:
+    assert status.loss_text(STATUS) == "loss 0.25"
+    assert status.loss_text(replace(STATUS, fractions={39: 0.5})) == "loss 0.25 (of 50.0% of the data)"
+    late = replace(STATUS, losses={20: 0.5})
+    assert status.loss_text(late) == "loss 0.5 of clock 20, later ones have none"
+    assert status.status_document(replace(STATUS, fractions={39: 0.5}), PROCESSES)["loss_fraction"] == 0.5
+    assert status.status_document(STATUS, PROCESSES)["loss_clock"] == 39
+
+
+def test_what_one_shard_lacks_another_one_has() -> None:
+    points = [(1, 3.0, 0.5), (0, 1.0, 0.0)], [(2, 4.0, 1.0), (0, 1.0, 1.0)]
+    shards = [
+        ps_pb2.ShardStatus(losses=[ps_pb2.LossPoint(clock=c, loss=x, fraction=f) for c, x, f in some])
+        for some in points
+    ]
+    found = merged_losses(shards)
+    assert {clock: (point.loss, point.fraction) for clock, point in found.items()} == {
+        0: (1, 1),
+        1: (3, 0.5),
+        2: (4, 1),
+    }
+    assert list(found) == [0, 1, 2]
+
+
+def test_losses_are_asked_for_again_as_some_are_known_late() -> None:
+    assert (ask_from({}), ask_from({5: 1.0}), ask_from({100: 1.0})) == (0, 0, 36)

@@ -8,29 +8,30 @@ import pytest
 from typer.testing import CliRunner
 
 from scar.errors import ConfigError
+from scar_cli.cluster_ref import ClusterRef
 from scar_cli.main import app
-from scar_cli.places import Place
-from scar_cli.train import Plan
+from scar_cli.requests import TrainRequest
+from scar_cli.train import requested_job
 from tests.repo.test_docs import ROOT
 
 FILE = ROOT / "examples" / "mlr.py"
 
 
 def test_the_file_decides_what_the_command_line_leaves_out() -> None:
-    job = Plan(FILE, Place()).job()
+    job = requested_job(TrainRequest(FILE, ClusterRef()))
     assert (job.recovery, job.replicas) == ("partial", 0)
 
 
 def test_a_strategy_that_rolls_back_gets_full_checkpoints() -> None:
-    job = Plan(FILE, Place(), strategy="sync-checkpoint").job()
+    job = requested_job(TrainRequest(FILE, ClusterRef(), strategy="sync-checkpoint"))
     assert job.strategy.stalls
     assert job.checkpoint.selection == "full"
 
 
 def test_replicas() -> None:
-    assert Plan(FILE, Place(), shards=3, replicas=2).job().strategy.replicas == 2
+    assert requested_job(TrainRequest(FILE, ClusterRef(), shards=3, replicas=2)).strategy.replicas == 2
     with pytest.raises(ConfigError, match="need more than 2 shards"):
-        Plan(FILE, Place(), shards=2, replicas=2, strategy="sync-chain").job()
+        requested_job(TrainRequest(FILE, ClusterRef(), shards=2, replicas=2, strategy="sync-chain"))
 
 
 def test_a_wrong_name_is_answered_with_the_right_ones(tmp_path: Path) -> None:

@@ -11,15 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scar
-from scar import codec, errors
-from scar.codec import Chunk
-from scar.placement import BlockGroup, Epoch, Member, Role, Source
+from scar import errors
+from scar.placement import BlockGroup, BlockSource, Epoch, Member, Role
 from scar.v1 import ps_pb2, types_pb2
+from scar.wire import codec
+from scar.wire.codec import Chunk
 
 SEEDED = settings(max_examples=60, derandomize=True)
 
 NAMES = st.text("abcxyz-0123456789", min_size=1, max_size=12)
-IDS = st.lists(st.integers(0, 1000), unique=True, max_size=20).map(lambda ids: np.array(sorted(ids), np.uint32))
+IDS = st.lists(st.integers(0, 1000), unique=True, max_size=20).map(
+    lambda ids: np.array(sorted(ids), np.uint32)
+)
 MEMBERS = st.builds(Member, st.sampled_from(Role), NAMES, st.just("0123456789ab"), st.just("host:1"))
 WATERMARKS = st.dictionaries(NAMES, st.integers(0, 1 << 60), max_size=3)
 
@@ -56,7 +59,11 @@ def test_random_bytes_are_no_chunk(wire: bytes) -> None:
 @SEEDED
 @given(st.integers(0, 400), st.integers(0, 255))
 def test_damaged_chunks(position: int, value: int) -> None:
-    wire = bytearray(codec.encode_chunk(Chunk(ps_pb2.TensorHeader(table="w", block_ids=b"x" * 100, worker="w"), b"y" * 200)))
+    wire = bytearray(
+        codec.encode_chunk(
+            Chunk(ps_pb2.TensorHeader(table="w", block_ids=b"x" * 100, worker="w"), b"y" * 200)
+        )
+    )
     wire[position % len(wire)] = value
     for damaged in (bytes(wire), bytes(wire[: position % len(wire)])):
         with contextlib.suppress(errors.ScarError):
@@ -95,7 +102,16 @@ def test_member_round_trip(member: Member) -> None:
     assert (back, back.address) == (member, member.address)
 
 
-GROUPS = st.builds(BlockGroup, st.just("w"), IDS, NAMES, st.sampled_from(Source), NAMES, st.integers(0, 1 << 40), WATERMARKS)
+GROUPS = st.builds(
+    BlockGroup,
+    st.just("w"),
+    IDS,
+    st.integers(0, 1 << 40),
+    WATERMARKS,
+    former_owner=NAMES,
+    source=st.sampled_from(BlockSource),
+    object_key=NAMES,
+)
 
 
 @SEEDED
@@ -111,13 +127,21 @@ def test_epoch_round_trip(
 ) -> None:
     table = {"w": np.array(owners, np.uint16)}
     epoch = Epoch(
-        number, "author", "job", tuple(members), tuple(members), table, tuple(groups), ("a", "b"), rollback, 3, 4, "x", 5
-    )
+        number, "author", "job", tuple(members), tuple(members), table, tuple(groups), ("a", "b"), rollback,
+        3, 4, "x", 5, ("worker-0", "worker-1"), 6, 7, (8, 9), True,
+    )  # fmt: skip
     wire = codec.epoch_to_proto(epoch).SerializeToString()
     back = codec.epoch_from_proto(types_pb2.Epoch.FromString(wire))
     np.testing.assert_array_equal(back.owners["w"], epoch.owners["w"])
     assert codec.epoch_to_proto(back) == codec.epoch_to_proto(epoch)
-    assert (back.shards, back.fenced, back.rollback, back.failure) == (epoch.shards, epoch.fenced, rollback, 5)
+    assert (back.shards, back.fenced, back.rollback, back.failure) == (
+        epoch.shards,
+        epoch.fenced,
+        rollback,
+        5,
+    )
+    assert (back.manifest, back.clock, back.cause, back.seats, back.restart) == (3, 4, "x", epoch.seats, 6)
+    assert (back.finished, back.restoring, back.resave) == (7, (8, 9), True)
 
 
 def a_job() -> scar.Job:
@@ -144,7 +168,12 @@ def test_job_round_trip() -> None:
 DAMAGE = {
     "offsets that are not compressed": types_pb2.TableSpec(offsets=b"xx"),
     "offsets of half a number": types_pb2.TableSpec(offsets=zlib.compress(b"abc")),
-    "offsets that shrink": types_pb2.TableSpec(offsets=zlib.compress(np.array([0, 5, 2, 8], "<i8").tobytes())),
+    "offsets that shrink": types_pb2.TableSpec(
+        offsets=zlib.compress(np.array([0, 5, 2, 8], "<i8").tobytes())
+    ),
+    "offsets whose differences wrap": types_pb2.TableSpec(
+        offsets=zlib.compress(np.array([0, 2**63 - 1, -2, 8], "<i8").tobytes())
+    ),
     "weights of half a number": types_pb2.TableSpec(weights=zlib.compress(b"abc")),
     "weights of other blocks": types_pb2.TableSpec(weights=zlib.compress(np.ones(3, "<f4").tobytes())),
     "weights below zero": types_pb2.TableSpec(weights=zlib.compress(np.full(8, -1, "<f4").tobytes())),
@@ -179,8 +208,18 @@ def test_a_table_that_nobody_could_declare(name: str) -> None:
 @SEEDED
 @given(st.integers(0, 1 << 20), st.integers(0, 255))
 def test_damaged_descriptions_and_epochs(position: int, value: int) -> None:
-    epoch = Epoch(1, "a", "job", (Member(Role.SHARD, "ps-0", "0" * 12),), (), {"rows": np.zeros(4, np.uint16)})
-    group = BlockGroup("rows", np.arange(3, dtype=np.uint32), "x", Source.OBJECT, "key", 1, {"w@1": 2})
+    epoch = Epoch(
+        1, "a", "job", (Member(Role.SHARD, "ps-0", "0" * 12),), (), {"rows": np.zeros(4, np.uint16)}
+    )
+    group = BlockGroup(
+        "rows",
+        np.arange(3, dtype=np.uint32),
+        former_owner="x",
+        source=BlockSource.OBJECT,
+        object_key="key",
+        clock=1,
+        watermark={"w@1": 2},
+    )
     epoch = Epoch(1, "a", "job", epoch.shards, (), epoch.owners, (group,))
     for message, decode in (
         (codec.job_to_proto(a_job()), codec.job_from_proto),

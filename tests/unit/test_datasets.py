@@ -36,7 +36,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SCAR_DATA", raising=False)
-    monkeypatch.setattr(datasets, "_fetch", lambda cache, name: False)
+    monkeypatch.setattr(datasets, "_fetch_file", lambda cache, name: False)
 
 
 def test_the_folder_that_scar_data_names_comes_first(tiny: Path) -> None:
@@ -54,6 +54,18 @@ def test_examples_are_scaled_and_have_a_bias(tiny: Path) -> None:
     np.testing.assert_array_equal(x[:, -1], 1)
     np.testing.assert_allclose(x[:, :-1], data.images[3:8] / 255, atol=1e-6)
     np.testing.assert_array_equal(y, data.labels[3:8])
+
+
+def test_the_same_part_is_made_once_and_cannot_be_changed(tiny: Path) -> None:
+    data = datasets.load("mnist")
+    first, _ = data.examples(slice(0, 6))
+    assert data.examples(slice(6))[0] is first
+    with pytest.raises(ValueError, match="read-only"):
+        first[0, 0] = 1
+    other, labels = data.examples(slice(6, 12))
+    assert (len(other), len(labels)) == (6, 6)
+    assert not np.array_equal(other, first)
+    assert data.examples(slice(6, 12))[0] is other
 
 
 def test_a_file_with_another_checksum_is_refused(tiny: Path) -> None:

@@ -15,7 +15,13 @@ def interval(value: float, half: float = 0.01) -> dict[str, float]:
 
 
 def case(selection: str, fraction: float, cost: float, reduction: dict[str, float]) -> dict[str, object]:
-    return {"lost": 0.5, "selection": selection, "fraction": fraction, "cost": interval(cost), "reduction": reduction}
+    return {
+        "lost": 0.5,
+        "selection": selection,
+        "fraction": fraction,
+        "cost": interval(cost),
+        "reduction": reduction,
+    }
 
 
 def selection(combined: dict[str, float], priority: float = 0.5, random: float = 2.0) -> dict[str, object]:
@@ -35,7 +41,7 @@ def selection(combined: dict[str, float], priority: float = 0.5, random: float =
     ],
 )
 def test_a_saving_is_held_against_the_papers_range(measured: dict[str, float], holds: str) -> None:
-    first = next(claims.of_selection(selection(measured)))
+    first = next(claims.selection_claims(selection(measured)))
     assert (first.panel, first.paper, first.holds) == ("MLR, MNIST (100 trials)", "78-95%", holds)
 
 
@@ -43,14 +49,20 @@ def test_a_saving_is_held_against_the_papers_range(measured: dict[str, float], h
     ("priority", "random", "holds"), [(0.5, 2.0, "yes"), (1.01, 1.0, "within its interval"), (1.5, 0.9, "no")]
 )
 def test_orders_of_costs(priority: float, random: float, holds: str) -> None:
-    _, falls, beaten, worse = claims.of_selection(selection(interval(0.8), priority, random))
+    _, falls, beaten, worse = claims.selection_claims(selection(interval(0.8), priority, random))
     assert (falls.holds, beaten.holds) == (holds, holds)
     assert worse.here == f"{random:.2f} against 1.00"
 
 
 def test_bounds_are_judged_where_the_assumption_held() -> None:
-    one = {"trials": 10, "assumption_held": 8, "bound_crossed": 2, "bound_crossed_where_it_held": 0, "negative": 3}
-    found = list(claims.of_bounds({"panels": {"mlr-mnist random": one}}, {"random": False}))
+    one = {
+        "trials": 10,
+        "assumption_held": 8,
+        "bound_crossed": 2,
+        "bound_crossed_where_it_held": 0,
+        "negative": 3,
+    }
+    found = list(claims.bound_claims({"panels": {"mlr-mnist random": one}}, {"random": False}))
     assert [(claim.here, claim.holds) for claim in found] == [
         ("crossed in 0 of 8", "yes"),
         ("crossed in 2 of 10", ""),
@@ -73,11 +85,13 @@ def test_pages_repeat_figures_tables_and_commands(tmp_path: Path) -> None:
     (results / "fig8.json").write_text(json.dumps(summary))
     for ending in ("png", "svg"):
         (results / f"fig8.{ending}").write_text(ending)
-    assert [path.name for path in pages.write(results, to)] == ["fig8.md", "README.md"]
+    assert [path.name for path in pages.write_pages(results, to)] == ["fig8.md", "README.md"]
     page, comparison = (to / "fig8.md").read_text(), (to / "README.md").read_text()
     assert "| mlr-mnist | 74% \\| 70% |" in page
     assert "![Figure 8: which blocks to save](fig8.png)" in page
-    assert "| MLR, MNIST (100 trials) | priority saves, r = 0.125 | 78-95% | 74% [73%, 75%] | no |" in comparison
+    assert (
+        "| MLR, MNIST (100 trials) | priority saves, r = 0.125 | 78-95% | 74% [73%, 75%] | no |" in comparison
+    )
     assert all("scar experiment fig8 --seed 1" in text for text in (page, comparison))
     assert all("Not run yet: mf-jester 90 trials. " in text for text in (page, comparison))
     assert (to / "fig8.svg").read_text() == "svg"
@@ -102,10 +116,14 @@ What a person wrote.
 
 def test_marked_tables_are_made_again_and_the_rest_of_a_page_stays() -> None:
     numbers = {"seconds to 70 %": interval(9.6, 0.6), "memory, MB": interval(0.5, 0.0)}
-    one = {"modes": {"chain": numbers, "none": {}}, "winners": {"seconds to 70 %": ["chain"], "memory, MB": []}}
-    made = tables.refreshed(WRITTEN, {"kills": {"panels": {"one": one}}})
+    one = {
+        "modes": {"chain": numbers, "none": {}},
+        "winners": {"seconds to 70 %": ["chain"], "memory, MB": []},
+    }
+    made = tables.refresh_tables(WRITTEN, {"kills": {"panels": {"one": one}}})
     assert made == WRITTEN.replace(
         "| | old |\n| --- | --- |\n| `gone` | 1 |\n",
-        "| | seconds to 70 % | memory, MB |\n| --- | --- | --- |\n| `chain` | **10 [9, 10]** | 0.50 |\n| `none` |  |  |\n",
+        "| | seconds to 70 % | memory, MB |\n| --- | --- | --- |\n| `chain` | **10 [9, 10]** | 0.50 |\n|"
+        " `none` |  |  |\n",
     )
-    assert tables.refreshed(made, {"kills": {"panels": {"one": one}}}) == made
+    assert tables.refresh_tables(made, {"kills": {"panels": {"one": one}}}) == made

@@ -9,18 +9,18 @@ import pytest
 pytest.importorskip("numba")
 
 from experiments import fig9, real
-from experiments.real import Clocks
-from experiments.runner import Options
+from experiments.real import IterationClocks
+from scar_compare.experiment import ExperimentOptions
 
 
 def test_losses_of_whole_iterations() -> None:
     losses = [float(n) for n in range(13)]
-    assert real._by_iteration(losses, Clocks(6, summed=True)) == [15.0, 51.0]
-    assert real._by_iteration(losses, Clocks(2, summed=False)) == [1.0, 3.0, 5.0, 7.0, 9.0, 11.0]
+    assert real._by_iteration(losses, IterationClocks(6, summed=True)) == [15.0, 51.0]
+    assert real._by_iteration(losses, IterationClocks(2, summed=False)) == [1.0, 3.0, 5.0, 7.0, 9.0, 11.0]
 
 
 def test_real_runs_never_share_the_machine() -> None:
-    batches = real.batches(Options(trials=2, panels=("mf-movielens",)))
+    batches = real.plan_batches(ExperimentOptions(trials=2, panels=("mf-movielens",)))
     assert [(batch.panel, len(batch.trials), batch.alone) for batch in batches] == [
         ("mf-movielens simulated", 4, False),
         ("mf-movielens real", 1, True),
@@ -33,20 +33,29 @@ def test_real_runs_never_share_the_machine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("costs", "overlap"), [((2.0, 2.4, 2.2), "yes"), ((5.0, 5.1, 5.2), "no"), ((2.0,), "one run has no interval")]
+    ("costs", "overlap"),
+    [((2.0, 2.4, 2.2), "yes"), ((5.0, 5.1, 5.2), "no"), ((2.0,), "one run has no interval")],
 )
 def test_intervals_overlap_or_not(costs: tuple[float, ...], overlap: str) -> None:
     records = [
-        {"panel": "mf-movielens real", "trial": n, "failed": 9, "cost": cost, "lost": 0.5} for n, cost in enumerate(costs)
+        {"panel": "mf-movielens real", "trial": n, "failed": 9, "cost": cost, "lost": 0.5}
+        for n, cost in enumerate(costs)
     ]
-    simulated = [{"panel": "mf-movielens simulated", "trial": n, "failed": 9, "cost": 2.0 + n / 10} for n in range(5)]
-    report = real.report(Options(panels=("mf-movielens",)), [*records, *simulated])
+    simulated = [
+        {"panel": "mf-movielens simulated", "trial": n, "failed": 9, "cost": 2.0 + n / 10} for n in range(5)
+    ]
+    report = real.make_report(ExperimentOptions(panels=("mf-movielens",)), [*records, *simulated])
     assert report.summary["panels"]["mf-movielens"]["overlap"] == overlap
 
 
 def test_likelihood_reached_sooner() -> None:
     def run(name: str, losses: list[float], pace: float) -> dict[str, object]:
-        return {"panel": name, "trial": 0, "losses": losses, "seconds": [pace * n for n in range(len(losses))]}
+        return {
+            "panel": name,
+            "trial": 0,
+            "losses": losses,
+            "seconds": [pace * n for n in range(len(losses))],
+        }
 
     records = [
         run("SCAR", [9.0] * 7 + [7.0, 5.0, 4.0, 5.0], 1.0),
@@ -54,7 +63,7 @@ def test_likelihood_reached_sooner() -> None:
         {**run("rounds", [9.0] * 5, 1.0), "seconds": [0.0, 7.0, 8.01, 9.02, 10.03]},
         run("no rounds", [9.0] * 5, 1.0),
     ]
-    report = fig9.report(Options(), records)
+    report = fig9.make_report(ExperimentOptions(), records)
     assert report.summary["iterations_sooner"]["value"] == 2
     assert report.summary["seconds_sooner"]["value"] == 9 * 1.5 - 7
     assert report.summary["overhead"]["value"] == pytest.approx(0.01)

@@ -1,4 +1,6 @@
-"""Failures without processes: theorems 4.1 and 4.2 on the real recovery code, and what comes back from where."""
+"""Failures without processes: theorems 4.1 and 4.2 on the real recovery code, and what comes back from
+where.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scar
-from experiments.simulation import Loss, Saver, State, duplicate, initial, perturbation
+from experiments.simulation import (
+    BlockLoss,
+    CheckpointSimulator,
+    ModelState,
+    copy_state,
+    initial_state,
+    perturbation_norm,
+)
 from scar.tables import Checkpoint, Job
+from scar_ps.core.update_rules import apply_push
 
 FULL = Checkpoint("full", 1.0, 4)
 
@@ -24,17 +34,17 @@ def job(checkpoint: Checkpoint = FULL, recovery: str = "partial", seed: int = 3)
     return Job("job", tables, seed=seed, checkpoint=checkpoint, recovery=recovery)
 
 
-def train(state: State, draw: np.random.Generator) -> None:
+def train(state: ModelState, draw: np.random.Generator) -> None:
     for store in state.values():
-        store.apply(None, draw.normal(size=len(store.values)).astype(np.float32), lambda: None)
+        apply_push(store, None, draw.normal(size=len(store.values)).astype(np.float32), lambda: None)
 
 
-def trained(spec: Job, clocks: int, seed: int) -> tuple[State, Saver]:
-    state, draw = initial(spec), np.random.default_rng(seed)
-    saver = Saver(spec, state)
+def trained(spec: Job, clocks: int, seed: int) -> tuple[ModelState, CheckpointSimulator]:
+    state, draw = initial_state(spec), np.random.default_rng(seed)
+    saver = CheckpointSimulator(spec, state)
     for clock in range(1, clocks + 1):
         train(state, draw)
-        saver.after(clock)
+        saver.run_due_round(clock)
     train(state, draw)
     return state, saver
 
@@ -47,13 +57,15 @@ def trained(spec: Job, clocks: int, seed: int) -> tuple[State, Saver]:
     clocks=st.integers(0, 13),
     seed=st.integers(0, 99),
 )
-def test_partial_recovery_never_perturbs_more_than_putting_all_of_the_checkpoint_back(selection, fraction, lost, clocks, seed):
+def test_partial_recovery_never_perturbs_more_than_putting_all_of_the_checkpoint_back(
+    selection, fraction, lost, clocks, seed
+):
     """Theorem 4.1."""
     spec = job(Checkpoint(selection, fraction, 4))
     state, saver = trained(spec, clocks, seed)
-    part = saver.recover(Loss(lost).draw(spec, np.random.default_rng(seed)))
-    whole = saver.recover(Loss(1.0).draw(spec, np.random.default_rng(seed)))
-    assert perturbation(state, part) <= perturbation(state, whole) * (1 + 1e-6)
+    part = saver.recover_lost(BlockLoss(lost).draw_lost(spec, np.random.default_rng(seed)))
+    whole = saver.recover_lost(BlockLoss(1.0).draw_lost(spec, np.random.default_rng(seed)))
+    assert perturbation_norm(state, part) <= perturbation_norm(state, whole) * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("fraction", [0.2, 0.5, 0.77])
@@ -61,9 +73,15 @@ def test_the_expected_square_of_the_perturbation_is_the_lost_fraction(fraction):
     """Theorem 4.2."""
     spec = job()
     state, saver = trained(spec, 6, seed=1)
-    whole = perturbation(state, saver.recover(Loss(1.0).draw(spec, np.random.default_rng(0)))) ** 2
+    whole = (
+        perturbation_norm(state, saver.recover_lost(BlockLoss(1.0).draw_lost(spec, np.random.default_rng(0))))
+        ** 2
+    )
     draw = np.random.default_rng(7)
-    squares = [perturbation(state, saver.recover(Loss(fraction).draw(spec, draw))) ** 2 for _ in range(400)]
+    squares = [
+        perturbation_norm(state, saver.recover_lost(BlockLoss(fraction).draw_lost(spec, draw))) ** 2
+        for _ in range(400)
+    ]
     error = float(np.std(squares) / np.sqrt(len(squares)))
     assert np.mean(squares) == pytest.approx(fraction * whole, abs=4 * error)
 
@@ -71,17 +89,19 @@ def test_the_expected_square_of_the_perturbation_is_the_lost_fraction(fraction):
 def test_survivors_keep_their_values_and_slots_and_lost_blocks_are_those_of_the_checkpoint():
     spec = job()
     state, saver = trained(spec, 5, seed=2)
-    before = duplicate(state)
+    before = copy_state(state)
     reference, _ = trained(spec, 3, seed=2)  # after four steps, which is what the checkpoint holds
-    lost = Loss(0.5).draw(spec, np.random.default_rng(1))
-    after = saver.recover(lost)
+    lost = BlockLoss(0.5).draw_lost(spec, np.random.default_rng(1))
+    after = saver.recover_lost(lost)
     for name, store in after.items():
         gone = np.isin(store.ids, lost.get(name, np.empty(0, np.uint32)))
         for block in store.ids.tolist():
             span = slice(int(store.layout.starts[block]), int(store.layout.starts[block + 1]))
             source = reference[name] if gone[block] else before[name]
             assert (store.values[span] == source.values[span]).all()
-            assert all((slot[span] == source.slots[slot_name][span]).all() for slot_name, slot in store.slots.items())
+            assert all(
+                (slot[span] == source.slots[slot_name][span]).all() for slot_name, slot in store.slots.items()
+            )
             assert store.steps[block] == source.steps[block]
         assert (state[name].values == before[name].values).all(), "the training goes on undisturbed"
 
@@ -89,8 +109,8 @@ def test_survivors_keep_their_values_and_slots_and_lost_blocks_are_those_of_the_
 def test_before_the_first_round_lost_blocks_are_at_their_start():
     spec = job()
     _, saver = trained(spec, 2, seed=2)
-    after = saver.recover(Loss(1.0).draw(spec, np.random.default_rng(1)))
-    for name, store in initial(spec).items():
+    after = saver.recover_lost(BlockLoss(1.0).draw_lost(spec, np.random.default_rng(1)))
+    for name, store in initial_state(spec).items():
         assert (after[name].values == store.values).all()
         assert not after[name].steps.any()
 
@@ -99,25 +119,27 @@ def test_full_recovery_puts_everything_back_whatever_was_lost():
     spec = job(recovery="full")
     _, saver = trained(spec, 5, seed=2)
     reference, _ = trained(spec, 3, seed=2)
-    after = saver.recover(Loss(0.2).draw(spec, np.random.default_rng(1)))
+    after = saver.recover_lost(BlockLoss(0.2).draw_lost(spec, np.random.default_rng(1)))
     assert all((after[name].values == store.values).all() for name, store in reference.items())
 
 
 def test_several_policies_watch_one_training():
-    state, draw = initial(job()), np.random.default_rng(5)
-    savers = [Saver(job(replace(FULL, selection="priority", fraction=r)), state) for r in (1.0, 0.5)]
+    state, draw = initial_state(job()), np.random.default_rng(5)
+    savers = [
+        CheckpointSimulator(job(replace(FULL, selection="priority", fraction=r)), state) for r in (1.0, 0.5)
+    ]
     for clock in range(1, 8):
         train(state, draw)
         for saver in savers:
-            saver.after(clock)
-    everything = Loss(1.0).draw(job(), draw)
-    far = [perturbation(state, saver.recover(everything)) for saver in savers]
+            saver.run_due_round(clock)
+    everything = BlockLoss(1.0).draw_lost(job(), draw)
+    far = [perturbation_norm(state, saver.recover_lost(everything)) for saver in savers]
     assert far[1] < far[0], "it was saved from later"
 
 
 @given(fraction=st.floats(0, 1), seed=st.integers(0, 999))
 def test_a_loss_is_as_large_as_it_says(fraction, seed):
     spec = job()
-    lost = Loss(fraction).draw(spec, np.random.default_rng(seed))
+    lost = BlockLoss(fraction).draw_lost(spec, np.random.default_rng(seed))
     count = sum(len(ids) for ids in lost.values())
     assert abs(count - fraction * spec.blocks) < 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.kube_recovery import MODEL, histogram
-from scar.training import load_job
+from scar.jobfile import load_job
 
 
 def test_histogram_has_every_step_up_to_the_largest() -> None:

@@ -1,4 +1,6 @@
-"""A release as the command line sees it: pods, forwards, the workers' StatefulSet, and what is said when one is missing."""
+"""A release as the command line sees it: pods, forwards, the workers' StatefulSet, and what is said when
+one is missing.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +20,22 @@ import yaml
 from scar import Job, Table
 from scar.errors import ConfigError
 from scar_kube.api import Api
-from scar_kube.forwards import Forward, Forwards, Seats
-from scar_kube.pods import Pod, read
+from scar_kube.forwards import Forward, Forwards, PodAssignment
+from scar_kube.pods import Pod, read_pod
 from scar_kube.release import Release
-from scar_kube.training import FILE, JOB, MOST_BYTES, Work, filled
+from scar_kube.training import FILE, JOB, MOST_BYTES, Work, fill_template
 from scar_kube.where import Where
 
 JOB_OF_TEST = Job("digits", [Table("w", (4, 2))], workers=3, shards=2)
 
 
-# --- pods -------------------------------------------------------------------------------------------------------------------
+# --- pods
+# ------------------------------------------------------------------------------------------------------------
 
 
-def pod(state: str = "running", code: int | None = None, last: int | None = None, leaving: bool = False) -> Any:
+def pod(
+    state: str = "running", code: int | None = None, last: int | None = None, leaving: bool = False
+) -> Any:
     """As the API client gives it."""
     kinds = {"running": None, "waiting": None, "terminated": None}
     if state == "running":
@@ -43,11 +48,13 @@ def pod(state: str = "running", code: int | None = None, last: int | None = None
     container = Made(name="worker", restart_count=2, state=Made(**kinds), last_state=past)
     meta = Made(name="scar-worker-0", labels={"app.kubernetes.io/component": "worker"})
     meta.deletion_timestamp = "now" if leaving else None
-    return Made(metadata=meta, status=Made(phase="Running", pod_ip="10.0.0.7", container_statuses=[container]))
+    return Made(
+        metadata=meta, status=Made(phase="Running", pod_ip="10.0.0.7", container_statuses=[container])
+    )
 
 
 def test_a_pod_that_runs() -> None:
-    found = read(pod())
+    found = read_pod(pod())
     assert found == Pod("scar-worker-0", "worker", "10.0.0.7", "running", 2)
     assert (found.running, found.failed) == (True, False)
     process = found.process()
@@ -67,16 +74,17 @@ def test_a_pod_that_runs() -> None:
     ],
 )
 def test_which_end_of_a_worker_is_the_end_of_the_training(found: Any, failed: bool) -> None:
-    assert read(found).failed is failed
+    assert read_pod(found).failed is failed
 
 
 def test_what_does_not_run_says_why() -> None:
-    assert read(pod("ImagePullBackOff")).process().state == "ImagePullBackOff"
-    assert not read(pod("ImagePullBackOff")).process().alive
-    assert not read(pod(leaving=True)).running
+    assert read_pod(pod("ImagePullBackOff")).process().state == "ImagePullBackOff"
+    assert not read_pod(pod("ImagePullBackOff")).process().alive
+    assert not read_pod(pod(leaving=True)).running
 
 
-# --- forwards ---------------------------------------------------------------------------------------------------------------
+# --- forwards
+# ------------------------------------------------------------------------------------------------------------
 
 
 class Echo:
@@ -119,10 +127,10 @@ def dial(address: str) -> socket.socket:
 def world() -> Iterator[tuple[list[str], list[Echo], Forwards]]:
     """Names of the pods of one service, the connections to them, and the forwards."""
     names, made = ["a", "b"], list[Echo]()
-    seats = Seats(lambda: names)
+    assignment = PodAssignment(lambda: names)
 
     def connect(seat: int) -> Echo:
-        made.append(Echo(seats.pod(seat)))
+        made.append(Echo(assignment.pod_of(seat)))
         return made[-1]
 
     routes = {
@@ -136,7 +144,7 @@ def world() -> Iterator[tuple[list[str], list[Echo], Forwards]]:
 
 def test_each_replica_has_its_port_and_keeps_its_pod(world: tuple[list[str], list[Echo], Forwards]) -> None:
     names, _, forwards = world
-    target = forwards.to("service")
+    target = forwards.target_of("service")
     assert target.startswith("ipv4:")
     first, second = target.removeprefix("ipv4:").split(",")
     with dial(first) as one, dial(second) as two:
@@ -147,14 +155,14 @@ def test_each_replica_has_its_port_and_keeps_its_pod(world: tuple[list[str], lis
     names[:] = ["b", "c"]  # a was replaced by c: its seat is free, b stays where it was
     with dial(first) as one, dial(second) as two:
         assert [one.recv(10), two.recv(10)] == [b"c" if name == b"a" else name for name in before]
-    assert forwards.to("service") == target
+    assert forwards.target_of("service") == target
 
 
 def test_a_pod_that_dies_breaks_its_connections_and_the_next_goes_to_its_successor(
     world: tuple[list[str], list[Echo], Forwards],
 ) -> None:
     names, made, forwards = world
-    address = forwards.to("10.0.0.7:7070")
+    address = forwards.target_of("10.0.0.7:7070")
     with dial(address) as one:
         assert one.recv(10) == b"a"
         made[0].die()
@@ -195,10 +203,13 @@ def test_a_tunnel_that_came_too_late_serves_the_next_dialer() -> None:
 
 def test_what_is_not_needed_any_more_is_closed(world: tuple[list[str], list[Echo], Forwards]) -> None:
     _, _, forwards = world
-    pod, service = forwards.to("10.0.0.7:7070"), forwards.to("service").removeprefix("ipv4:").split(",")[0]
+    pod, service = (
+        forwards.target_of("10.0.0.7:7070"),
+        forwards.target_of("service").removeprefix("ipv4:").split(",")[0],
+    )
     with dial(pod) as one:
         assert one.recv(10) == b"a"
-        forwards.keep([])
+        forwards.keep_only([])
         assert one.recv(10) == b""
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
@@ -211,7 +222,8 @@ def test_what_is_not_needed_any_more_is_closed(world: tuple[list[str], list[Echo
     dial(service).close()
 
 
-# --- workers ----------------------------------------------------------------------------------------------------------------
+# --- workers
+# ------------------------------------------------------------------------------------------------------------
 
 TEMPLATE = """
 metadata:
@@ -245,7 +257,7 @@ def file(tmp_path: Path) -> Path:
 def test_the_template_is_filled_in(file: Path) -> None:
     template = yaml.safe_load(TEMPLATE)
     owner = {"kind": "ConfigMap", "name": "scar-worker-template", "uid": "1"}
-    made = filled(template, Work(JOB_OF_TEST, file, "me/model:2"), "scar-worker-file", owner)
+    made = fill_template(template, Work(JOB_OF_TEST, file, "me/model:2"), "scar-worker-file", owner)
     assert made["metadata"]["ownerReferences"] == [owner], "it goes with the release"
     assert made["metadata"]["annotations"] == {JOB: "digits", FILE: hashlib.sha256(b"job = 1\n").hexdigest()}
     spec = made["spec"]["template"]["spec"]
@@ -254,6 +266,7 @@ def test_the_template_is_filled_in(file: Path) -> None:
     assert environment == {
         "SCAR_RECOVERY": "scar-recovery:7070",
         "SCAR_TRAIN": "/etc/scar/training/my_model.py",
+        "SCAR_ARGUMENTS": "",
         "SCAR_JOB": "digits",
         "SCAR_START": "auto",
         "SCAR_WORKERS": "3",
@@ -268,7 +281,10 @@ def test_the_template_is_filled_in(file: Path) -> None:
     assert made["spec"]["replicas"] == 0, "nobody runs before the job is started"
     assert template == yaml.safe_load(TEMPLATE), "the template is left as it was"
     assert (
-        filled(template, Work(JOB_OF_TEST, file), "f", owner)["spec"]["template"]["spec"]["containers"][0]["image"] == "scar:1"
+        fill_template(template, Work(JOB_OF_TEST, file), "f", owner)["spec"]["template"]["spec"][
+            "containers"
+        ][0]["image"]
+        == "scar:1"
     )
 
 
@@ -279,7 +295,8 @@ def test_a_file_that_no_config_map_holds(file: Path) -> None:
     assert "--image" in caught.value.next_step
 
 
-# --- what is missing --------------------------------------------------------------------------------------------------------
+# --- what is missing
+# --------------------------------------------------------------------------------------------------------
 
 KUBECONFIG = """
 apiVersion: v1
@@ -338,7 +355,14 @@ class FakeApi:
         names = {"mine": ["one", "two"], "single": ["scar"]}.get(namespace, [])
         return Made(
             items=[
-                Made(metadata=Made(name=f"{name}-scar-recovery", labels={"app.kubernetes.io/instance": name})) for name in names
+                Made(
+                    metadata=Made(
+                        name=f"{name}-scar-recovery",
+                        labels={"app.kubernetes.io/instance": name},
+                        annotations=None,
+                    )
+                )
+                for name in names
             ]
         )
 
@@ -372,4 +396,8 @@ def test_what_to_do_when_it_is_not_there(where: Where, words: list[str]) -> None
 
 
 def test_the_real_api_has_the_interface_of_the_fake() -> None:
-    assert {name for name in vars(FakeApi) if not name.startswith("_")} <= {*vars(Api), "context", "namespace"}
+    assert {name for name in vars(FakeApi) if not name.startswith("_")} <= {
+        *vars(Api),
+        "context",
+        "namespace",
+    }

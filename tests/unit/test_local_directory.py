@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from scar.errors import ConfigError
+from scar_admin.status import ProcessInfo
 from scar_local.directory import ClusterDirectory, ClusterState, default_directory
-from scar_runtime.status import ProcessInfo
 
 STATE = ClusterState(
     pid=7,
@@ -54,10 +54,12 @@ def test_it_is_alive_only_while_it_is_held(tmp_path: Path) -> None:
 
 def test_a_killed_holder_lets_go(tmp_path: Path) -> None:
     program = (
-        "import os, signal, sys; from pathlib import Path; from scar_local.directory import ClusterDirectory\n"
-        "ClusterDirectory(Path(sys.argv[1])).claim(); os.kill(os.getpid(), signal.SIGKILL)"
+        "import os, signal, sys; from pathlib import Path; from scar_local.directory import"
+        " ClusterDirectory\nClusterDirectory(Path(sys.argv[1])).claim(); os.kill(os.getpid(), signal.SIGKILL)"
     )
-    ended = subprocess.run([sys.executable, "-c", program, str(tmp_path)], env={"PYTHONPATH": ":".join(sys.path)}, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], env={"PYTHONPATH": ":".join(sys.path)}, check=False
+    )
     assert ended.returncode == -9
     assert not ClusterDirectory(tmp_path).alive()
 
@@ -69,7 +71,9 @@ def test_the_state_survives_a_round_trip(tmp_path: Path) -> None:
     assert home.read() == STATE
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 1}', '{"pid": 1, "redis": "", "store": "", "processes": [3]}'])
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"pid": 1}', '{"pid": 1, "redis": "", "store": "", "processes": [3]}']
+)
 def test_a_state_that_cannot_be_read_is_no_state(tmp_path: Path, content: str) -> None:
     (tmp_path / "cluster.json").write_text(content)
     assert ClusterDirectory(tmp_path).read() is None
@@ -87,3 +91,9 @@ def test_every_life_has_a_label_of_its_own(tmp_path: Path) -> None:
     assert first.startswith("my-cluster-")
     assert first != second
     assert default_directory("x") == Path(".scar/x")
+
+
+def test_only_its_owner_reads_the_state(tmp_path: Path) -> None:
+    home = ClusterDirectory(tmp_path)
+    home.write(STATE)
+    assert (tmp_path / "cluster.json").stat().st_mode & 0o077 == 0

@@ -26,7 +26,9 @@ def test_gradient_is_the_derivative_of_the_loss() -> None:
     for index in np.ndindex(w.shape):
         step = np.zeros_like(w)
         step[index] = 1e-6
-        numeric[index] = (mlr.loss_and_gradient(w + step, x, y)[0] - mlr.loss_and_gradient(w - step, x, y)[0]) / 2e-6
+        numeric[index] = (
+            mlr.loss_and_gradient(w + step, x, y)[0] - mlr.loss_and_gradient(w - step, x, y)[0]
+        ) / 2e-6
     np.testing.assert_allclose(gradient, numeric, rtol=1e-6, atol=1e-6)
 
 

@@ -11,7 +11,10 @@ from scar.models import cnn
 
 def parameters(seed: int, dtype: str = "float64") -> dict[str, np.ndarray]:
     draw = np.random.default_rng(seed)
-    return {name: (draw.normal(size=shape) * (cnn.deviation(name) or 0.1)).astype(dtype) for name, shape in cnn.SHAPES.items()}
+    return {
+        name: (draw.normal(size=shape) * (cnn.deviation(name) or 0.1)).astype(dtype)
+        for name, shape in cnn.SHAPES.items()
+    }
 
 
 @pytest.mark.parametrize("blank", [0, 20], ids=["full", "blank"])
@@ -33,7 +36,9 @@ def test_gradients_are_the_derivative_of_the_loss(name: str, blank: int) -> None
 def test_loss_alone_is_the_same_loss_in_pieces() -> None:
     draw = np.random.default_rng(5)
     at, images, labels = parameters(4), draw.random((7, 28, 28)), draw.integers(0, 10, 7)
-    assert cnn.loss(at, images, labels, piece=3) == pytest.approx(cnn.loss_and_gradients(at, images, labels)[0])
+    assert cnn.loss(at, images, labels, piece=3) == pytest.approx(
+        cnn.loss_and_gradients(at, images, labels)[0]
+    )
 
 
 def test_float32_stays_float32() -> None:

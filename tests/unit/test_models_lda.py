@@ -76,14 +76,18 @@ def test_samples_have_the_conditional_distribution() -> None:
     random = np.random.default_rng(5)
     for _ in range(20_000):
         drawn[lda.sweep(texts, slice(0, 1), z, counted(texts, z, 3), random, alpha, beta)[0]] += 1
-    weights = np.array([alpha * beta / (2 * beta), alpha * (1 + beta) / (2 + 2 * beta), alpha * beta / (2 * beta)])
+    weights = np.array(
+        [alpha * beta / (2 * beta), alpha * (1 + beta) / (2 + 2 * beta), alpha * beta / (2 * beta)]
+    )
     np.testing.assert_allclose(drawn / drawn.sum(), weights / weights.sum(), atol=0.01)
 
 
 def test_topics_are_found() -> None:
     """Documents of two disjoint vocabularies end up with a topic each."""
     draw = np.random.default_rng(6)
-    words = np.concatenate([draw.integers(0, 10, 40) + 10 * (document % 2) for document in range(20)]).astype(np.int32)
+    words = np.concatenate([draw.integers(0, 10, 40) + 10 * (document % 2) for document in range(20)]).astype(
+        np.int32
+    )
     texts = lda.Corpus(words, np.arange(0, 801, 40), 20)
     z = draw.integers(0, 2, texts.tokens).astype(np.int32)
     before = lda.negative_log_likelihood(texts, z, 2)

@@ -19,7 +19,9 @@ def ratings(seed: int = 1, users: int = 30, items: int = 700, known: int = 2500)
     draw = np.random.default_rng(seed)
     cells = draw.permutation(users * items)[:known]
     values = draw.uniform(1, 5, known).astype(np.float32)
-    return mf.Ratings((cells // items).astype(np.int32), (cells % items).astype(np.int32), values, (users, items))
+    return mf.Ratings(
+        (cells // items).astype(np.int32), (cells % items).astype(np.int32), values, (users, items)
+    )
 
 
 def loss(known: mf.Ratings, left: np.ndarray, right: np.ndarray) -> float:
@@ -49,7 +51,9 @@ def test_parts_are_the_whole_and_rows_without_ratings_become_zero() -> None:
     whole, parts = np.empty((32, 3), np.float32), np.empty((32, 3), np.float32)
     total = mf.solve(silent.by_row, right, RIDGE, whole)
     shares = [slice(0, 11), slice(11, 32)]
-    assert sum(mf.solve(silent.by_row, right, RIDGE, parts[share], share) for share in shares) == pytest.approx(total)
+    assert sum(
+        mf.solve(silent.by_row, right, RIDGE, parts[share], share) for share in shares
+    ) == pytest.approx(total)
     assert (whole == parts).all()
     assert not whole[30:].any()
     with pytest.raises(ShapeMismatch):

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scar
-from scar.placement import NOBODY, Epoch, Member, Role, by_table, concatenated, owned_counts, spread
+from scar.placement import NOBODY, Epoch, Member, Role, by_table, concatenate_owners, spread_blocks
+from tests.framework.recovery import owned_counts
 
 SEEDED = settings(max_examples=60, derandomize=True)
 
@@ -57,14 +58,16 @@ def test_members_of_an_epoch() -> None:
 @pytest.mark.parametrize("shards", [1, 3, 7])
 def test_spread_is_even_seeded_and_random(shards: int) -> None:
     job = scar.Job("j", [scar.Table("a", 100), scar.Table("b", 61)], seed=5)
-    owners = spread(job, shards)
+    owners = spread_blocks(job, shards)
     counts = owned_counts(owners, shards)
     assert counts.sum() == 161
     assert counts.max() - counts.min() <= 1
-    np.testing.assert_array_equal(concatenated(job, owners), concatenated(job, spread(job, shards)))
+    np.testing.assert_array_equal(
+        concatenate_owners(job, owners), concatenate_owners(job, spread_blocks(job, shards))
+    )
     if shards > 1:
-        other = spread(scar.Job("j", job.tables, seed=6), shards)
-        assert not np.array_equal(concatenated(job, owners), concatenated(job, other))
+        other = spread_blocks(scar.Job("j", job.tables, seed=6), shards)
+        assert not np.array_equal(concatenate_owners(job, owners), concatenate_owners(job, other))
         assert len(np.unique(owners["a"][:10])) > 1  # no runs
 
 
@@ -73,5 +76,7 @@ def test_spread_is_even_seeded_and_random(shards: int) -> None:
 def test_global_ids_split_by_table(ids: set[int]) -> None:
     job = scar.Job("j", [scar.Table("a", 3), scar.Table("b", 1), scar.Table("c", 5)])
     found = by_table(job, sorted(ids))
-    assert sorted(job.bases[table] + int(block) for table, blocks in found.items() for block in blocks) == sorted(ids)
+    assert sorted(
+        job.bases[table] + int(block) for table, blocks in found.items() for block in blocks
+    ) == sorted(ids)
     assert all(len(blocks) for blocks in found.values())

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from scar import tables
 from scar.tables import Table
-from scar_ps import distances as module
-from scar_ps.blockstore import BlockStore
-from scar_ps.distances import distances
+from scar_ps.core import distances as module
+from scar_ps.core.block_store import BlockStore
+from scar_ps.core.distances import block_distances
 
 NORMS = {
     "l2": lambda d: np.sqrt((d**2).sum()),
@@ -38,7 +38,7 @@ def test_every_norm_equals_its_definition(norm, dtype, cut, run, seed):
     store.saved[:] = (draw.normal(size=39) * 100).astype(dtype)
     whole, module.RUN_ELEMENTS = module.RUN_ELEMENTS, run
     try:
-        found = distances(store)
+        found = block_distances(store)
     finally:
         module.RUN_ELEMENTS = whole
     difference = store.values.astype(np.float64) - store.saved.astype(np.float64)
@@ -62,7 +62,7 @@ def test_histogram_compares_how_often_each_category_occurs(spread, cut, run, see
     store.values[:], store.saved[:] = draw.integers(-2, 3, (2, 13)) * spread
     whole, module.RUN_ELEMENTS = module.RUN_ELEMENTS, run
     try:
-        found = distances(store)
+        found = block_distances(store)
     finally:
         module.RUN_ELEMENTS = whole
     starts = store.layout.starts
@@ -75,7 +75,7 @@ def test_unchanged_blocks_are_at_zero_and_what_is_no_number_stays_none():
     store = BlockStore(Table("w", (3, 2), allow_nonfinite=True), np.arange(3, dtype=np.uint32))
     store.values[:] = [1, 1, np.nan, 0, np.inf, 0]
     store.saved[:] = [1, 1, 0, 0, 0, 0]
-    found = distances(store)
+    found = block_distances(store)
     assert found[0] == 0
     assert np.isnan(found[1])
     assert np.isinf(found[2])
@@ -84,13 +84,13 @@ def test_unchanged_blocks_are_at_zero_and_what_is_no_number_stays_none():
 def test_weights_belong_to_the_blocks_of_the_table_whatever_a_shard_holds():
     store = BlockStore(Table("w", (4, 2), weights=[1, 2, 3, 0.5]), np.array([1, 3], np.uint32))
     store.values[:] = [3, 4, 6, 8]
-    assert distances(store).tolist() == [10, 5]
+    assert block_distances(store).tolist() == [10, 5]
 
 
 def test_integers_do_not_overflow():
     store = BlockStore(Table("w", (1,), dtype="int32", norm="l1"), np.arange(1, dtype=np.uint32))
     store.values[:], store.saved[:] = 2**31 - 1, -(2**31)
-    assert distances(store)[0] == np.float32(2.0**32 - 1)
+    assert block_distances(store)[0] == np.float32(2.0**32 - 1)
 
 
 @pytest.mark.parametrize("blocks", [1, 1000])
@@ -99,4 +99,4 @@ def test_large_blocks_are_measured_accurately(blocks):
     store = BlockStore(table, np.arange(blocks, dtype=np.uint32))
     store.values[:] = np.random.default_rng(0).normal(size=2_000_000)
     expected = np.sqrt((store.values.astype(np.float64).reshape(blocks, -1) ** 2).sum(axis=1))
-    np.testing.assert_allclose(distances(store), expected, rtol=1e-4)
+    np.testing.assert_allclose(block_distances(store), expected, rtol=1e-4)

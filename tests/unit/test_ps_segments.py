@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scar_ps.segments import Segments
+from scar_ps.core.segments import Segments
 
 
 @given(st.lists(st.integers(1, 7), max_size=6), st.data())

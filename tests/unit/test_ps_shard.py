@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -10,13 +11,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scar import tables
-from scar.errors import BlockOutOfRange, Fenced, NotServing, OutOfOrder, StaleEpoch, UnknownTable, WrongJob
+from scar.errors import (
+    BlockOutOfRange,
+    Fenced,
+    InvalidRequest,
+    NotServing,
+    OutOfOrder,
+    StaleEpoch,
+    UnknownTable,
+    WrongJob,
+)
+from scar.losses import LossPart, LossPoint
 from scar.tables import Table
-from scar_ps.barrier import DONE, NotYet, Sender
-from scar_ps.blockstore import Part
-from scar_ps.requests import Push
-from scar_ps.shard import Shard
-from tests.unit.ps_support import ME, first_epoch, group, ids, job, next_epoch, push, sender, started, values, worker
+from scar_ps.core.barrier import DONE
+from scar_ps.core.block_store import StoreSlice
+from scar_ps.core.requests import MustWait, Sender, StagedPush
+from tests.unit.ps_support import (
+    ME,
+    DrivenShard,
+    first_epoch,
+    group,
+    ids,
+    job,
+    next_epoch,
+    push,
+    sender,
+    started,
+    values,
+    worker,
+)
 
 ASP = job(consistency="asp")
 BSP = job()
@@ -24,7 +47,7 @@ BSP = job()
 
 def test_without_an_epoch_nothing_is_served():
     with pytest.raises(NotServing):
-        Shard(ME).pull(sender(0), 1, 0, [("w", None)])
+        DrivenShard(ME).pull(sender(0), 1, 0, [("w", None)])
 
 
 def test_an_older_epoch_is_stale_and_a_newer_one_is_not_known_yet():
@@ -35,7 +58,7 @@ def test_an_older_epoch_is_stale_and_a_newer_one_is_not_known_yet():
     assert stale.value.epoch == 2
     with pytest.raises(NotServing):
         push(shard, 0, 1, None, np.ones(12), epoch=3)
-    assert shard.heard == 3
+    assert shard.heard_epoch == 3
     assert shard.counts.stale == 1
     assert not any(values(shard))
 
@@ -67,7 +90,7 @@ def test_a_push_is_applied_on_arrival_and_seen_by_pulls():
     push(shard, 0, 1, ids(1, 4), [1, 2, 3, 4])
     push(shard, 0, 2, None, np.ones(12), push_id=7)
     assert values(shard) == [1, 1, 2, 3, 1, 1, 1, 1, 4, 5, 1, 1]
-    assert shard.lanes.watermark == {worker(0).key: 7}
+    assert shard.sequences.watermark == {worker(0).key: 7}
     found = shard.pull(sender(0), 1, 0, [("w", ids(4))])
     assert found[0].positions is not None
     assert found[0].positions.tolist() == [4]
@@ -115,20 +138,22 @@ def test_bsp_keeps_pushes_until_everybody_has_finished_the_clock():
     shard.mark(sender(0), 1, 1, None)
     push(shard, 1, 1, ids(0), [5, 5])
     assert not any(values(shard))
-    assert shard.lanes.watermark == {}
-    with pytest.raises(NotYet, match="waits for worker-1"):
+    assert shard.sequences.watermark == {}
+    with pytest.raises(MustWait, match="waits for worker-1"):
         shard.pull(sender(0), 1, 1, [("w", None)])
     shard.mark(sender(1), 1, 1, None)
     assert shard.clock == 1
     assert values(shard)[:3] == [6, 6, 1]
-    assert shard.lanes.watermark == {worker(0).key: 1, worker(1).key: 1}
-    assert shard.contributions.bytes == 0
+    assert shard.sequences.watermark == {worker(0).key: 1, worker(1).key: 1}
+    assert shard.bsp_buffer.bytes == 0
 
 
 @settings(max_examples=40)
 @given(
     rule=st.sampled_from([tables.add(), tables.sgd(0.1), tables.adam(0.1), tables.assign()]),
-    shapes=st.lists(st.lists(st.none() | st.sets(st.integers(0, 5), min_size=1), max_size=3), min_size=3, max_size=3),
+    shapes=st.lists(
+        st.lists(st.none() | st.sets(st.integers(0, 5), min_size=1), max_size=3), min_size=3, max_size=3
+    ),
     seed=st.integers(0, 1000),
 )
 def test_bsp_sums_do_not_depend_on_the_order_of_arrival(rule, shapes, seed):
@@ -137,7 +162,12 @@ def test_bsp_sums_do_not_depend_on_the_order_of_arrival(rule, shapes, seed):
     lanes = []
     for wanted in shapes:
         blocks = [None if one is None else ids(*sorted(one)) for one in wanted]
-        lanes.append([(one, draw.normal(size=12 if one is None else 2 * len(one)).astype(np.float32)) for one in blocks])
+        lanes.append(
+            [
+                (one, draw.normal(size=12 if one is None else 2 * len(one)).astype(np.float32))
+                for one in blocks
+            ]
+        )
     found = []
     for order in permutations(range(3)):
         shard, _ = started(spec, workers=3)
@@ -146,7 +176,7 @@ def test_bsp_sums_do_not_depend_on_the_order_of_arrival(rule, shapes, seed):
                 push(shard, rank, seq, blocks, pushed)
         for rank in reversed(order):
             shard.mark(sender(rank), 1, 1, None)
-        found.append(shard.holdings.tables["w"].values.tobytes())
+        found.append(shard.ownership.tables["w"].values.tobytes())
     assert len(set(found)) == 1
 
 
@@ -163,8 +193,8 @@ def test_a_single_dense_contribution_is_applied_from_where_it_lies():
     shard, _ = started(job(Table("w", (6, 2), rule=tables.sgd(0.5))))
     pushed = np.ones(12, np.float32)
     pushed.setflags(write=False)  # it may lie in a message
-    store = shard.holdings.tables["w"]
-    shard.push(Push(sender(0), 1, 1, 1, 0, {"w": Part(store, None, pushed)}))
+    store = shard.ownership.tables["w"]
+    shard.push(StagedPush(sender(0), 1, 1, 1, 0, {"w": StoreSlice(store, None, pushed)}))
     shard.mark(sender(0), 1, 1, None)
     assert values(shard) == [-0.5] * 12
 
@@ -195,10 +225,10 @@ def test_losses_are_summed_in_rank_order_and_known_for_closed_clocks_only():
     shard, _ = started(BSP, workers=3)
     parts = [1e16, 1.0, -1e16]
     for rank in (2, 0, 1):
-        assert shard.barrier.last_loss == (0.0, 0)
-        shard.mark(sender(rank), 1, 1, parts[rank])
-    assert shard.barrier.last_loss == (sum(parts), 1)
-    assert shard.barrier.losses == {0: sum(parts)}
+        assert shard.barrier.last_loss is None
+        shard.mark(sender(rank), 1, 1, LossPart(parts[rank], rank, 3))
+    assert shard.barrier.losses == {0: LossPoint(0, sum(parts))}
+    assert shard.barrier.last_loss == LossPoint(0, sum(parts))
 
 
 def test_workers_that_are_done_hold_nobody_up():
@@ -209,7 +239,7 @@ def test_workers_that_are_done_hold_nobody_up():
     assert shard.clock == 3
     shard.mark(sender(1), 1, DONE, None)
     assert shard.clock == 3
-    assert shard.barrier.finished("worker-1") == DONE
+    assert shard.barrier.finished_clocks("worker-1") == DONE
 
 
 def test_a_worker_that_left_and_came_back_is_waited_for_again():
@@ -224,7 +254,7 @@ def test_a_worker_that_left_and_came_back_is_waited_for_again():
     assert shard.clock == 5
     shard.adopt(next_epoch(without, workers=(worker(0, life=1), worker(1))), BSP)
     shard.settle(sender(0, life=1), 3)
-    assert shard.barrier.finished("worker-0") == 3
+    assert shard.barrier.finished_clocks("worker-0") == 3
     shard.mark(sender(1), 3, 6, None)
     assert shard.clock == 5, "it is waited for"
     shard.mark(sender(0, life=1), 3, 6, None)
@@ -249,7 +279,7 @@ def test_a_new_incarnation_inherits_the_mark_and_drops_what_was_not_sealed():
     after = next_epoch(epoch, workers=(worker(0, life=1), worker(1)))
     shard.adopt(after, BSP)
     shard.settle(sender(0, life=1), 2)
-    assert shard.barrier.finished("worker-0") == 1
+    assert shard.barrier.finished_clocks("worker-0") == 1
     push(shard, 0, 1, None, np.full(12, 10), clock=1, life=1)
     shard.mark(sender(0, life=1), 2, 2, None)
     shard.mark(sender(1), 2, 2, None)
@@ -261,7 +291,7 @@ def test_a_new_incarnation_inherits_the_mark_and_drops_what_was_not_sealed():
 def test_ssp_pulls_wait_for_the_slowest_beyond_the_slack():
     shard, _ = started(job(consistency="ssp", staleness=2), workers=2)
     shard.mark(sender(0), 1, 3, None)
-    with pytest.raises(NotYet):
+    with pytest.raises(MustWait):
         shard.pull(sender(0), 1, 1, [("w", None)])
     shard.mark(sender(1), 1, 1, None)
     assert shard.pull(sender(0), 1, 1, [("w", None)])
@@ -275,7 +305,7 @@ def test_a_shard_starts_at_the_clock_of_its_first_epoch():
 
 
 def test_an_empty_shard_takes_over_the_clock_of_the_epoch_that_gives_it_blocks():
-    shard = Shard(ME)
+    shard = DrivenShard(ME)
     epoch = first_epoch(BSP, {"w": ids()})
     shard.adopt(epoch, BSP)
     assert shard.clock == 0
@@ -314,7 +344,30 @@ def test_a_shard_that_is_left_out_or_fenced_serves_nothing_any_more():
 
 
 def test_a_new_shard_ignores_epochs_that_do_not_know_it():
-    shard = Shard(ME)
+    shard = DrivenShard(ME)
     assert shard.adopt(first_epoch(BSP).__class__(**{**vars(first_epoch(BSP)), "shards": ()}), BSP) == []
     assert not shard.dismissed
     assert shard.number == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"owners": {}},
+        {"owners": {"w": np.zeros(5, np.uint16)}},
+        {"owners": {"w": np.zeros(6, np.uint16), "x": np.zeros(1, np.uint16)}},
+        {"owners": {"w": np.full(6, 7, np.uint16)}},
+        {"moved": (group("nothing", ids(0)),)},
+        {"moved": (group("w", ids(6)),)},
+        {"number": 1 << 63},
+    ],
+)
+def test_an_epoch_that_does_not_fit_the_job_is_refused_and_changes_nothing(wrong: dict[str, object]) -> None:
+    epoch = first_epoch(BSP)
+    shard = DrivenShard(ME)
+    shard.adopt(epoch, BSP)
+    with pytest.raises(InvalidRequest):
+        shard.adopt(replace(next_epoch(epoch), **wrong), BSP)
+    assert shard.number == 1
+    shard.adopt(next_epoch(epoch), BSP)
+    assert shard.number == 2

@@ -1,20 +1,26 @@
 """What the ledger adds up."""
 
 import math
+from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from scar.codec import ids_to_bytes
 from scar.errors import BlockOutOfRange, InvalidRequest
-from scar.placement import Epoch, Member, Role
-from scar.v1.recovery_pb2 import FailureRecord, LostPushes, RerouteReport, TableDelta
+from scar.lost_ranges import count_lost_pushes
+from scar.placement import BlockSource, Epoch, Member, Role
+from scar.v1 import recovery_pb2
+from scar.v1.recovery_pb2 import LostPushes, TableDelta
 from scar.v1.types_pb2 import Member as MemberMessage
-from scar_recovery.ledger import Ledger, lost_pushes
-from scar_recovery.members import Report
-from scar_recovery.planner import Commit, Planner
-from scar_recovery.plans import NothingSaved, draft
-from tests.framework.recovery import make_job
+from scar_recovery.codec import reroute_report_from_proto
+from scar_recovery.core.actions import CommitEpoch
+from scar_recovery.core.block_sources import NothingSaved
+from scar_recovery.core.epoch_draft import draft_epoch
+from scar_recovery.core.events import EpochCommitted, FailureReport, JobStarted, MemberArrived, MemberFailed
+from scar_recovery.core.ledger import Ledger, RerouteReport
+from scar_recovery.core.planner import Planner
+from scar_runtime.failure_records import FailureRecord
+from tests.framework.lost import loss, lost
+from tests.framework.recovery import due, make_job
 
 
 def member(role: Role, name: str) -> Member:
@@ -25,77 +31,137 @@ def failed_job(consistency: str = "bsp") -> tuple[Ledger, Epoch]:
     """A ledger with one open failure of ps-0 (20 of 60 blocks) in epoch 2, and two workers."""
     job = make_job(3, consistency=consistency)
     planner = Planner("me")
-    planner.begin(job, [], 0, 0.0)
+    planner.handle(JobStarted(job, (), 0), 0.0)
     for name in ("ps-0", "ps-1", "ps-2"):
-        planner.members.joined(member(Role.SHARD, name), 0.0)
+        planner.handle(MemberArrived(member(Role.SHARD, name)), 0.0)
     for name in ("worker-0", "worker-1"):
-        planner.members.joined(member(Role.WORKER, name), 0.0)
+        planner.handle(MemberArrived(member(Role.WORKER, name)), 0.0)
     ledger, epoch = Ledger(job), None
     for now in (0.0, 10.1):
-        action = planner.tick(now)
-        assert isinstance(action, Commit)
-        epoch = draft(action.intent, NothingSaved())
-        planner.committed(epoch, now)
-        ledger.opened(action.intent, action.failures, 0.02, 1e9)
-        ledger.followed(epoch, now)
-        planner.members.failed(Report(member(Role.SHARD, "ps-0"), True, 0.2, 0.3, "refused"), 10.0)
+        action = due(planner, now)
+        assert isinstance(action, CommitEpoch)
+        epoch = draft_epoch(action.intent, NothingSaved())
+        planner.handle(EpochCommitted(epoch), now)
+        ledger.open_record(action.intent, action.failures, 0.02, 1e9)
+        ledger.follow_epoch(epoch, now)
+        planner.handle(
+            MemberFailed(FailureReport(member(Role.SHARD, "ps-0"), True, 0.2, 0.3, "refused")), 10.0
+        )
     assert epoch is not None
     return ledger, epoch
 
 
-def report(worker: str, *, lost: list[LostPushes] | None = None, delta: list[TableDelta] | None = None) -> RerouteReport:
-    return RerouteReport(epoch=2, worker=MemberMessage(name=worker, incarnation="1"), lost=lost, delta=delta, resent=2)
-
-
-def lost(table: str, ids: list[int], after: int, upto: int) -> LostPushes:
-    return LostPushes(table=table, block_ids=ids_to_bytes(np.array(ids, np.uint32)), after=after, upto=upto)
+def report(
+    worker: str,
+    *,
+    lost: list[LostPushes] | None = None,
+    delta: list[TableDelta] | None = None,
+    epoch: int = 2,
+    first: bool = False,
+) -> RerouteReport:
+    member = MemberMessage(name=worker, incarnation="1")
+    message = recovery_pb2.RerouteReport(
+        epoch=epoch, worker=member, lost=lost, delta=delta, resent=2, first=first
+    )
+    return reroute_report_from_proto(message, make_job(3))
 
 
 def test_record_of_a_failure() -> None:
     ledger, _ = failed_job()
     (record,) = ledger.records
-    assert record.members == ["ps-0@1"]
-    assert record.evidence == ["refused"]
+    assert record.members == ("ps-0@1",)
+    assert record.evidence == ("refused",)
     assert (record.number, record.epoch, record.strategy) == (1, 2, "partial")
     assert (record.lost_blocks, record.total_blocks) == (20, 60)
     assert dict(record.sources) == {"initial": 20}
     assert record.detect_seconds == pytest.approx(0.3)
     assert record.commit_seconds == pytest.approx(0.02)
     assert record.delta_norm == -1
-    assert record.waiting == ["worker-0@1", "worker-1@1"]
+    assert record.waiting == ("worker-0@1", "worker-1@1")
     assert ledger.loading == ["ps-0@1"]
-    ledger.stopped_at(2, 5)
-    ledger.served(10.6, 7)
+    ledger.record_clock(2, "ps-1@1", 5)
+    ledger.finish_loading(10.6, 7)
+    (record,) = ledger.records
     assert record.load_seconds == pytest.approx(0.5)
     assert record.clock == 5
     assert ledger.loading == []
 
 
+def test_the_clock_is_the_highest_that_a_shard_told_first_after_the_failure() -> None:
+    ledger, _ = failed_job()
+    ledger.record_clock(1, "ps-1@1", 14)  # an answer that was late
+    ledger.record_clock(2, "ps-0@2", 3)  # it is new
+    ledger.record_clock(3, "ps-1@1", 16)  # epoch 3 came before it was asked
+    ledger.record_clock(4, "ps-1@1", 18)
+    ledger.finish_loading(10.6, 18)
+    assert ledger.records[0].clock == 16
+
+
+def test_a_shard_that_joins_later_cannot_tell_the_clock_of_a_failure() -> None:
+    ledger, epoch = failed_job()
+    ledger.record_clock(2, "ps-1@1", 16)
+    joined = member(Role.SHARD, "ps-3")
+    ledger.follow_epoch(replace(epoch, number=3, failure=0, moved=(), shards=(*epoch.shards, joined)), 10.2)
+    ledger.record_clock(3, "ps-3@1", 18)  # training has gone on since
+    ledger.finish_loading(10.6, 18)
+    assert ledger.records[0].clock == 16
+
+
+def test_the_survivors_tell_the_clock_to_a_leader_that_comes_after_the_repair() -> None:
+    ledger, epoch = failed_job()
+    successor = Ledger(make_job(3), ledger.records)
+    successor.follow_epoch(replace(epoch, number=3, cause="leader", failure=0, moved=()), 10.2)
+    successor.record_clock(3, "ps-1@1", 16)
+    assert successor.records[0].clock == 16
+
+
+def test_shards_may_tell_their_clock_before_the_ledger_knows_the_epoch() -> None:
+    _, epoch = failed_job()
+    ledger = Ledger(make_job(3), [FailureRecord(1, ("ps-0@1",), lost_blocks=20)])
+    ledger.record_clock(2, "ps-1@1", 16)
+    ledger.follow_epoch(epoch, 10.1)
+    ledger.record_clock(2, "ps-0@2", 3)
+    ledger.finish_loading(10.6, 18)
+    assert ledger.records[0].clock == 16
+
+
+def test_where_no_survivor_tells_a_clock_that_of_what_came_back_is_known() -> None:
+    _, epoch = failed_job()
+    groups = [replace(group, source=BlockSource.OBJECT, object_key="o", clock=14) for group in epoch.moved]
+    ledger = Ledger(make_job(3), [FailureRecord(1, ("ps-0@1",), lost_blocks=20)])
+    ledger.follow_epoch(replace(epoch, moved=tuple(groups)), 10.1)
+    ledger.record_clock(2, "ps-0@2", 0)
+    ledger.finish_loading(10.6, 0)
+    assert ledger.records[0].clock == 14
+
+
 def test_lost_pushes_are_counted_once_per_worker() -> None:
     ledger, _ = failed_job()
-    ledger.reported(report("worker-0", lost=[lost("a", [1, 2], 3, 6), lost("b", [0], 4, 8), lost("c", [3], 9, 10)]))
-    ledger.reported(report("worker-1", lost=[lost("a", [1], 3, 4)]))
+    ledger.add_report(
+        report("worker-0", lost=[lost("a", [1, 2], 3, 6), lost("b", [0], 4, 8), lost("c", [3], 9, 10)])
+    )
+    ledger.add_report(report("worker-1", lost=[lost("a", [1], 3, 4)]))
     (record,) = ledger.records
     assert record.lost_pushes == 5 + 1 + 1
     assert record.resent_pushes == 4
     assert not record.waiting
-    assert len(record.lost) == 4
+    assert [(one.lost_pushes, one.resent_pushes) for one in record.reports] == [(6, 2), (1, 2)]
 
 
 def test_repeated_report_counts_once() -> None:
     ledger, _ = failed_job()
     for _ in range(3):
-        ledger.reported(report("worker-0", lost=[lost("a", [1], 3, 6)]))
+        ledger.add_report(report("worker-0", lost=[lost("a", [1], 3, 6)]))
     (record,) = ledger.records
     assert record.lost_pushes == 3
-    assert record.waiting == ["worker-1@1"]
+    assert record.waiting == ("worker-1@1",)
 
 
 def test_delta_is_of_one_worker_per_table() -> None:
     ledger, _ = failed_job()
     squares = [TableDelta(table="a", squared=9.0, blocks=8), TableDelta(table="b", squared=16.0, blocks=12)]
-    ledger.reported(report("worker-0", delta=squares))
-    ledger.reported(report("worker-1", delta=[TableDelta(table="a", squared=100.0, blocks=3)]))
+    ledger.add_report(report("worker-0", delta=squares))
+    ledger.add_report(report("worker-1", delta=[TableDelta(table="a", squared=100.0, blocks=3)]))
     (record,) = ledger.records
     assert record.delta_norm == pytest.approx(5.0)
     assert record.delta_exact
@@ -104,55 +170,78 @@ def test_delta_is_of_one_worker_per_table() -> None:
 @pytest.mark.parametrize(("consistency", "blocks"), [("asp", 20), ("bsp", 19)])
 def test_delta_is_not_exact(consistency: str, blocks: int) -> None:
     ledger, _ = failed_job(consistency)
-    ledger.reported(report("worker-0", delta=[TableDelta(table="a", squared=1.0, blocks=blocks)]))
+    ledger.add_report(report("worker-0", delta=[TableDelta(table="a", squared=1.0, blocks=blocks)]))
     assert not ledger.records[0].delta_exact
+
+
+def test_delta_of_an_earlier_clock_is_not_exact_and_one_of_the_open_clock_is_preferred() -> None:
+    ledger, _ = failed_job()
+    ledger.add_report(report("worker-0", delta=[TableDelta(table="a", squared=25.0, blocks=20, behind=True)]))
+    assert not ledger.records[0].delta_exact
+    ledger.add_report(report("worker-1", delta=[TableDelta(table="a", squared=9.0, blocks=20)]))
+    (record,) = ledger.records
+    assert record.delta_exact
+    assert record.delta_norm == pytest.approx(3.0)
 
 
 def test_delta_ignores_what_is_no_number() -> None:
     ledger, _ = failed_job()
-    ledger.reported(report("worker-0", delta=[TableDelta(table="a", squared=math.nan, blocks=3)]))
+    ledger.add_report(report("worker-0", delta=[TableDelta(table="a", squared=math.nan, blocks=3)]))
     assert ledger.records[0].delta_norm == -1
 
 
 def test_bad_reports_change_nothing() -> None:
     ledger, _ = failed_job()
     with pytest.raises(BlockOutOfRange):
-        ledger.reported(report("worker-0", lost=[lost("c", [16], 1, 2)]))
+        ledger.add_report(report("worker-0", lost=[lost("c", [16], 1, 2)]))
     with pytest.raises(InvalidRequest):
-        ledger.reported(report("worker-0", lost=[lost("c", [1], 2, 2)]))
+        ledger.add_report(report("worker-0", lost=[lost("c", [1], 2, 2)]))
+    assert ledger.awaiting_record(report("worker-0")) == 1
     (record,) = ledger.records
-    assert record.waiting == ["worker-0@1", "worker-1@1"]
-    assert not record.lost
+    assert record.waiting == ("worker-0@1", "worker-1@1")
+    assert not record.reports
 
 
 def test_worker_that_leaves_is_not_waited_for() -> None:
     ledger, epoch = failed_job()
     workers = epoch.workers[:1]
-    ledger.followed(Epoch(3, "me", epoch.job, epoch.shards, workers, epoch.owners), 11.0)
-    assert ledger.records[0].waiting == ["worker-0@1"]
+    ledger.follow_epoch(Epoch(3, "me", epoch.job, epoch.shards, workers, epoch.owners), 11.0)
+    assert ledger.records[0].waiting == ("worker-0@1",)
+
+
+def test_worker_that_begins_later_is_not_waited_for() -> None:
+    """A leader took it in before it asked for epochs (simulated seed 3)."""
+    ledger, _ = failed_job()
+    ledger.take_unwritten()
+    ledger.add_report(report("worker-0", epoch=3))
+    assert ledger.records[0].waiting == ("worker-0@1", "worker-1@1"), "its report of epoch 2 may follow"
+    ledger.add_report(report("worker-1", epoch=3, first=True))
+    assert ledger.records[0].waiting == ("worker-0@1",)
+    assert not ledger.records[0].reports
+    assert [record.number for record in ledger.take_unwritten()] == [1]
 
 
 def test_changed_records_are_given_out_once() -> None:
     ledger, _ = failed_job()
-    assert [record.number for record in ledger.unwritten()] == [1]
-    assert ledger.unwritten() == []
-    ledger.rewrite(1)
-    assert [record.number for record in ledger.unwritten()] == [1]
+    assert [record.number for record in ledger.take_unwritten()] == [1]
+    assert ledger.take_unwritten() == []
+    ledger.mark_unwritten(1)
+    assert [record.number for record in ledger.take_unwritten()] == [1]
 
 
 def test_later_leader_goes_on() -> None:
     ledger, _ = failed_job()
-    later = Ledger(make_job(), ledger.unwritten(), now=50.0)
+    later = Ledger(make_job(), ledger.take_unwritten(), now=50.0)
     assert later.newest == 1
     assert later.loading == ["ps-0@1"]
-    later.reported(report("worker-0", lost=[lost("a", [1], 3, 6)]))
-    later.served(50.5, 3)
+    later.add_report(report("worker-0", lost=[lost("a", [1], 3, 6)]))
+    later.finish_loading(50.5, 3)
     assert later.records[0].load_seconds == pytest.approx(0.5)
     assert later.records[0].lost_pushes == 3
 
 
 def test_union_of_ranges() -> None:
-    record = FailureRecord()
-    for worker, after, upto in [("w", 5, 9), ("w", 1, 3), ("w", 2, 6), ("v", 0, 1)]:
-        record.lost.add(worker=worker, after=after, upto=upto)
-    assert lost_pushes(record.lost) == {"w": 8, "v": 1}
+    losses = [loss("t", [0], 5, 9), loss("t", [1], 1, 3), loss("u", [0], 2, 6), loss("u", [1], 2, 6)]
+    assert count_lost_pushes(losses) == 8
+    assert count_lost_pushes([loss("t", [0], 0, 1)]) == 1
+    assert count_lost_pushes([]) == 0

@@ -1,5 +1,6 @@
-"""Random joins, deaths, freezes, departures, outages and new leaders, in any order. Whatever happens, epochs stay linear, every
-block has one owner, nobody who was fenced comes back, and when all is quiet every block is served.
+"""Random joins, deaths, freezes, departures, outages and new leaders, in any order. Whatever happens, epochs
+stay linear, every block has one owner, nobody who was fenced comes back, and when all is quiet every block is
+served.
 """
 
 import hypothesis.strategies as st
@@ -8,7 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from scar.errors import Fenced
 from scar.placement import Role
-from scar_chaos.checkers import epochs_linear
+from scar_chaos.oracles.checkers import epochs_linear
+from scar_recovery.core.events import MemberLeft
 from scar_recovery.executor import Executor
 from tests.framework.recovery import Fuse, Killed, World, make_job
 
@@ -52,11 +54,11 @@ class RecoveryMachine(RuleBasedStateMachine):
     @rule(number=NAMES)
     def join_shard(self, number: int) -> None:
         """A new process, perhaps in place of one that lives."""
-        self.leader.planner.members.joined(self.world.start(f"ps-{number}").member, self.world.now)
+        self.leader.state.admit_member(self.world.start(f"ps-{number}").member)
 
     @rule(number=NAMES)
     def join_worker(self, number: int) -> None:
-        self.leader.planner.members.joined(self.world.member(f"worker-{number}", Role.WORKER), self.world.now)
+        self.leader.state.admit_member(self.world.member(f"worker-{number}", Role.WORKER))
 
     @rule(pick=st.randoms(use_true_random=False), proved=st.booleans())
     def kill(self, pick, proved: bool) -> None:  # type: ignore[no-untyped-def]
@@ -79,7 +81,7 @@ class RecoveryMachine(RuleBasedStateMachine):
             if shard.silent and shard.running:
                 shard.silent = False
                 try:
-                    self.leader.planner.members.joined(shard.member, self.world.now)
+                    self.leader.state.admit_member(shard.member)
                 except Fenced:
                     shard.running = False
         try:
@@ -91,8 +93,10 @@ class RecoveryMachine(RuleBasedStateMachine):
     def leave(self, pick) -> None:  # type: ignore[no-untyped-def]
         if present := self.world.present():
             leaver = pick.choice(present)
-            self.leader.planner.members.left(leaver.member, self.world.now)
-            leaver.running = leaver.epoch is not None or self.leader.planner.owned(leaver.member.key) > 0
+            self.leader.state.post(MemberLeft(leaver.member))
+            leaver.running = (
+                leaver.epoch is not None or self.leader.state.remaining_share(leaver.member)[1] > 0
+            )
 
     @rule(seconds=st.sampled_from([0.01, 0.06, 0.4, 3.0]))
     def pass_time(self, seconds: float) -> None:
@@ -120,8 +124,8 @@ class RecoveryMachine(RuleBasedStateMachine):
         self.world.store.fuse = self.world.fuse = Fuse()
         old = self.old.pop()
         self.work(0.0)
-        newest = self.leader.planner.epoch
-        if newest is None or newest.author != self.leader.planner.author:
+        newest = self.leader.state.epoch
+        if newest is None or newest.author != self.leader.state.author:
             self.leader.step()
         before = len(self.world.epochs())
         moment = self.world.now
@@ -135,7 +139,9 @@ class RecoveryMachine(RuleBasedStateMachine):
             epochs_linear(self.world.job, self.world.epochs())
 
     def teardown(self) -> None:
-        """Quiet: the leader works until nothing is left to do; whoever does not answer is found out by the detector."""
+        """Quiet: the leader works until nothing is left to do; whoever does not answer is found out by the
+        detector.
+        """
         if not hasattr(self, "world"):
             return
         self.world.store.fuse = self.world.fuse = Fuse()
@@ -149,7 +155,8 @@ class RecoveryMachine(RuleBasedStateMachine):
         self.world.join_again(self.leader)
         self.world.tell_again(self.leader)
         self.world.settle(self.leader, 60.0)
-        if any(shard.member.key not in self.leader.planner.members.departures for shard in self.world.present()):
+        departures = self.world.planners[self.leader.state.author].members.departures
+        if any(shard.member.key not in departures for shard in self.world.present()):
             self.world.values()
 
 

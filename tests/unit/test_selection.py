@@ -9,30 +9,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import scar_runtime.selection as selection
+import scar_runtime.checkpoint.selection as selection
 from scar.errors import ConfigError
 from scar.tables import Job, Table
-from scar_runtime.selection import Decision, Report, chosen, decide
+from scar_runtime.checkpoint.selection import DistanceReport, RoundSelection, chosen, decide
 
-FLOATS = st.one_of(st.sampled_from([0.0, 1.0, 1.0, 2.5, math.inf, math.nan, 1e-45, 3.4e38]), st.floats(min_value=0, width=32))
+FLOATS = st.one_of(
+    st.sampled_from([0.0, 1.0, 1.0, 2.5, math.inf, math.nan, 1e-45, 3.4e38]), st.floats(min_value=0, width=32)
+)
 
 
 @st.composite
-def reports(draw: st.DrawFn) -> tuple[Job, list[Report]]:
-    """A job with two tables, its settled blocks dealt to some shards (one may be empty), and any distances."""
+def reports(draw: st.DrawFn) -> tuple[Job, list[DistanceReport]]:
+    """A job with two tables, its settled blocks dealt to some shards (one may be empty), and any
+    distances.
+    """
     blocks = [draw(st.integers(1, 12)), draw(st.integers(1, 12))]
     job = Job("j", [Table("a", (blocks[0], 2)), Table("b", (blocks[1],))], seed=draw(st.integers(0, 9)))
     shards = draw(st.integers(1, 4))
-    found: list[Report] = []
+    found: list[DistanceReport] = []
     for table, count in zip(job.tables, blocks, strict=True):
-        owner = np.array([draw(st.integers(-1, shards - 1)) for _ in range(count)])  # -1: not settled, nobody reports it
+        # -1: not settled, nobody reports it
+        owner = np.array([draw(st.integers(-1, shards - 1)) for _ in range(count)])
         for shard in range(shards):
             ids = np.flatnonzero(owner == shard).astype(np.uint32)
             found.append((table.name, ids, np.array([draw(FLOATS) for _ in ids], dtype=np.float32)))
     return job, found
 
 
-def picked(decision: Decision, job: Job, found: list[Report]) -> set[int]:
+def picked(decision: RoundSelection, job: Job, found: list[DistanceReport]) -> set[int]:
     """Global ids that the shards choose, each for itself."""
     out: set[int] = set()
     for table, ids, values in found:
@@ -40,7 +45,7 @@ def picked(decision: Decision, job: Job, found: list[Report]) -> set[int]:
     return out
 
 
-def by_sorting(count: int, job: Job, found: list[Report]) -> set[int]:
+def by_sorting(count: int, job: Job, found: list[DistanceReport]) -> set[int]:
     rows = []
     for table, ids, values in found:
         for block, value in zip(ids, values, strict=True):
@@ -50,7 +55,7 @@ def by_sorting(count: int, job: Job, found: list[Report]) -> set[int]:
 
 
 @given(reports(), st.floats(0.01, 1.0))
-def test_priority_equals_the_full_sort(case: tuple[Job, list[Report]], fraction: float) -> None:
+def test_priority_equals_the_full_sort(case: tuple[Job, list[DistanceReport]], fraction: float) -> None:
     job, found = case
     count = math.ceil(fraction * job.blocks - 1e-9)
     assert picked(decide("priority", fraction, 1, job, found), job, found) == by_sorting(count, job, found)
@@ -87,8 +92,12 @@ def test_round_robin_visits_every_block_in_turn(blocks: int, fraction: float) ->
     count = math.ceil(fraction * job.blocks)
     sequence = [picked(decide("round", fraction, number, job, found), job, found) for number in range(1, 40)]
     assert all(len(one) == count for one in sequence)
-    flat = [order for number in range(1, 40) for order in ((number - 1) * count + step for step in range(count))]
-    assert sequence == [{order % job.blocks for order in flat[i * count : (i + 1) * count]} for i in range(39)]
+    flat = [
+        order for number in range(1, 40) for order in ((number - 1) * count + step for step in range(count))
+    ]
+    assert sequence == [
+        {order % job.blocks for order in flat[i * count : (i + 1) * count]} for i in range(39)
+    ]
 
 
 def test_random_is_the_same_at_every_shard_and_differs_by_round() -> None:
@@ -98,7 +107,7 @@ def test_random_is_the_same_at_every_shard_and_differs_by_round() -> None:
     one, two = decide("random", 0.25, 1, job, whole), decide("random", 0.25, 2, job, whole)
     assert len(picked(one, job, whole)) == 25
     assert picked(one, job, whole) == picked(one, job, halves) != picked(two, job, whole)
-    selection._drawn.cache_clear()
+    selection._draw_random.cache_clear()
     assert picked(one, job, whole) == picked(decide("random", 0.25, 1, job, whole), job, whole)
 
 

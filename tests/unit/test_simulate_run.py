@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("scipy")
 
-from experiments.simulate.faults import YEAR, Clock, Faults, Strike, clocks
-from experiments.simulate.platform import GB, MB, TABLE_2, TABLE_3, TB, Cluster, Platform, Training
-from experiments.simulate.rework import Rework, measured
-from experiments.simulate.run import Outcome, Run, simulate
+from experiments.simulate.faults import YEAR, FaultClock, Faults, NodeFault, fault_clocks
+from experiments.simulate.platform import GB, MB, TABLE_2, TABLE_3, TB, NodeCluster, Platform, TrainingLoad
+from experiments.simulate.rework import Rework, measured_rework
 from experiments.simulate.scenario import (
     CKPT,
     IGNR,
@@ -26,64 +25,75 @@ from experiments.simulate.scenario import (
     SCAR,
     SCAR_IGNR,
     STRATEGIES,
-    Checkpoint,
     Rounds,
     Scenario,
-    Strategy,
+    SimulatedStrategy,
+    WorkerCheckpoint,
     baseline_seconds,
-    young,
+    young_interval,
 )
-from experiments.statistics import mean
+from experiments.simulate.simulated_run import RunOutcome, SimulatedRun, simulate_run
 from scar.errors import ConfigError
+from scar_compare.statistics import mean_estimate
 
 QUARTER = Rework((0.01, 1.0), ((0.25,), (2.0,)))
 USUAL = Scenario(rework=QUARTER)
 OFTEN = replace(USUAL, faults=Faults(YEAR / 4, YEAR / 4, YEAR / 4))
 EXACT = 1e-9
 
-small = st.builds(Cluster, st.integers(1, 5), st.floats(1e7, 1e9), st.floats(0, 0.01), st.floats(1e7, 1e10), st.floats(0, 0.01))
+small = st.builds(
+    NodeCluster,
+    st.integers(1, 5),
+    st.floats(1e7, 1e9),
+    st.floats(0, 0.01),
+    st.floats(1e7, 1e10),
+    st.floats(0, 0.01),
+)
 platforms = st.builds(Platform, st.integers(1, 4), small, small, small)
-trainings = st.builds(Training, st.integers(1, 12), st.floats(1, 100), st.floats(1e6, 1e9), st.floats(0, 200))
+trainings = st.builds(
+    TrainingLoad, st.integers(1, 12), st.floats(1, 100), st.floats(1e6, 1e9), st.floats(0, 200)
+)
 
 
 class Script:
     """Faults at given seconds."""
 
-    def __init__(self, *strikes: Strike) -> None:
+    def __init__(self, *strikes: NodeFault) -> None:
         self.strikes = list(strikes)
 
-    def due(self, until: float) -> list[Strike]:
+    def take_due(self, until: float) -> list[NodeFault]:
         found = [one for one in self.strikes if one.second < until]
         self.strikes = [one for one in self.strikes if one.second >= until]
         return found
 
 
 def scripted(
-    strategy: Strategy,
+    strategy: SimulatedStrategy,
     scenario: Scenario = USUAL,
-    workers: Sequence[Strike] = (),
-    servers: Sequence[Strike] = (),
-    links: Sequence[Strike] = (),
-) -> Outcome:
-    return Run(scenario, strategy, (Script(*workers), Script(*servers), Script(*links))).carry_out()
+    workers: Sequence[NodeFault] = (),
+    servers: Sequence[NodeFault] = (),
+    links: Sequence[NodeFault] = (),
+) -> RunOutcome:
+    return SimulatedRun(scenario, strategy, (Script(*workers), Script(*servers), Script(*links))).run_to_end()
 
 
-def many(scenario: Scenario, strategy: Strategy, runs: int, seed: int = 1) -> list[Outcome]:
-    return [simulate(scenario, strategy, seed, number) for number in range(runs)]
+def many(scenario: Scenario, strategy: SimulatedStrategy, runs: int, seed: int = 1) -> list[RunOutcome]:
+    return [simulate_run(scenario, strategy, seed, number) for number in range(runs)]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda one: one.name)
-def test_the_same_seed_gives_the_same_run(strategy: Strategy) -> None:
-    assert simulate(OFTEN, strategy, 5, 3) == simulate(OFTEN, strategy, 5, 3)
-    assert simulate(OFTEN, strategy, 5, 3) != simulate(OFTEN, strategy, 6, 3)
+def test_the_same_seed_gives_the_same_run(strategy: SimulatedStrategy) -> None:
+    assert simulate_run(OFTEN, strategy, 5, 3) == simulate_run(OFTEN, strategy, 5, 3)
+    assert simulate_run(OFTEN, strategy, 5, 3) != simulate_run(OFTEN, strategy, 6, 3)
 
 
 def test_another_process_finds_the_same() -> None:
     program = (
-        "from experiments.simulate.run import simulate; from experiments.simulate.scenario import *;"
+        "from experiments.simulate.simulated_run import simulate_run;"
+        "from experiments.simulate.scenario import *;"
         "from experiments.simulate.faults import *;"
         "often = Scenario(faults=Faults(YEAR / 4, YEAR / 4, YEAR / 4));"
-        "print([repr(simulate(often, one, 5, 3).seconds) for one in STRATEGIES])"
+        "print([repr(simulate_run(often, one, 5, 3).seconds) for one in STRATEGIES])"
     )
     answers = {
         subprocess.run(
@@ -100,24 +110,31 @@ def test_another_process_finds_the_same() -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda one: one.name)
-def test_faults_of_servers_and_links_change_nothing_when_they_never_come(strategy: Strategy) -> None:
+def test_faults_of_servers_and_links_change_nothing_when_they_never_come(strategy: SimulatedStrategy) -> None:
     only_workers = replace(USUAL, faults=Faults(workers=YEAR / 4))
     rare = replace(USUAL, faults=Faults(workers=YEAR / 4, servers=1e300, links=1e300, repair_seconds=1.0))
     assert many(rare, strategy, 3) == many(only_workers, strategy, 3)
 
 
 def test_faults_of_workers_stay_when_servers_fail_too() -> None:
-    alone, beside = (clocks(Faults(YEAR, servers), TABLE_2, 3, 4)[0].due(30_000) for servers in (float("inf"), YEAR))
+    alone, beside = (
+        fault_clocks(Faults(YEAR, servers), TABLE_2, 3, 4)[0].take_due(30_000)
+        for servers in (float("inf"), YEAR)
+    )
     assert alone == beside
     assert len(alone) > 3
 
 
 @settings(max_examples=60)
 @given(platforms, trainings, st.floats(0.1, 100), st.integers(0, 10_000))
-def test_ignoring_is_never_slower_than_doing_again(platform: Platform, training: Training, faults: float, seed: int) -> None:
+def test_ignoring_is_never_slower_than_doing_again(
+    platform: Platform, training: TrainingLoad, faults: float, seed: int
+) -> None:
     expected = platform.worker_nodes * training.compute_seconds * training.iterations
-    scenario = Scenario(platform, training, Faults(max(expected / faults, platform.worker_nodes * training.compute_seconds)))
-    ignored, again = simulate(scenario, IGNR, seed), simulate(scenario, PS, seed)
+    scenario = Scenario(
+        platform, training, Faults(max(expected / faults, platform.worker_nodes * training.compute_seconds))
+    )
+    ignored, again = simulate_run(scenario, IGNR, seed), simulate_run(scenario, PS, seed)
     assume(again.finished)
     assert ignored.seconds <= again.seconds * (1 + EXACT)
     assert ignored.seconds <= baseline_seconds(scenario) * (1 + EXACT)
@@ -127,18 +144,22 @@ def test_checkpoints_cost_in_proportion_to_their_size_and_the_bandwidth() -> Non
     never = replace(USUAL, faults=Faults(float("inf")))
 
     def added(size: float, bandwidth: float) -> float:
-        scenario = replace(never, platform=TABLE_2.with_storage(bandwidth), checkpoint=Checkpoint(size))
-        return simulate(scenario, CKPT).seconds - baseline_seconds(scenario)
+        scenario = replace(never, platform=TABLE_2.with_storage(bandwidth), checkpoint=WorkerCheckpoint(size))
+        return simulate_run(scenario, CKPT).seconds - baseline_seconds(scenario)
 
     base = added(1 * GB, 0.5 * TB)
-    assert base == pytest.approx(49 * 20 * 1.05 / 0.97, rel=0.001), "after every fourth iteration but the last"
+    assert base == pytest.approx(49 * 20 * 1.05 / 0.97, rel=0.001), (
+        "after every fourth iteration but the last"
+    )
     for factor in (2, 4, 8):
         assert added(factor * GB, 0.5 * TB) == pytest.approx(factor * base, rel=0.001)
         assert added(1 * GB, 0.5 * TB / factor) == pytest.approx(factor * base, rel=0.001)
 
 
-@pytest.mark.parametrize(("platform", "strategy"), [(TABLE_2, PS), (TABLE_2, IGNR), (TABLE_2, CKPT), (TABLE_3, PS)])
-def test_workers_fail_as_often_as_their_mtbf_says(platform: Platform, strategy: Strategy) -> None:
+@pytest.mark.parametrize(
+    ("platform", "strategy"), [(TABLE_2, PS), (TABLE_2, IGNR), (TABLE_2, CKPT), (TABLE_3, PS)]
+)
+def test_workers_fail_as_often_as_their_mtbf_says(platform: Platform, strategy: SimulatedStrategy) -> None:
     found = many(replace(USUAL, platform=platform), strategy, 200)
     exposed = np.mean([one.seconds for one in found]) * platform.worker_nodes
     faults = [one.worker_faults for one in found]
@@ -150,7 +171,7 @@ def test_workers_fail_as_often_as_their_mtbf_says(platform: Platform, strategy: 
 def test_the_papers_faults() -> None:
     """Table 4: 3.1 for PS and IGNR, 3.655 for CKPT with 4 GB at 0.5 TB/s."""
     for strategy, published in ((PS, 3.1), (IGNR, 3.1), (CKPT, 3.655)):
-        few = mean([one.worker_faults for one in many(USUAL, strategy, 30)])
+        few = mean_estimate([one.worker_faults for one in many(USUAL, strategy, 30)])
         assert few.low < published < few.high, strategy.name
     assert np.mean([one.worker_faults for one in many(USUAL, PS, 400)]) == pytest.approx(3.1, rel=0.05)
     assert np.mean([one.worker_faults for one in many(USUAL, CKPT, 400)]) == pytest.approx(3.655, rel=0.05)
@@ -165,13 +186,13 @@ def test_the_papers_order_of_strategies() -> None:
 
 def test_ignoring_shortens_an_iteration_that_the_servers_limit() -> None:
     narrow = replace(USUAL, platform=replace(TABLE_2, servers=replace(TABLE_2.servers, backbone=5 * GB)))
-    found = scripted(IGNR, narrow, workers=[Strike(1.0, number, 0.5, 0.0) for number in range(100)])
+    found = scripted(IGNR, narrow, workers=[NodeFault(1.0, number, 0.5, 0.0) for number in range(100)])
     assert found.seconds < baseline_seconds(narrow) - 1
     assert found.missing == 100
 
 
 def test_what_doing_again_costs() -> None:
-    found = scripted(PS, workers=[Strike(1000.0, 4711, 0.4, 0.0)])
+    found = scripted(PS, workers=[NodeFault(1000.0, 4711, 0.4, 0.0)])
     alone = 1 * GB / (0.97 * 125 * MB) + 13.01 * 1.55e-3  # one worker on its own link
     late = 40 + 5 + alone + 100 + alone
     assert found.seconds == pytest.approx(baseline_seconds(USUAL) + late - USUAL.times.pushed)
@@ -180,15 +201,16 @@ def test_what_doing_again_costs() -> None:
 
 def test_what_going_back_costs() -> None:
     times = USUAL.times
-    second = 10.5 * times.iteration + 2 * times.checkpoint  # in the eleventh iteration; the newest checkpoint holds eight
-    found = scripted(CKPT, workers=[Strike(second, 1, 0.25, 0.0)])
+    # in the eleventh iteration; the newest checkpoint holds eight
+    second = 10.5 * times.iteration + 2 * times.checkpoint
+    found = scripted(CKPT, workers=[NodeFault(second, 1, 0.25, 0.0)])
     lost = 2 * times.iteration + 25 + 5 + times.checkpoint
     assert found.seconds == pytest.approx(baseline_seconds(USUAL) + 49 * times.checkpoint + lost)
     assert found.redone == pytest.approx(2.25)
 
 
 def test_what_a_server_costs() -> None:
-    strike = [Strike(10.5 * USUAL.times.iteration, 1, 0.25, 0.5)]
+    strike = [NodeFault(10.5 * USUAL.times.iteration, 1, 0.25, 0.5)]
     full, partial = scripted(PS, servers=strike), scripted(SCAR, servers=strike)
     back = 2 * USUAL.times.iteration + 25 + 5 + USUAL.times.model + USUAL.times.pull
     assert full.seconds == pytest.approx(baseline_seconds(USUAL) + back)
@@ -200,15 +222,18 @@ def test_what_a_server_costs() -> None:
 
 def test_a_server_that_is_back_late_holds_up_the_pushes() -> None:
     slow = replace(
-        USUAL, training=replace(USUAL.training, start_seconds=60.0), rounds=Rounds(stall=0.0), rework=Rework((1.0,), ((0.0,),))
+        USUAL,
+        training=replace(USUAL.training, start_seconds=60.0),
+        rounds=Rounds(stall=0.0),
+        rework=Rework((1.0,), ((0.0,),)),
     )
-    found = scripted(SCAR, slow, servers=[Strike(1.0, 1, 0.9, 0.0)])
+    found = scripted(SCAR, slow, servers=[NodeFault(1.0, 1, 0.9, 0.0)])
     assert found.seconds == pytest.approx(baseline_seconds(slow) + 90 + 60 + slow.times.part - 100)
 
 
 def test_who_waits_for_a_backbone() -> None:
     begin = USUAL.times.iteration + 50
-    outage = [Strike(begin, 7 + 1, 0.0, 0.0)]  # from the middle of the second computation, for 600 s
+    outage = [NodeFault(begin, 7 + 1, 0.0, 0.0)]  # from the middle of the second computation, for 600 s
     waits, goes_on = scripted(PS, links=outage), scripted(IGNR, links=outage)
     assert waits.seconds == pytest.approx(baseline_seconds(USUAL) + 550)
     assert goes_on.seconds == pytest.approx(baseline_seconds(USUAL))
@@ -216,14 +241,23 @@ def test_who_waits_for_a_backbone() -> None:
         "100 workers, the four iterations whose transfers it meets, and the next"
     )
     for strategy in (PS, IGNR, SCAR_IGNR):
-        everybody = scripted(strategy, replace(USUAL, rounds=Rounds(stall=0.0)), links=[Strike(begin, 0, 0.0, 0.0)])
+        everybody = scripted(
+            strategy, replace(USUAL, rounds=Rounds(stall=0.0)), links=[NodeFault(begin, 0, 0.0, 0.0)]
+        )
         assert everybody.seconds == pytest.approx(baseline_seconds(USUAL) + 550), "the servers' own backbone"
 
 
 def test_a_backup_that_comes_late_misses_the_next_iteration_too() -> None:
     slow = replace(USUAL, training=replace(USUAL.training, start_seconds=60.0))
-    assert [scripted(IGNR, slow, workers=[Strike(1.0, 5, place, 0.0)]).missing for place in (0.5, 0.7)] == [1, 2]
-    assert scripted(IGNR, slow, workers=[Strike(1.0, 5, 0.7, 0.0)]).seconds == pytest.approx(baseline_seconds(slow))
+    assert [
+        scripted(IGNR, slow, workers=[NodeFault(1.0, 5, place, 0.0)]).missing for place in (0.5, 0.7)
+    ] == [
+        1,
+        2,
+    ]
+    assert scripted(IGNR, slow, workers=[NodeFault(1.0, 5, 0.7, 0.0)]).seconds == pytest.approx(
+        baseline_seconds(slow)
+    )
 
 
 def test_scar_saves_what_a_rollback_costs() -> None:
@@ -233,8 +267,8 @@ def test_scar_saves_what_a_rollback_costs() -> None:
 
 
 def test_a_training_that_never_ends_is_given_up() -> None:
-    hopeless = replace(USUAL, faults=Faults(YEAR / 100), checkpoint=Checkpoint(4 * GB, 20))
-    found = simulate(hopeless, CKPT)
+    hopeless = replace(USUAL, faults=Faults(YEAR / 100), checkpoint=WorkerCheckpoint(4 * GB, 20))
+    found = simulate_run(hopeless, CKPT)
     assert not found.finished
     assert found.seconds == pytest.approx(20 * baseline_seconds(hopeless), rel=0.01)
 
@@ -247,27 +281,30 @@ def test_ten_thousand_nodes_two_hundred_iterations_thirty_runs_within_two_minute
 
 
 def test_youngs_interval() -> None:
-    best = sorted((np.mean([one.seconds for one in many(_every(n), CKPT, 60)]), n) for n in (1, 2, 4, young(USUAL), 20, 40))
-    assert best[0][1] == young(USUAL)
-    assert young(replace(USUAL, faults=Faults(float("inf")))) == USUAL.training.iterations
+    best = sorted(
+        (np.mean([one.seconds for one in many(_every(n), CKPT, 60)]), n)
+        for n in (1, 2, 4, young_interval(USUAL), 20, 40)
+    )
+    assert best[0][1] == young_interval(USUAL)
+    assert young_interval(replace(USUAL, faults=Faults(float("inf")))) == USUAL.training.iterations
 
 
 def _every(iterations: int) -> Scenario:
-    return replace(USUAL, checkpoint=Checkpoint(4 * GB, iterations))
+    return replace(USUAL, checkpoint=WorkerCheckpoint(4 * GB, iterations))
 
 
 def test_costs_of_recovery_are_drawn_from_trials() -> None:
     rework = Rework((0.1, 0.5), ((1.0, 2.0, 3.0), (4.0, 4.0, 8.0)))
-    assert [rework.cost(0.1, luck) for luck in (0.0, 0.5, 1.0)] == [1, 2, 3]
-    assert rework.cost(0.3, 0.5) == pytest.approx(3), "between two fractions"
-    assert rework.cost(0.05, 0.5) == pytest.approx(1), "and towards nothing lost"
-    assert rework.cost(0.0, 0.9) == 0
+    assert [rework.cost_of(0.1, luck) for luck in (0.0, 0.5, 1.0)] == [1, 2, 3]
+    assert rework.cost_of(0.3, 0.5) == pytest.approx(3), "between two fractions"
+    assert rework.cost_of(0.05, 0.5) == pytest.approx(1), "and towards nothing lost"
+    assert rework.cost_of(0.0, 0.9) == 0
     with pytest.raises(ConfigError, match="no cost of recovery was measured"):
-        measured("mlr-nowhere")
+        measured_rework("mlr-nowhere")
 
 
 def test_intervals_of_a_clock_are_exponential() -> None:
-    strikes = Clock(1000.0, 10, 1, 0, "workers").due(500_000)
+    strikes = FaultClock(1000.0, 10, 1, 0, "workers").take_due(500_000)
     gaps = np.diff([0.0, *(one.second for one in strikes)])
     assert gaps.mean() == pytest.approx(100, rel=0.05)
     assert gaps.std() == pytest.approx(100, rel=0.05)
@@ -280,7 +317,7 @@ def test_intervals_of_a_clock_are_exponential() -> None:
         (lambda: Faults(workers=0.0), "Faults.workers"),
         (lambda: Faults(servers=float("nan")), "Faults.servers"),
         (lambda: Faults(repair_seconds=-1.0), "repair_seconds"),
-        (lambda: Checkpoint(interval=0), "interval"),
+        (lambda: WorkerCheckpoint(interval=0), "interval"),
         (lambda: Rounds(fraction=1.5), "fraction"),
         (lambda: Rework((0.5, 0.1), ((1.0,), (1.0,))), "fractions"),
         (lambda: replace(USUAL, faults=Faults(workers=1.0)), "longer mean times"),

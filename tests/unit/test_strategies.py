@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from scar.codec import job_from_proto, job_to_proto
 from scar.errors import ConfigError
-from scar.strategies import STRATEGIES
+from scar.strategies import STRATEGIES, rolls_back
 from scar.tables import Checkpoint, Job, Table
 from scar.v1 import types_pb2
+from scar.wire.codec import job_from_proto, job_to_proto
+from scar.worker_strategies import WORKER_STRATEGIES
 
 FULL = Checkpoint("full", period=5)
 
@@ -55,9 +56,12 @@ def test_what_rolls_back_needs_full_checkpoints_and_no_replicas(name: str) -> No
 
 
 @pytest.mark.parametrize(
-    "options", [{"consistency": "bsp"}, {"checkpoint": Checkpoint(fraction=0.5)}, {"checkpoint": FULL}, {"replicas": 1}]
+    "options",
+    [{"consistency": "bsp"}, {"checkpoint": Checkpoint(fraction=0.5)}, {"checkpoint": FULL}, {"replicas": 1}],
 )
-def test_what_keeps_its_state_in_the_store_needs_rounds_that_save_what_changes(options: dict[str, object]) -> None:
+def test_what_keeps_its_state_in_the_store_needs_rounds_that_save_what_changes(
+    options: dict[str, object],
+) -> None:
     assert job("stateless").strategy.exact
     with pytest.raises(ConfigError):
         job("stateless", **options)
@@ -81,8 +85,21 @@ def test_replicas(recovery: str, options: dict[str, object], replicas: int, exac
 
 
 @pytest.mark.parametrize(
-    "options", [{"replicas": 2}, {"replicas": -1}, {"replica_period": 0}, {"recovery": "sync-chain", "shards": 1}]
+    "options",
+    [{"replicas": 2}, {"replicas": -1}, {"replica_period": 0}, {"recovery": "sync-chain", "shards": 1}],
 )
 def test_replicas_that_cannot_be(options: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         job(**options)  # type: ignore[arg-type]
+
+
+def test_what_a_ledger_s_strategy_takes_back() -> None:
+    """Names of both kinds stand in a record: of what answers the loss of shards, and of workers."""
+    assert [name for name in STRATEGIES if rolls_back(name)] == [
+        "full",
+        "sync-checkpoint",
+        "async-checkpoint",
+    ]
+    assert [name for name in WORKER_STRATEGIES if rolls_back(name)] == ["ckpt"]
+    assert not STRATEGIES.keys() & WORKER_STRATEGIES.keys()
+    assert not rolls_back("of a later version")

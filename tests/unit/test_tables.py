@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scar
+from scar import tables
 from scar.blocks import Layout, positions_of
 from scar.errors import ConfigError, ShapeMismatch, UnknownTable
-from scar.placement import spread
+from scar.placement import spread_blocks
 
 SEEDED = settings(max_examples=60, derandomize=True)
 
@@ -71,10 +74,12 @@ def test_initial_values_do_not_depend_on_the_number_of_shards(
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     table = scar.Table("w", (int(offsets[-1]), 2), init=init, blocks=scar.ragged(offsets))
     whole = table.initial(seed, np.arange(table.blocks, dtype=np.uint32))
-    owners = spread(scar.Job("j", [table], seed=seed), shards)["w"]
+    owners = spread_blocks(scar.Job("j", [table], seed=seed), shards)["w"]
     for shard in range(shards):
         ids = np.flatnonzero(owners == shard).astype(np.uint32)
-        np.testing.assert_array_equal(table.initial(seed, ids), table.layout.gather(whole, ids.astype(np.int64)))
+        np.testing.assert_array_equal(
+            table.initial(seed, ids), table.layout.gather(whole, ids.astype(np.int64))
+        )
 
 
 def test_initial_values_of_many_pages() -> None:
@@ -142,14 +147,48 @@ def test_what_cannot_be_is_refused_with_advice(make: object) -> None:
 
 
 def test_job_numbers() -> None:
-    job = scar.Job("j", [scar.Table("a", 3), scar.Table("b", (4, 2), blocks=scar.rows(2))], consistency="ssp", staleness=3)
+    job = scar.Job(
+        "j",
+        [scar.Table("a", 3), scar.Table("b", (4, 2), blocks=scar.rows(2))],
+        consistency="ssp",
+        staleness=3,
+    )
     assert (job.blocks, job.bases, job.slack) == (5, {"a": 0, "b": 3}, 3)
     assert job.table("b").bytes == 32
     with pytest.raises(UnknownTable, match="'c'"):
         job.table("c")
 
 
-@pytest.mark.parametrize(("fraction", "period", "every"), [(0.125, 8, 1), (0.5, 8, 4), (1.0, 8, 8), (0.01, 4, 1)])
+@pytest.mark.parametrize(
+    ("fraction", "period", "every"), [(0.125, 8, 1), (0.5, 8, 4), (1.0, 8, 8), (0.01, 4, 1)]
+)
 def test_rounds_are_as_frequent_as_they_are_small(fraction: float, period: int, every: int) -> None:
     assert scar.Checkpoint("priority", fraction, period).every == every
     assert scar.Checkpoint("full", fraction, period).every == period
+
+
+def test_offsets_whose_differences_wrap_are_refused() -> None:
+    with pytest.raises(ConfigError, match="must grow"):
+        scar.Table("w", (10,), blocks=scar.ragged([0, 2**63 - 1, -2, 10]))
+
+
+def test_too_many_blocks_are_refused_before_any_memory_is_taken() -> None:
+    most = tables.MAX_BLOCKS
+    tracemalloc.start()
+    with pytest.raises(ConfigError, match="blocks"):
+        scar.Table("w", (most + 1,))
+    whole = [scar.Table(f"w{number}", (most // 2 + 1,)) for number in range(2)]
+    with pytest.raises(ConfigError, match="blocks"):
+        scar.Job("j", whole)
+    scar.Job("j", whole[:1])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+@pytest.mark.parametrize(
+    "blocks", [scar.rows(1), scar.rows(3), scar.rows(20), scar.layer(), scar.layer_shards(4)]
+)
+def test_blocks_are_counted_as_they_are_cut(blocks: tables.Blocks) -> None:
+    table = scar.Table("w", (10, 2), blocks=blocks)
+    assert table.blocks == len(table.row_offsets) - 1

@@ -1,4 +1,6 @@
-"""What a worker's death means, by strategy: seats, waiting, going back; and the local state that goes back with the model."""
+"""What a worker's death means, by strategy: seats, waiting, going back; and the local state that goes back
+with the model.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +11,27 @@ import numpy as np
 import pytest
 
 import scar
-from scar import codec
 from scar.errors import ConfigError
-from scar.local import ensure_declared, unpacked
 from scar.placement import Epoch, Member, Role
 from scar.tables import Checkpoint
+from scar.wire import codec
+from scar.worker_state import ensure_declared, unpack_state
 from scar.worker_strategies import WORKER_STRATEGIES, find_worker_strategy
-from scar_ps.shard import Shard
-from scar_recovery.ledger import Ledger
-from scar_recovery.members import Report
-from scar_recovery.planner import Commit, Planner
-from scar_recovery.plans import NothingSaved, draft
-from tests.framework.recovery import make_job
-from tests.unit.ps_support import ME, first_epoch, job, sender, worker
+from scar_recovery.core.actions import CommitEpoch
+from scar_recovery.core.block_sources import NothingSaved
+from scar_recovery.core.epoch_draft import draft_epoch
+from scar_recovery.core.events import (
+    EpochCommitted,
+    FailureReport,
+    JobStarted,
+    MemberArrived,
+    MemberFailed,
+    MemberLeft,
+)
+from scar_recovery.core.ledger import Ledger
+from scar_recovery.core.planner import Planner
+from tests.framework.recovery import due, make_job
+from tests.unit.ps_support import ME, DrivenShard, first_epoch, job, sender, worker
 
 FULL = Checkpoint("full", 1.0, 8)
 
@@ -32,30 +42,33 @@ class Play:
     def __init__(self, **options: Any) -> None:
         self.planner, self.now = Planner("me"), 0.0
         self.ledger = Ledger(make_job(2, **options))
-        self.planner.begin(make_job(2, workers=3, **options), [], 0, 0.0)
+        self.planner.handle(JobStarted(make_job(2, workers=3, **options), (), 0), 0.0)
         for name in ("ps-0", "ps-1"):
-            self.planner.members.joined(Member(Role.SHARD, name, name, "host:1"), 0.0)
+            self.planner.handle(MemberArrived(Member(Role.SHARD, name, name, "host:1")), 0.0)
         for name in ("worker-0", "worker-1", "worker-2"):
             self.joined(name, "first")
         self.epoch = self.commit()
 
     def joined(self, name: str, life: str) -> None:
-        self.planner.members.joined(Member(Role.WORKER, name, life), self.now)
+        self.planner.handle(MemberArrived(Member(Role.WORKER, name, life)), self.now)
 
-    def dies(self, name: str) -> Epoch:
-        member = next(one for one in self.epoch.workers if one.name == name)
-        self.planner.members.failed(Report(member, proved=True, evidence="test"), self.now)
+    def dies(self, *names: str) -> Epoch:
+        """Together: one epoch leaves all of them out."""
+        for member in (*self.epoch.shards, *self.epoch.workers):
+            if member.name in names:
+                report = FailureReport(member, proved=True, evidence="test")
+                self.planner.handle(MemberFailed(report), self.now)
         return self.commit()
 
     def commit(self) -> Epoch:
         self.now += 1.0
-        action = self.planner.tick(self.now)
-        assert isinstance(action, Commit)
-        intent = replace(action.intent, restart=9) if action.intent.rewinds else action.intent
-        self.epoch = draft(intent, NothingSaved())
-        self.planner.committed(self.epoch, self.now)
-        self.ledger.opened(intent, action.failures, 0.1, 0.0)
-        self.ledger.followed(self.epoch, self.now)
+        action = due(self.planner, self.now)
+        assert isinstance(action, CommitEpoch)
+        intent = replace(action.intent, restart=9) if action.intent.rewinds_workers else action.intent
+        self.epoch = draft_epoch(intent, NothingSaved())
+        self.planner.handle(EpochCommitted(self.epoch), self.now)
+        self.ledger.open_record(intent, action.failures, 0.1, 0.0)
+        self.ledger.follow_epoch(self.epoch, self.now)
         return self.epoch
 
 
@@ -80,7 +93,7 @@ def test_who_keeps_a_seat(options: dict[str, Any], ranks: tuple[str, ...]) -> No
 
 def test_one_that_goes_by_itself_leaves_no_seat() -> None:
     play = Play(worker_recovery="ps")
-    play.planner.members.left(play.epoch.workers[1], play.now)
+    play.planner.handle(MemberLeft(play.epoch.workers[1]), play.now)
     assert play.commit().ranks == ("worker-0", "worker-2")
 
 
@@ -99,7 +112,11 @@ def test_ckpt_takes_every_block_back_once_and_books_it() -> None:
     assert away.rollback
     assert sum(len(group.ids) for group in away.moved) == make_job(2).blocks
     record = play.ledger.records[0]
-    assert (record.strategy, list(record.members), record.number) == ("ckpt", ["worker-1@first"], away.failure)
+    assert (record.strategy, list(record.members), record.number) == (
+        "ckpt",
+        ["worker-1@first"],
+        away.failure,
+    )
     assert list(record.waiting) == ["worker-0@first", "worker-2@first"]
     play.joined("worker-1", "second")
     again = play.commit()
@@ -107,18 +124,35 @@ def test_ckpt_takes_every_block_back_once_and_books_it() -> None:
     assert again.restart == away.restart == 9, "who comes back must begin where the others do"
 
 
+def test_with_every_shard_dead_nothing_is_left_to_take_back() -> None:
+    """What comes later comes from the checkpoint, and the ledger says what was done."""
+    play = Play(worker_recovery="ckpt", checkpoint=FULL)
+    away = play.dies("worker-1", "ps-0", "ps-1")
+    assert not away.rollback
+    assert away.restart == 0
+    for name in ("ps-0", "ps-1"):
+        play.planner.handle(MemberArrived(Member(Role.SHARD, name, "second", "host:1")), play.now)
+    play.now += 60.0  # nobody waits longer for more shards
+    back = play.commit()
+    assert not back.rollback
+    assert sum(len(group.ids) for group in back.moved) == make_job(2).blocks
+    assert [(record.strategy, record.number) for record in play.ledger.records] == [("partial", back.failure)]
+
+
 def test_a_later_leader_finds_the_rollback_in_its_epoch() -> None:
     play = Play(worker_recovery="ckpt", checkpoint=FULL)
     before, away = play.epoch, play.dies("worker-1")
     rebuilt = Ledger(make_job(2, worker_recovery="ckpt", checkpoint=FULL))
-    rebuilt.rebuilt(before, away, 0.0)
+    rebuilt.rebuild_record(before, away, 0.0)
     assert [(list(one.members), one.strategy) for one in rebuilt.records] == [(["worker-1@first"], "ckpt")]
 
 
-@pytest.mark.parametrize(("options", "closed"), [({"worker_recovery": "ps"}, 0), ({"share": "drop"}, 1), ({}, 1)])
+@pytest.mark.parametrize(
+    ("options", "closed"), [({"worker_recovery": "ps"}, 0), ({"share": "drop"}, 1), ({}, 1)]
+)
 def test_whom_clocks_wait_for(options: dict[str, Any], closed: int) -> None:
     spec = job(**options)
-    shard = Shard(ME)
+    shard = DrivenShard(ME)
     shard.adopt(first_epoch(spec, workers=2), spec)
     seats = ("worker-0", "worker-1") if spec.worker_strategy.seat else ()
     shard.adopt(replace(first_epoch(spec), number=2, moved=(), workers=(worker(0),), seats=seats), spec)
@@ -156,18 +190,18 @@ def test_what_cannot_be_says_what_to_do(options: dict[str, str], says: str) -> N
 
 
 def test_a_step_done_again_draws_the_same_numbers() -> None:
-    spec = scar.Job("kept", [scar.local_state(workers=2, size=1)], seed=4)
+    spec = scar.Job("kept", [scar.worker_state_table(workers=2, size=1)], seed=4)
     first, again, other, later = (
-        unpacked(spec, rank, np.array([step, 2.5])) for rank, step in ((0, 3), (0, 3), (1, 3), (0, 4))
+        unpack_state(spec, rank, np.array([step, 2.5])) for rank, step in ((0, 3), (0, 3), (1, 3), (0, 4))
     )
     assert (first.step, first.values.tolist()) == (3, [2.5])
-    drawn = first.random.normal(size=8).tolist()
-    assert again.random.normal(size=8).tolist() == drawn
-    assert drawn not in (other.random.normal(size=8).tolist(), later.random.normal(size=8).tolist())
+    drawn = first.rng.normal(size=8).tolist()
+    assert again.rng.normal(size=8).tolist() == drawn
+    assert drawn not in (other.rng.normal(size=8).tolist(), later.rng.normal(size=8).tolist())
 
 
-def test_local_state_has_to_be_declared() -> None:
-    with pytest.raises(ConfigError, match="local_state"):
+def test_worker_state_table_has_to_be_declared() -> None:
+    with pytest.raises(ConfigError, match="worker_state_table"):
         ensure_declared(job(), 0)
     with pytest.raises(ConfigError, match="for 2 workers"):
-        ensure_declared(scar.Job("kept", [scar.local_state(workers=2)]), 2)
+        ensure_declared(scar.Job("kept", [scar.worker_state_table(workers=2)]), 2)

@@ -1,4 +1,6 @@
-"""Loops that numpy cannot express, compiled by numba. It is optional: the models that need it say so when they are used."""
+"""Loops that numpy cannot express, compiled by numba. It is optional: the models that need it say so when
+they are used.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,10 @@ from scar.errors import ConfigError
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def compiled(*, fastmath: bool = False) -> Callable[[F], F]:
-    """Compile a function at its first call; the machine code is kept beside the source for the next process."""
+def compile_loop(*, fastmath: bool = False) -> Callable[[F], F]:
+    """Compile a function at its first call; the machine code is kept beside the source for the next
+    process.
+    """
 
     def decorate(function: F) -> F:
         machine: list[Callable[..., Any]] = []
@@ -20,7 +24,7 @@ def compiled(*, fastmath: bool = False) -> Callable[[F], F]:
         @wraps(function)
         def call(*arguments: Any) -> Any:
             if not machine:
-                machine.append(_jit(function, fastmath))
+                machine.append(_compile_loop(function, fastmath))
             return machine[0](*arguments)
 
         return call  # type: ignore[return-value]
@@ -28,7 +32,7 @@ def compiled(*, fastmath: bool = False) -> Callable[[F], F]:
     return decorate
 
 
-def _jit(function: Callable[..., Any], fastmath: bool) -> Callable[..., Any]:
+def _compile_loop(function: Callable[..., Any], fastmath: bool) -> Callable[..., Any]:
     try:
         import numba
     except ImportError as error:

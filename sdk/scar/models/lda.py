@@ -1,12 +1,14 @@
-"""Latent Dirichlet allocation by collapsed Gibbs sampling: a topic for every token, sampled given all the others.
+"""Latent Dirichlet allocation by collapsed Gibbs sampling: each topic is drawn given all the others.
 
-The parameters are the topics of the tokens, in blocks of a document each. Everything else follows from them and is never lost:
-the counts of topics in documents and of words in topics are made again from the topics whenever they are needed.
+The parameters are the topics of the tokens, in blocks of a document each. Everything else follows from them
+and is never lost: the counts of topics in documents and of words in topics are computed from the topics
+whenever they are needed.
 
     z = worker.pull("topics")
     counts = lda.word_topics(corpus.words, z, corpus.vocabulary, topics)
-    mine = lda.sweep(corpus, documents, z, counts, random)      # new topics of these documents; counts change with them
-    loss = lda.part_of_loss(corpus, z, counts, documents, worker.share(topics))      # before the sweep
+    mine = lda.sweep(corpus, documents, z, counts, rng)  # new topics of these documents; updates counts
+    # before the sweep:
+    loss = lda.part_of_loss(corpus, z, counts, documents, worker.data_slice(topics))
 
 Needs numba for :func:`sweep`.
 """
@@ -19,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scar.errors import ShapeMismatch
-from scar.models.kernels import compiled
+from scar.models.kernels import compile_loop
 
 Topics = NDArray[np.int32]
 Counts = NDArray[np.int32]
@@ -27,7 +29,9 @@ Counts = NDArray[np.int32]
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """Tokens, document after document. ``words`` int32[tokens] from 0; ``offsets`` int64[documents + 1] into them."""
+    """Tokens, document after document. ``words`` int32[tokens] from 0; ``offsets`` int64[documents + 1]
+    into them.
+    """
 
     words: NDArray[np.int32]
     offsets: NDArray[np.int64]
@@ -51,7 +55,11 @@ def word_topics(words: NDArray[np.int32], z: Topics, vocabulary: int, topics: in
 def document_topics(corpus: Corpus, z: Topics, topics: int) -> Counts:
     """How often each topic occurs in each document, int32 (documents, topics)."""
     document = np.repeat(np.arange(corpus.documents), np.diff(corpus.offsets))
-    return np.bincount(document * topics + z, minlength=corpus.documents * topics).reshape(-1, topics).astype(np.int32)
+    return (
+        np.bincount(document * topics + z, minlength=corpus.documents * topics)
+        .reshape(-1, topics)
+        .astype(np.int32)
+    )
 
 
 def sweep(
@@ -63,49 +71,69 @@ def sweep(
     alpha: float = 1.0,
     beta: float = 1.0,
 ) -> Topics:
-    """Sample every token of the documents ``part`` once; returns their new topics, packed. ``counts`` is changed, ``z`` is not.
+    """Sample every token of the documents ``part`` once; returns their new topics, packed. ``counts`` is
+    changed, ``z`` is not.
 
     ``z`` int32[tokens] are the topics of the whole corpus, ``counts`` what :func:`word_topics` says of them.
     """
     if z.shape != corpus.words.shape or counts.shape[0] != corpus.vocabulary:
-        raise ShapeMismatch(f"topics {z.shape} and counts {counts.shape} do not fit a corpus of {corpus.tokens} tokens")
+        raise ShapeMismatch(
+            f"topics {z.shape} and counts {counts.shape} do not fit a corpus of {corpus.tokens} tokens"
+        )
     first, last, _ = part.indices(corpus.documents)
-    low, high = int(corpus.offsets[first]), int(corpus.offsets[last])
+    low = int(corpus.offsets[first])
+    high = int(corpus.offsets[last])
     fresh = z[low:high].copy()
     draws = random.random(high - low, dtype=np.float32)
     offsets = corpus.offsets[first : last + 1] - low
     totals = counts.sum(axis=0, dtype=np.int64)
-    _sample(corpus.words[low:high], offsets, fresh, counts, totals, draws, np.float32(alpha), np.float32(beta))
+    _sample_topics(
+        corpus.words[low:high], offsets, fresh, counts, totals, draws, np.float32(alpha), np.float32(beta)
+    )
     return fresh
 
 
-def negative_log_likelihood(corpus: Corpus, z: Topics, topics: int, alpha: float = 1.0, beta: float = 1.0) -> float:
+def negative_log_likelihood(
+    corpus: Corpus, z: Topics, topics: int, alpha: float = 1.0, beta: float = 1.0
+) -> float:
     """-log p(words, topics), parameters integrated out, in nats."""
     counts = word_topics(corpus.words, z, corpus.vocabulary, topics)
     return part_of_loss(corpus, z, counts, slice(None), slice(None), alpha, beta)
 
 
 def part_of_loss(
-    corpus: Corpus, z: Topics, counts: Counts, documents: slice, topics: slice, alpha: float = 1.0, beta: float = 1.0
+    corpus: Corpus,
+    z: Topics,
+    counts: Counts,
+    documents: slice,
+    topics: slice,
+    alpha: float = 1.0,
+    beta: float = 1.0,
 ) -> float:
-    """What these documents and these topics' words add to :func:`negative_log_likelihood`; parts add up to the whole."""
+    """What these documents and these topics' words add to :func:`negative_log_likelihood`; parts add up to
+    the whole.
+    """
     first, last, _ = documents.indices(corpus.documents)
-    low, high = int(corpus.offsets[first]), int(corpus.offsets[last])
+    low = int(corpus.offsets[first])
+    high = int(corpus.offsets[last])
     mine = Corpus(corpus.words[low:high], corpus.offsets[first : last + 1] - low, corpus.vocabulary)
-    return _group(counts[:, topics].T, beta) + _group(document_topics(mine, z[low:high], counts.shape[1]), alpha)
+    return _negative_log_probability(counts[:, topics].T, beta) + _negative_log_probability(
+        document_topics(mine, z[low:high], counts.shape[1]), alpha
+    )
 
 
-def _group(counts: Counts, prior: float) -> float:
+def _negative_log_probability(counts: Counts, prior: float) -> float:
     """-log of the Dirichlet-multinomial probability of each row, summed."""
     totals = counts.sum(axis=1)
-    # Counts are whole, so log Gamma(n + prior) - log Gamma(prior) is a sum of n logarithms: a table of sums answers.
+    # Counts are whole, so log Gamma(n + prior) - log Gamma(prior) is a sum of n logarithms: a table of sums
+    # answers.
     parts = np.append(0.0, np.cumsum(np.log(np.arange(int(counts.max(initial=0))) + prior)))
     whole = np.append(0.0, np.cumsum(np.log(np.arange(int(totals.max(initial=0))) + prior * counts.shape[1])))
     return float(whole[totals].sum() - parts[counts].sum())
 
 
-@compiled(fastmath=True)
-def _sample(
+@compile_loop(fastmath=True)
+def _sample_topics(
     words: NDArray[np.int32],
     offsets: NDArray[np.int64],
     z: Topics,
@@ -115,7 +143,9 @@ def _sample(
     alpha: np.float32,
     beta: np.float32,
 ) -> None:
-    """p(topic) ~ (tokens of the document with it + alpha) * (this word with it + beta) / (all tokens with it + V beta)."""
+    """p(topic) ~ (tokens of the document with it + alpha) * (this word with it + beta) / (all tokens with
+    it + V beta).
+    """
     vocabulary, topics = counts.shape
     inverse = np.empty(topics, np.float32)
     for k in range(topics):
@@ -127,7 +157,8 @@ def _sample(
         for token in range(offsets[document], offsets[document + 1]):
             mine[z[token]] += 1
         for token in range(offsets[document], offsets[document + 1]):
-            row, old = counts[words[token]], z[token]
+            row = counts[words[token]]
+            old = z[token]
             row[old] -= 1
             mine[old] -= 1
             totals[old] -= 1
@@ -138,7 +169,8 @@ def _sample(
             for k in range(topics):
                 total += weights[k]
                 weights[k] = total
-            new, level = 0, draws[token] * total
+            new = 0
+            level = draws[token] * total
             while new < topics - 1 and weights[new] <= level:
                 new += 1
             z[token] = new

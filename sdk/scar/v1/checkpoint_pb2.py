@@ -22,26 +22,33 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from scar.v1 import callers_pb2 as scar_dot_v1_dot_callers__pb2
 from scar.v1 import ps_pb2 as scar_dot_v1_dot_ps__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18scar/v1/checkpoint.proto\x12\x07scar.v1\x1a\x10scar/v1/ps.proto\"\xcb\x01\n\x08Manifest\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0e\n\x06parent\x18\x02 \x01(\x04\x12\x0b\n\x03job\x18\x03 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\x12\r\n\x05round\x18\x06 \x01(\x04\x12\x11\n\tselection\x18\x07 \x01(\t\x12\r\n\x05\x63lock\x18\x08 \x01(\x04\x12\x0c\n\x04\x66ull\x18\t \x01(\x08\x12#\n\x07objects\x18\n \x03(\x0b\x32\x12.scar.v1.ObjectRef\x12\x0f\n\x07\x63reated\x18\x0b \x01(\x01\"D\n\x0eTriggerRequest\x12\x11\n\tselection\x18\x01 \x01(\t\x12\x10\n\x08\x66raction\x18\x02 \x01(\x01\x12\r\n\x05shard\x18\x03 \x01(\t\"\xdd\x01\n\x0bRoundReport\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x10\n\x08manifest\x18\x02 \x01(\x04\x12\r\n\x05\x63lock\x18\x03 \x01(\x04\x12\x14\n\x0c\x62locks_total\x18\x04 \x01(\x04\x12\x14\n\x0c\x62locks_saved\x18\x05 \x01(\x04\x12\r\n\x05\x62ytes\x18\x06 \x01(\x04\x12\x16\n\x0eselect_seconds\x18\x07 \x01(\x01\x12\x14\n\x0c\x63opy_seconds\x18\x08 \x01(\x01\x12\x16\n\x0e\x63ommit_seconds\x18\t \x01(\x01\x12\x0e\n\x06missed\x18\n \x03(\t\x12\r\n\x05\x65rror\x18\x0b \x01(\t\"\x19\n\x17\x43heckpointStatusRequest\"\xb6\x01\n\x10\x43heckpointStatus\x12\x0e\n\x06leader\x18\x01 \x01(\x08\x12\x10\n\x08manifest\x18\x02 \x01(\x04\x12\r\n\x05round\x18\x03 \x01(\x04\x12\r\n\x05\x63lock\x18\x04 \x01(\x04\x12\x0b\n\x03\x61ge\x18\x05 \x01(\x01\x12\x0f\n\x07objects\x18\x06 \x01(\x04\x12\r\n\x05\x62ytes\x18\x07 \x01(\x04\x12$\n\x06recent\x18\x08 \x03(\x0b\x32\x14.scar.v1.RoundReport\x12\x0f\n\x07problem\x18\t \x01(\t2\x8d\x01\n\nCheckpoint\x12\x38\n\x07Trigger\x12\x17.scar.v1.TriggerRequest\x1a\x14.scar.v1.RoundReport\x12\x45\n\x06Status\x12 .scar.v1.CheckpointStatusRequest\x1a\x19.scar.v1.CheckpointStatusb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18scar/v1/checkpoint.proto\x12\x07scar.v1\x1a\x15scar/v1/callers.proto\x1a\x10scar/v1/ps.proto\"\xe0\x01\n\x08Manifest\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0e\n\x06parent\x18\x02 \x01(\x04\x12\x0b\n\x03job\x18\x03 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\x12\r\n\x05round\x18\x06 \x01(\x04\x12\x11\n\tselection\x18\x07 \x01(\t\x12\r\n\x05\x63lock\x18\x08 \x01(\x04\x12\x0c\n\x04\x66ull\x18\t \x01(\x08\x12#\n\x07objects\x18\n \x03(\x0b\x32\x12.scar.v1.ObjectRef\x12\x0f\n\x07\x63reated\x18\x0b \x01(\x01\x12\x13\n\x0bpassed_over\x18\x0c \x03(\x04\"7\n\x03Pin\x12\x11\n\tmanifests\x18\x01 \x03(\x04\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\x04\"D\n\x0eTriggerRequest\x12\x11\n\tselection\x18\x01 \x01(\t\x12\x10\n\x08\x66raction\x18\x02 \x01(\x01\x12\r\n\x05shard\x18\x03 \x01(\t\"\xdd\x01\n\x0bRoundReport\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x10\n\x08manifest\x18\x02 \x01(\x04\x12\r\n\x05\x63lock\x18\x03 \x01(\x04\x12\x14\n\x0c\x62locks_total\x18\x04 \x01(\x04\x12\x14\n\x0c\x62locks_saved\x18\x05 \x01(\x04\x12\r\n\x05\x62ytes\x18\x06 \x01(\x04\x12\x16\n\x0eselect_seconds\x18\x07 \x01(\x01\x12\x14\n\x0c\x63opy_seconds\x18\x08 \x01(\x01\x12\x16\n\x0e\x63ommit_seconds\x18\t \x01(\x01\x12\x0e\n\x06missed\x18\n \x03(\t\x12\r\n\x05\x65rror\x18\x0b \x01(\t\"\x19\n\x17\x43heckpointStatusRequest\"\xb6\x01\n\x10\x43heckpointStatus\x12\x0e\n\x06leader\x18\x01 \x01(\x08\x12\x10\n\x08manifest\x18\x02 \x01(\x04\x12\r\n\x05round\x18\x03 \x01(\x04\x12\r\n\x05\x63lock\x18\x04 \x01(\x04\x12\x0b\n\x03\x61ge\x18\x05 \x01(\x01\x12\x0f\n\x07objects\x18\x06 \x01(\x04\x12\r\n\x05\x62ytes\x18\x07 \x01(\x04\x12$\n\x06recent\x18\x08 \x03(\x0b\x32\x14.scar.v1.RoundReport\x12\x0f\n\x07problem\x18\t \x01(\t2\xa1\x01\n\nCheckpoint\x12\x42\n\x07Trigger\x12\x17.scar.v1.TriggerRequest\x1a\x14.scar.v1.RoundReport\"\x08\xf2\xe1\x18\x04\n\x02\x04\x06\x12O\n\x06Status\x12 .scar.v1.CheckpointStatusRequest\x1a\x19.scar.v1.CheckpointStatus\"\x08\xf2\xe1\x18\x04\n\x02\x06\x07\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'scar.v1.checkpoint_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MANIFEST']._serialized_start=56
-  _globals['_MANIFEST']._serialized_end=259
-  _globals['_TRIGGERREQUEST']._serialized_start=261
-  _globals['_TRIGGERREQUEST']._serialized_end=329
-  _globals['_ROUNDREPORT']._serialized_start=332
-  _globals['_ROUNDREPORT']._serialized_end=553
-  _globals['_CHECKPOINTSTATUSREQUEST']._serialized_start=555
-  _globals['_CHECKPOINTSTATUSREQUEST']._serialized_end=580
-  _globals['_CHECKPOINTSTATUS']._serialized_start=583
-  _globals['_CHECKPOINTSTATUS']._serialized_end=765
-  _globals['_CHECKPOINT']._serialized_start=768
-  _globals['_CHECKPOINT']._serialized_end=909
+  _globals['_CHECKPOINT'].methods_by_name['Trigger']._loaded_options = None
+  _globals['_CHECKPOINT'].methods_by_name['Trigger']._serialized_options = b'\362\341\030\004\n\002\004\006'
+  _globals['_CHECKPOINT'].methods_by_name['Status']._loaded_options = None
+  _globals['_CHECKPOINT'].methods_by_name['Status']._serialized_options = b'\362\341\030\004\n\002\006\007'
+  _globals['_MANIFEST']._serialized_start=79
+  _globals['_MANIFEST']._serialized_end=303
+  _globals['_PIN']._serialized_start=305
+  _globals['_PIN']._serialized_end=360
+  _globals['_TRIGGERREQUEST']._serialized_start=362
+  _globals['_TRIGGERREQUEST']._serialized_end=430
+  _globals['_ROUNDREPORT']._serialized_start=433
+  _globals['_ROUNDREPORT']._serialized_end=654
+  _globals['_CHECKPOINTSTATUSREQUEST']._serialized_start=656
+  _globals['_CHECKPOINTSTATUSREQUEST']._serialized_end=681
+  _globals['_CHECKPOINTSTATUS']._serialized_start=684
+  _globals['_CHECKPOINTSTATUS']._serialized_end=866
+  _globals['_CHECKPOINT']._serialized_start=869
+  _globals['_CHECKPOINT']._serialized_end=1030
 # @@protoc_insertion_point(module_scope)

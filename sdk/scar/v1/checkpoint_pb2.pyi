@@ -36,6 +36,7 @@ class Manifest(_message.Message):
     FULL_FIELD_NUMBER: _builtins.int
     OBJECTS_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
+    PASSED_OVER_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """1, 2, ..."""
     parent: _builtins.int
@@ -60,6 +61,10 @@ class Manifest(_message.Message):
     def objects(self) -> _containers.RepeatedCompositeFieldContainer[_ps_pb2.ObjectRef]:
         """in commit order"""
 
+    @_builtins.property
+    def passed_over(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """manifests up to this one that could not be read, or not every object of them"""
+
     def __init__(
         self,
         *,
@@ -74,14 +79,47 @@ class Manifest(_message.Message):
         full: _builtins.bool = ...,
         objects: _abc.Iterable[_ps_pb2.ObjectRef] | None = ...,
         created: _builtins.float = ...,
+        passed_over: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "clock", b"clock", "created", b"created", "epoch", b"epoch", "full", b"full", "job", b"job", "number", b"number", "objects", b"objects", "parent", b"parent", "round", b"round", "selection", b"selection"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "clock", b"clock", "created", b"created", "epoch", b"epoch", "full", b"full", "job", b"job", "number", b"number", "objects", b"objects", "parent", b"parent", "passed_over", b"passed_over", "round", b"round", "selection", b"selection"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Manifest: _TypeAlias = Manifest  # noqa: Y015
+
+@_typing.final
+class Pin(_message.Message):
+    """Somebody reads these manifests and what they name: they are not deleted while the pin is renewed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MANIFESTS_FIELD_NUMBER: _builtins.int
+    HOLDER_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    holder: _builtins.str
+    """who, for people"""
+    count: _builtins.int
+    """of renewals: a pin that does not change is nobody's any more"""
+    @_builtins.property
+    def manifests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """numbers"""
+
+    def __init__(
+        self,
+        *,
+        manifests: _abc.Iterable[_builtins.int] | None = ...,
+        holder: _builtins.str = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "holder", b"holder", "manifests", b"manifests"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Pin: _TypeAlias = Pin  # noqa: Y015
 
 @_typing.final
 class TriggerRequest(_message.Message):

@@ -22,28 +22,33 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from scar.v1 import callers_pb2 as scar_dot_v1_dot_callers__pb2
 from scar.v1 import types_pb2 as scar_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16scar/v1/detector.proto\x12\x07scar.v1\x1a\x13scar/v1/types.proto\"O\n\x0b\x42\x65\x61tRequest\x12\x1f\n\x06member\x18\x01 \x01(\x0b\x32\x0f.scar.v1.Member\x12\x10\n\x08progress\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\"\x0b\n\tBeatReply\"\x14\n\x12ListMembersRequest\"~\n\nMemberView\x12\x1f\n\x06member\x18\x01 \x01(\x0b\x32\x0f.scar.v1.Member\x12\x1f\n\x06health\x18\x02 \x01(\x0e\x32\x0f.scar.v1.Health\x12\x0b\n\x03phi\x18\x03 \x01(\x01\x12\x0f\n\x07silence\x18\x04 \x01(\x01\x12\x10\n\x08progress\x18\x05 \x01(\x04\"X\n\x10ListMembersReply\x12$\n\x07members\x18\x01 \x03(\x0b\x32\x13.scar.v1.MemberView\x12\r\n\x05redis\x18\x02 \x01(\x08\x12\x0f\n\x07problem\x18\x03 \x01(\t*l\n\x06Health\x12\x16\n\x12HEALTH_UNSPECIFIED\x10\x00\x12\x13\n\x0fHEALTH_LEARNING\x10\x01\x12\x10\n\x0cHEALTH_ALIVE\x10\x02\x12\x12\n\x0eHEALTH_SUSPECT\x10\x03\x12\x0f\n\x0bHEALTH_DEAD\x10\x04\x32\x83\x01\n\x08\x44\x65tector\x12\x30\n\x04\x42\x65\x61t\x12\x14.scar.v1.BeatRequest\x1a\x12.scar.v1.BeatReply\x12\x45\n\x0bListMembers\x12\x1b.scar.v1.ListMembersRequest\x1a\x19.scar.v1.ListMembersReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16scar/v1/detector.proto\x12\x07scar.v1\x1a\x15scar/v1/callers.proto\x1a\x13scar/v1/types.proto\"O\n\x0b\x42\x65\x61tRequest\x12\x1f\n\x06member\x18\x01 \x01(\x0b\x32\x0f.scar.v1.Member\x12\x10\n\x08progress\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\"\x0b\n\tBeatReply\"\x14\n\x12ListMembersRequest\"~\n\nMemberView\x12\x1f\n\x06member\x18\x01 \x01(\x0b\x32\x0f.scar.v1.Member\x12\x1f\n\x06health\x18\x02 \x01(\x0e\x32\x0f.scar.v1.Health\x12\x0b\n\x03phi\x18\x03 \x01(\x01\x12\x0f\n\x07silence\x18\x04 \x01(\x01\x12\x10\n\x08progress\x18\x05 \x01(\x04\"X\n\x10ListMembersReply\x12$\n\x07members\x18\x01 \x03(\x0b\x32\x13.scar.v1.MemberView\x12\r\n\x05redis\x18\x02 \x01(\x08\x12\x0f\n\x07problem\x18\x03 \x01(\t*l\n\x06Health\x12\x16\n\x12HEALTH_UNSPECIFIED\x10\x00\x12\x13\n\x0fHEALTH_LEARNING\x10\x01\x12\x10\n\x0cHEALTH_ALIVE\x10\x02\x12\x12\n\x0eHEALTH_SUSPECT\x10\x03\x12\x0f\n\x0bHEALTH_DEAD\x10\x04\x32\x9a\x01\n\x08\x44\x65tector\x12=\n\x04\x42\x65\x61t\x12\x14.scar.v1.BeatRequest\x1a\x12.scar.v1.BeatReply\"\x0b\xf2\xe1\x18\x07\n\x05\x01\x02\x03\x04\x05\x12O\n\x0bListMembers\x12\x1b.scar.v1.ListMembersRequest\x1a\x19.scar.v1.ListMembersReply\"\x08\xf2\xe1\x18\x04\n\x02\x06\x07\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'scar.v1.detector_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_HEALTH']._serialized_start=390
-  _globals['_HEALTH']._serialized_end=498
-  _globals['_BEATREQUEST']._serialized_start=56
-  _globals['_BEATREQUEST']._serialized_end=135
-  _globals['_BEATREPLY']._serialized_start=137
-  _globals['_BEATREPLY']._serialized_end=148
-  _globals['_LISTMEMBERSREQUEST']._serialized_start=150
-  _globals['_LISTMEMBERSREQUEST']._serialized_end=170
-  _globals['_MEMBERVIEW']._serialized_start=172
-  _globals['_MEMBERVIEW']._serialized_end=298
-  _globals['_LISTMEMBERSREPLY']._serialized_start=300
-  _globals['_LISTMEMBERSREPLY']._serialized_end=388
-  _globals['_DETECTOR']._serialized_start=501
-  _globals['_DETECTOR']._serialized_end=632
+  _globals['_DETECTOR'].methods_by_name['Beat']._loaded_options = None
+  _globals['_DETECTOR'].methods_by_name['Beat']._serialized_options = b'\362\341\030\007\n\005\001\002\003\004\005'
+  _globals['_DETECTOR'].methods_by_name['ListMembers']._loaded_options = None
+  _globals['_DETECTOR'].methods_by_name['ListMembers']._serialized_options = b'\362\341\030\004\n\002\006\007'
+  _globals['_HEALTH']._serialized_start=413
+  _globals['_HEALTH']._serialized_end=521
+  _globals['_BEATREQUEST']._serialized_start=79
+  _globals['_BEATREQUEST']._serialized_end=158
+  _globals['_BEATREPLY']._serialized_start=160
+  _globals['_BEATREPLY']._serialized_end=171
+  _globals['_LISTMEMBERSREQUEST']._serialized_start=173
+  _globals['_LISTMEMBERSREQUEST']._serialized_end=193
+  _globals['_MEMBERVIEW']._serialized_start=195
+  _globals['_MEMBERVIEW']._serialized_end=321
+  _globals['_LISTMEMBERSREPLY']._serialized_start=323
+  _globals['_LISTMEMBERSREPLY']._serialized_end=411
+  _globals['_DETECTOR']._serialized_start=524
+  _globals['_DETECTOR']._serialized_end=678
 # @@protoc_insertion_point(module_scope)

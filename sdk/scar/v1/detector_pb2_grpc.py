@@ -50,7 +50,7 @@ class DetectorServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Beat(self, request, context):
-        """A heartbeat for members that cannot reach Redis: it is handed on, and accepted only if Redis takes it and has nothing against it.
+        """A heartbeat of workers, who have no Redis, and of members that cannot reach it: it is handed on, and accepted only if Redis takes it and has nothing against it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

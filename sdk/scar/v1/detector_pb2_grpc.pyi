@@ -32,7 +32,7 @@ class DetectorStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> DetectorAsyncStub: ...
     Beat: _grpc.UnaryUnaryMultiCallable[_detector_pb2.BeatRequest, _detector_pb2.BeatReply]
-    """A heartbeat for members that cannot reach Redis: it is handed on, and accepted only if Redis takes it and has nothing against it."""
+    """A heartbeat of workers, who have no Redis, and of members that cannot reach it: it is handed on, and accepted only if Redis takes it and has nothing against it."""
     ListMembers: _grpc.UnaryUnaryMultiCallable[_detector_pb2.ListMembersRequest, _detector_pb2.ListMembersReply]
     """Everybody, with the current suspicion."""
 
@@ -40,7 +40,7 @@ class DetectorStub:
 class DetectorAsyncStub(DetectorStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Beat: _aio.UnaryUnaryMultiCallable[_detector_pb2.BeatRequest, _detector_pb2.BeatReply]  # type: ignore[assignment]
-    """A heartbeat for members that cannot reach Redis: it is handed on, and accepted only if Redis takes it and has nothing against it."""
+    """A heartbeat of workers, who have no Redis, and of members that cannot reach it: it is handed on, and accepted only if Redis takes it and has nothing against it."""
     ListMembers: _aio.UnaryUnaryMultiCallable[_detector_pb2.ListMembersRequest, _detector_pb2.ListMembersReply]  # type: ignore[assignment]
     """Everybody, with the current suspicion."""
 
@@ -51,7 +51,7 @@ class DetectorServicer(metaclass=_abc_1.ABCMeta):
         request: _detector_pb2.BeatRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_detector_pb2.BeatReply, _abc.Awaitable[_detector_pb2.BeatReply]]:
-        """A heartbeat for members that cannot reach Redis: it is handed on, and accepted only if Redis takes it and has nothing against it."""
+        """A heartbeat of workers, who have no Redis, and of members that cannot reach it: it is handed on, and accepted only if Redis takes it and has nothing against it."""
 
     @_abc_1.abstractmethod
     def ListMembers(

@@ -44,6 +44,11 @@ class MemberServiceStub(object):
                 request_serializer=scar_dot_v1_dot_member__pb2.ProbeRequest.SerializeToString,
                 response_deserializer=scar_dot_v1_dot_member__pb2.ProbeReply.FromString,
                 _registered_method=True)
+        self.GetStory = channel.unary_unary(
+                '/scar.v1.MemberService/GetStory',
+                request_serializer=scar_dot_v1_dot_member__pb2.GetStoryRequest.SerializeToString,
+                response_deserializer=scar_dot_v1_dot_member__pb2.GetStoryReply.FromString,
+                _registered_method=True)
 
 
 class MemberServiceServicer(object):
@@ -63,6 +68,13 @@ class MemberServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetStory(self, request, context):
+        """Its story: the last events that its cores have handled, with the actions they led to. In memory only: it ends with the process.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MemberServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -75,6 +87,11 @@ def add_MemberServiceServicer_to_server(servicer, server):
                     servicer.Watch,
                     request_deserializer=scar_dot_v1_dot_member__pb2.ProbeRequest.FromString,
                     response_serializer=scar_dot_v1_dot_member__pb2.ProbeReply.SerializeToString,
+            ),
+            'GetStory': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetStory,
+                    request_deserializer=scar_dot_v1_dot_member__pb2.GetStoryRequest.FromString,
+                    response_serializer=scar_dot_v1_dot_member__pb2.GetStoryReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -131,6 +148,33 @@ class MemberService(object):
             '/scar.v1.MemberService/Watch',
             scar_dot_v1_dot_member__pb2.ProbeRequest.SerializeToString,
             scar_dot_v1_dot_member__pb2.ProbeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetStory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scar.v1.MemberService/GetStory',
+            scar_dot_v1_dot_member__pb2.GetStoryRequest.SerializeToString,
+            scar_dot_v1_dot_member__pb2.GetStoryReply.FromString,
             options,
             channel_credentials,
             insecure,

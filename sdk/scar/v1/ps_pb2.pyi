@@ -126,6 +126,7 @@ class TensorHeader(_message.Message):
     SHIPMENT_FIELD_NUMBER: _builtins.int
     BASE_FIELD_NUMBER: _builtins.int
     RATE_FIELD_NUMBER: _builtins.int
+    LOSS_FRACTION_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """name"""
     dtype: _builtins.str
@@ -149,13 +150,15 @@ class TensorHeader(_message.Message):
     clock: _builtins.int
     """push: clock it belongs to; pull: the shard's open clock"""
     loss: _builtins.float
-    """pull: sum over workers of the loss reported for clock loss_clock"""
+    """pull: loss of clock loss_clock - 1, summed over the parts of one deal of the data"""
     loss_clock: _builtins.int
     """pull: last closed clock with a loss, plus one; 0: none"""
     part: _builtins.str
     """Fetch: "values" | "saved" | "slot:<name>" | "steps" | "push" (waits for its clock); else empty"""
     rate: _builtins.float
     """Push: factor of the table's learning rate, in (0, 1]; 0: 1"""
+    loss_fraction: _builtins.float
+    """pull: of the data that the loss is of, in (0, 1]; 0: 1"""
     @_builtins.property
     def shipment(self) -> Global___Shipment:
         """Ship: set in the first header; its parts are "values" | "slot:<name>" | "steps" """
@@ -184,10 +187,11 @@ class TensorHeader(_message.Message):
         shipment: Global___Shipment | None = ...,
         base: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         rate: _builtins.float = ...,
+        loss_fraction: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["shipment", b"shipment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "block_ids", b"block_ids", "bytes", b"bytes", "clock", b"clock", "dense", b"dense", "dtype", b"dtype", "epoch", b"epoch", "incarnation", b"incarnation", "loss", b"loss", "loss_clock", b"loss_clock", "part", b"part", "push_id", b"push_id", "rate", b"rate", "seq", b"seq", "shipment", b"shipment", "table", b"table", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "block_ids", b"block_ids", "bytes", b"bytes", "clock", b"clock", "dense", b"dense", "dtype", b"dtype", "epoch", b"epoch", "incarnation", b"incarnation", "loss", b"loss", "loss_clock", b"loss_clock", "loss_fraction", b"loss_fraction", "part", b"part", "push_id", b"push_id", "rate", b"rate", "seq", b"seq", "shipment", b"shipment", "table", b"table", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -463,6 +467,7 @@ class PullRequest(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     MIN_CLOCK_FIELD_NUMBER: _builtins.int
     SHARED_FIELD_NUMBER: _builtins.int
+    LOSS_CLOCK_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """must equal the shard's"""
     worker: _builtins.str
@@ -473,6 +478,8 @@ class PullRequest(_message.Message):
     """wait until the shard's open clock is at least this"""
     shared: _builtins.bytes
     """key of a segment with room for the whole answer, where its data is to be put; empty: none"""
+    loss_clock: _builtins.int
+    """wait, too, until no part of the loss of the clock before this one is awaited; 0: do not"""
     @_builtins.property
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableBlocks]:
         """in the order of the answer"""
@@ -486,10 +493,11 @@ class PullRequest(_message.Message):
         incarnation: _builtins.str = ...,
         min_clock: _builtins.int = ...,
         shared: _builtins.bytes = ...,
+        loss_clock: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "incarnation", b"incarnation", "min_clock", b"min_clock", "shared", b"shared", "tables", b"tables", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "incarnation", b"incarnation", "loss_clock", b"loss_clock", "min_clock", b"min_clock", "shared", b"shared", "tables", b"tables", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -613,8 +621,8 @@ class ClockRequest(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
-    HAS_LOSS_FIELD_NUMBER: _builtins.int
-    LOSS_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    HEARD_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """name"""
     incarnation: _builtins.str
@@ -623,10 +631,14 @@ class ClockRequest(_message.Message):
     """must equal the shard's"""
     finished: _builtins.int
     """number of clocks that the worker has finished; 2^63: it is done"""
-    has_loss: _builtins.bool
-    """false: the worker reported none"""
-    loss: _builtins.float
-    """this worker's part of the loss of clock finished - 1; parts are summed in rank order"""
+    @_builtins.property
+    def part(self) -> Global___LossPart:
+        """of the loss of clock finished - 1; absent: the worker reported none"""
+
+    @_builtins.property
+    def heard(self) -> Global___LossPoint:
+        """with the last mark: for which loss the worker has ended; absent: for none"""
+
     def __init__(
         self,
         *,
@@ -634,16 +646,64 @@ class ClockRequest(_message.Message):
         incarnation: _builtins.str = ...,
         epoch: _builtins.int = ...,
         finished: _builtins.int = ...,
-        has_loss: _builtins.bool = ...,
-        loss: _builtins.float = ...,
+        part: Global___LossPart | None = ...,
+        heard: Global___LossPoint | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["heard", b"heard", "part", b"part"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "finished", b"finished", "has_loss", b"has_loss", "incarnation", b"incarnation", "loss", b"loss", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "finished", b"finished", "heard", b"heard", "incarnation", b"incarnation", "part", b"part", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ClockRequest: _TypeAlias = ClockRequest  # noqa: Y015
+
+@_typing.final
+class LossPart(_message.Message):
+    """One worker's part of a clock's loss. A clock has a loss only when the parts make a whole (docs/protocol.md §4)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOSS_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    WORLD_FIELD_NUMBER: _builtins.int
+    EXAMPLES_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    COUNTED_FIELD_NUMBER: _builtins.int
+    ABSENT_FIELD_NUMBER: _builtins.int
+    loss: _builtins.float
+    """over the share; parts are summed in rank order"""
+    rank: _builtins.int
+    """of the share, when it was dealt"""
+    world: _builtins.int
+    """into how many shares the data was dealt then"""
+    examples: _builtins.int
+    """that the part covers; 0 with total 0: not known"""
+    total: _builtins.int
+    """examples of the whole data; 0: not known"""
+    counted: _builtins.bool
+    """examples, not ranks, tell whether the parts make a whole"""
+    @_builtins.property
+    def absent(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """ranks whose share is dropped: dead before the clock was opened"""
+
+    def __init__(
+        self,
+        *,
+        loss: _builtins.float = ...,
+        rank: _builtins.int = ...,
+        world: _builtins.int = ...,
+        examples: _builtins.int = ...,
+        total: _builtins.int = ...,
+        counted: _builtins.bool = ...,
+        absent: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "counted", b"counted", "examples", b"examples", "loss", b"loss", "rank", b"rank", "total", b"total", "world", b"world"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LossPart: _TypeAlias = LossPart  # noqa: Y015
 
 @_typing.final
 class ClockReply(_message.Message):
@@ -707,19 +767,23 @@ class SettleReply(_message.Message):
 
     CLOCK_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
+    JOINS_FIELD_NUMBER: _builtins.int
     clock: _builtins.int
     """the shard's open clock"""
     finished: _builtins.int
     """clocks on record for this worker, whatever its incarnation"""
+    joins: _builtins.int
+    """the shard's open clock when it does not tell everybody yet; not below clock"""
     def __init__(
         self,
         *,
         clock: _builtins.int = ...,
         finished: _builtins.int = ...,
+        joins: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "finished", b"finished"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "finished", b"finished", "joins", b"joins"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -727,27 +791,29 @@ Global___SettleReply: _TypeAlias = SettleReply  # noqa: Y015
 
 @_typing.final
 class AdoptRequest(_message.Message):
+    """The shard reads the epoch from the store, and believes nobody who brings it."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     EPOCH_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def epoch(self) -> _types_pb2.Epoch:
-        """to adopt; older ones are ignored"""
-
-    @_builtins.property
-    def job(self) -> _types_pb2.JobSpec:
-        """for a shard that has just started"""
-
+    epoch: _builtins.int
+    """number of the one to adopt; older ones are ignored"""
+    digest: _builtins.bytes
+    """of the one that is meant: SHA-256 of the message"""
+    job: _builtins.str
+    """whose epoch it is"""
     def __init__(
         self,
         *,
-        epoch: _types_pb2.Epoch | None = ...,
-        job: _types_pb2.JobSpec | None = ...,
+        epoch: _builtins.int = ...,
+        digest: _builtins.bytes = ...,
+        job: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "job", b"job"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "job", b"job"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "epoch", b"epoch", "job", b"job"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -859,6 +925,8 @@ class ReceiveRequest(_message.Message):
     JOB_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """epoch of the donor; ours may be older"""
+    job: _builtins.str
+    """for a shard that has just started: it reads it from the store"""
     @_builtins.property
     def donor(self) -> _types_pb2.Member:
         """who has them, frozen"""
@@ -867,19 +935,15 @@ class ReceiveRequest(_message.Message):
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableBlocks]:
         """blocks to copy"""
 
-    @_builtins.property
-    def job(self) -> _types_pb2.JobSpec:
-        """for a shard that has just started"""
-
     def __init__(
         self,
         *,
         epoch: _builtins.int = ...,
         donor: _types_pb2.Member | None = ...,
         tables: _abc.Iterable[Global___TableBlocks] | None = ...,
-        job: _types_pb2.JobSpec | None = ...,
+        job: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["donor", b"donor", "job", b"job"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["donor", b"donor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["donor", b"donor", "epoch", b"epoch", "job", b"job", "tables", b"tables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
@@ -915,6 +979,7 @@ class DistancesRequest(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     MIN_CLOCK_FIELD_NUMBER: _builtins.int
     SKIP_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """must equal the shard's"""
     round: _builtins.int
@@ -923,6 +988,8 @@ class DistancesRequest(_message.Message):
     """wait until the shard's open clock is at least this"""
     skip: _builtins.bool
     """do not compute distances (round robin, random, full): ids only"""
+    author: _builtins.str
+    """incarnation of the coordinator: another one may repeat a round's number"""
     def __init__(
         self,
         *,
@@ -930,10 +997,11 @@ class DistancesRequest(_message.Message):
         round: _builtins.int = ...,
         min_clock: _builtins.int = ...,
         skip: _builtins.bool = ...,
+        author: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "min_clock", b"min_clock", "round", b"round", "skip", b"skip"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "epoch", b"epoch", "min_clock", b"min_clock", "round", b"round", "skip", b"skip"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1095,6 +1163,7 @@ class ObjectRef(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     BLOCKS_FIELD_NUMBER: _builtins.int
     CLOCK_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     """below the job's prefix; contains epoch, incarnation and round"""
     bytes: _builtins.int
@@ -1111,6 +1180,8 @@ class ObjectRef(_message.Message):
     """contained"""
     clock: _builtins.int
     """lowest clock contained"""
+    digest: _builtins.bytes
+    """SHA-256 of the first header_bytes, in which are the digests of all others"""
     def __init__(
         self,
         *,
@@ -1122,10 +1193,11 @@ class ObjectRef(_message.Message):
         round: _builtins.int = ...,
         blocks: _builtins.int = ...,
         clock: _builtins.int = ...,
+        digest: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "bytes", b"bytes", "clock", b"clock", "epoch", b"epoch", "header_bytes", b"header_bytes", "key", b"key", "owner", b"owner", "round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "bytes", b"bytes", "clock", b"clock", "digest", b"digest", "epoch", b"epoch", "header_bytes", b"header_bytes", "key", b"key", "owner", b"owner", "round", b"round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1138,22 +1210,30 @@ class FinishRequest(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     COMMITTED_FIELD_NUMBER: _builtins.int
     MANIFEST_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
+    OBJECT_KEY_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     """that is over"""
     committed: _builtins.bool
     """false: the cache entries go back"""
     manifest: _builtins.int
     """that names the objects; 0 when not committed"""
+    author: _builtins.str
+    """incarnation of the coordinator that began the round; of another's the shard hears nothing"""
+    object_key: _builtins.str
+    """the shard's object that the manifest names; empty when not committed"""
     def __init__(
         self,
         *,
         round: _builtins.int = ...,
         committed: _builtins.bool = ...,
         manifest: _builtins.int = ...,
+        author: _builtins.str = ...,
+        object_key: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "manifest", b"manifest", "round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "committed", b"committed", "manifest", b"manifest", "object_key", b"object_key", "round", b"round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1202,19 +1282,23 @@ class LossPoint(_message.Message):
 
     CLOCK_FIELD_NUMBER: _builtins.int
     LOSS_FIELD_NUMBER: _builtins.int
+    FRACTION_FIELD_NUMBER: _builtins.int
     clock: _builtins.int
     """a closed clock"""
     loss: _builtins.float
-    """summed over the workers"""
+    """summed over the parts of one deal of the data"""
+    fraction: _builtins.float
+    """of the data that it is of, in (0, 1]; 0: 1"""
     def __init__(
         self,
         *,
         clock: _builtins.int = ...,
         loss: _builtins.float = ...,
+        fraction: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "loss", b"loss"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "fraction", b"fraction", "loss", b"loss"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1259,6 +1343,44 @@ class TableStatus(_message.Message):
 Global___TableStatus: _TypeAlias = TableStatus  # noqa: Y015
 
 @_typing.final
+class Unreadable(_message.Message):
+    """Blocks of one table whose newest saved copy is damaged or gone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    BLOCK_IDS_FIELD_NUMBER: _builtins.int
+    MANIFEST_FIELD_NUMBER: _builtins.int
+    OBJECT_KEY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    """name"""
+    block_ids: _builtins.bytes
+    """uint32[n], ascending"""
+    manifest: _builtins.int
+    """that names the object"""
+    object_key: _builtins.str
+    """in the store, below the job's prefix"""
+    reason: _builtins.str
+    """in words"""
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+        block_ids: _builtins.bytes = ...,
+        manifest: _builtins.int = ...,
+        object_key: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_ids", b"block_ids", "manifest", b"manifest", "object_key", b"object_key", "reason", b"reason", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Unreadable: _TypeAlias = Unreadable  # noqa: Y015
+
+@_typing.final
 class ShardStatus(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1297,6 +1419,7 @@ class ShardStatus(_message.Message):
     PROBLEM_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
+    UNREADABLE_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """newest adopted; 0: none"""
     clock: _builtins.int
@@ -1335,6 +1458,10 @@ class ShardStatus(_message.Message):
     def finished(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """"worker" -> clocks finished"""
 
+    @_builtins.property
+    def unreadable(self) -> _containers.RepeatedCompositeFieldContainer[Global___Unreadable]:
+        """blocks that it owns and cannot load"""
+
     def __init__(
         self,
         *,
@@ -1353,10 +1480,11 @@ class ShardStatus(_message.Message):
         problem: _builtins.str = ...,
         finished: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         replicas: _builtins.int = ...,
+        unreadable: _abc.Iterable[Global___Unreadable] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["member", b"member"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "duplicates", b"duplicates", "epoch", b"epoch", "finished", b"finished", "losses", b"losses", "member", b"member", "problem", b"problem", "pushes", b"pushes", "replicas", b"replicas", "round", b"round", "saved_age", b"saved_age", "saved_clock", b"saved_clock", "serving", b"serving", "stale", b"stale", "tables", b"tables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "duplicates", b"duplicates", "epoch", b"epoch", "finished", b"finished", "losses", b"losses", "member", b"member", "problem", b"problem", "pushes", b"pushes", "replicas", b"replicas", "round", b"round", "saved_age", b"saved_age", "saved_clock", b"saved_clock", "serving", b"serving", "stale", b"stale", "tables", b"tables", "unreadable", b"unreadable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -46,8 +46,11 @@ class StartJobRequest(_message.Message):
     JOB_FIELD_NUMBER: _builtins.int
     RESUME_FIELD_NUMBER: _builtins.int
     GIVEN_FIELD_NUMBER: _builtins.int
+    TAKE_OVER_FIELD_NUMBER: _builtins.int
     resume: _builtins.bool
     """the job exists: go on from its newest manifest"""
+    take_over: _builtins.bool
+    """even from a cluster that trains it"""
     @_builtins.property
     def job(self) -> _types_pb2.JobSpec:
         """what to train"""
@@ -62,10 +65,11 @@ class StartJobRequest(_message.Message):
         job: _types_pb2.JobSpec | None = ...,
         resume: _builtins.bool = ...,
         given: _abc.Mapping[_builtins.str, _builtins.bytes] | None = ...,
+        take_over: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["given", b"given", "job", b"job", "resume", b"resume"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["given", b"given", "job", b"job", "resume", b"resume", "take_over", b"take_over"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -90,6 +94,78 @@ class StartJobReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StartJobReply: _TypeAlias = StartJobReply  # noqa: Y015
+
+@_typing.final
+class JobOwner(_message.Message):
+    """Which cluster trains a job: the record of the highest number. Created once, never changed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
+    CREATED_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """1, 2, ..."""
+    job: _builtins.str
+    """name"""
+    cluster: _builtins.str
+    """id of the cluster"""
+    label: _builtins.str
+    """its SCAR_CLUSTER, for people"""
+    author: _builtins.str
+    """incarnation of the recovery coordinator that created it"""
+    created: _builtins.float
+    """seconds since 1970, for people"""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        job: _builtins.str = ...,
+        cluster: _builtins.str = ...,
+        label: _builtins.str = ...,
+        author: _builtins.str = ...,
+        created: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "cluster", b"cluster", "created", b"created", "job", b"job", "label", b"label", "number", b"number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobOwner: _TypeAlias = JobOwner  # noqa: Y015
+
+@_typing.final
+class OwnerBeat(_message.Message):
+    """The owner's sign of life, replaced every other second by its recovery leader. That it changes is all that counts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    cluster: _builtins.str
+    """id"""
+    author: _builtins.str
+    """incarnation of the leader"""
+    count: _builtins.int
+    """of this leader"""
+    def __init__(
+        self,
+        *,
+        cluster: _builtins.str = ...,
+        author: _builtins.str = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "cluster", b"cluster", "count", b"count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OwnerBeat: _TypeAlias = OwnerBeat  # noqa: Y015
 
 @_typing.final
 class GetJobRequest(_message.Message):
@@ -137,6 +213,12 @@ class JoinRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MEMBER_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
+    PROTOCOL_FIELD_NUMBER: _builtins.int
+    secret: _builtins.bytes
+    """32 random bytes that this incarnation alone knows, the same in all its calls"""
+    protocol: _builtins.int
+    """number of the protocol that it speaks; 0: older than the first number"""
     @_builtins.property
     def member(self) -> _types_pb2.Member:
         """who joins"""
@@ -145,10 +227,12 @@ class JoinRequest(_message.Message):
         self,
         *,
         member: _types_pb2.Member | None = ...,
+        secret: _builtins.bytes = ...,
+        protocol: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["member", b"member"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["member", b"member"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["member", b"member", "protocol", b"protocol", "secret", b"secret"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -180,8 +264,11 @@ class LeaveRequest(_message.Message):
 
     MEMBER_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
     finished: _builtins.bool
     """worker: its work is done, nobody takes over its share"""
+    secret: _builtins.bytes
+    """as in JoinRequest"""
     @_builtins.property
     def member(self) -> _types_pb2.Member:
         """who leaves"""
@@ -191,10 +278,11 @@ class LeaveRequest(_message.Message):
         *,
         member: _types_pb2.Member | None = ...,
         finished: _builtins.bool = ...,
+        secret: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["member", b"member"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "member", b"member"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "member", b"member", "secret", b"secret"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -209,7 +297,7 @@ class LeaveReply(_message.Message):
     epoch: _builtins.int
     """newest that the coordinator knows; below the member's own, the answer says nothing: call again"""
     remaining: _builtins.int
-    """blocks that the member owns in it; above 0: call again"""
+    """shard: blocks that it owns in it; worker: 1 while it is part of it; above 0: call again"""
     def __init__(
         self,
         *,
@@ -313,6 +401,9 @@ class GetEpochsReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     EPOCHS_FIELD_NUMBER: _builtins.int
+    OUTAGE_FIELD_NUMBER: _builtins.int
+    outage: _builtins.str
+    """why the next epoch waits for the object store, in words; empty: it does not"""
     @_builtins.property
     def epochs(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Epoch]:
         """ascending, without gaps"""
@@ -321,10 +412,11 @@ class GetEpochsReply(_message.Message):
         self,
         *,
         epochs: _abc.Iterable[_types_pb2.Epoch] | None = ...,
+        outage: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs", "outage", b"outage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -335,6 +427,9 @@ class RenewRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MEMBER_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
+    secret: _builtins.bytes
+    """as in JoinRequest"""
     @_builtins.property
     def member(self) -> _types_pb2.Member:
         """the shard"""
@@ -343,10 +438,11 @@ class RenewRequest(_message.Message):
         self,
         *,
         member: _types_pb2.Member | None = ...,
+        secret: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["member", b"member"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["member", b"member"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["member", b"member", "secret", b"secret"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -383,10 +479,16 @@ class RerouteReport(_message.Message):
     LOST_FIELD_NUMBER: _builtins.int
     DELTA_FIELD_NUMBER: _builtins.int
     RESENT_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """whose moves this is about"""
     resent: _builtins.int
     """pushes that went to a new owner"""
+    first: _builtins.bool
+    """it begins with this epoch: it has nothing to tell of earlier ones"""
+    secret: _builtins.bytes
+    """as in JoinRequest"""
     @_builtins.property
     def worker(self) -> _types_pb2.Member:
         """who reports"""
@@ -407,10 +509,12 @@ class RerouteReport(_message.Message):
         lost: _abc.Iterable[Global___LostPushes] | None = ...,
         delta: _abc.Iterable[Global___TableDelta] | None = ...,
         resent: _builtins.int = ...,
+        first: _builtins.bool = ...,
+        secret: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "epoch", b"epoch", "lost", b"lost", "resent", b"resent", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "epoch", b"epoch", "first", b"first", "lost", b"lost", "resent", b"resent", "secret", b"secret", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -418,7 +522,9 @@ Global___RerouteReport: _TypeAlias = RerouteReport  # noqa: Y015
 
 @_typing.final
 class LostPushes(_message.Message):
-    """Pushes of one worker that had been acknowledged by the former owner and are not in the restored values."""
+    """Pushes of one worker that had been acknowledged by the former owner and are not in the restored values. A column is zlib
+    of the first bytes of all its little-endian numbers, then the second ones, and so on.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -426,25 +532,29 @@ class LostPushes(_message.Message):
     BLOCK_IDS_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
     UPTO_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """name"""
     block_ids: _builtins.bytes
-    """uint32[n]"""
-    after: _builtins.int
-    """push ids in (after, upto] are lost for these blocks"""
-    upto: _builtins.int
-    """last push id that is lost"""
+    """column of uint32: differences of the ascending ids, the first one plus 1"""
+    after: _builtins.bytes
+    """column of uint64: for each block push ids in (after, upto] are lost"""
+    upto: _builtins.bytes
+    """column of uint64"""
+    blocks: _builtins.str
+    """in the store, instead of block_ids: name of the object that has them"""
     def __init__(
         self,
         *,
         table: _builtins.str = ...,
         block_ids: _builtins.bytes = ...,
-        after: _builtins.int = ...,
-        upto: _builtins.int = ...,
+        after: _builtins.bytes = ...,
+        upto: _builtins.bytes = ...,
+        blocks: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "block_ids", b"block_ids", "table", b"table", "upto", b"upto"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "block_ids", b"block_ids", "blocks", b"blocks", "table", b"table", "upto", b"upto"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -459,22 +569,26 @@ class TableDelta(_message.Message):
     TABLE_FIELD_NUMBER: _builtins.int
     SQUARED_FIELD_NUMBER: _builtins.int
     BLOCKS_FIELD_NUMBER: _builtins.int
+    BEHIND_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """name"""
     squared: _builtins.float
     """sum over the compared blocks"""
     blocks: _builtins.int
     """compared"""
+    behind: _builtins.bool
+    """not sure to be what was lost: pulled in an earlier clock, or put back once more since"""
     def __init__(
         self,
         *,
         table: _builtins.str = ...,
         squared: _builtins.float = ...,
         blocks: _builtins.int = ...,
+        behind: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "squared", b"squared", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["behind", b"behind", "blocks", b"blocks", "squared", b"squared", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -499,12 +613,21 @@ Global___RerouteReply: _TypeAlias = RerouteReply  # noqa: Y015
 class ListFailuresRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    AFTER_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
+    after: _builtins.int
+    """only records of a higher number"""
+    lost: _builtins.bool
+    """with FailureRecord.lost"""
     def __init__(
         self,
+        *,
+        after: _builtins.int = ...,
+        lost: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "lost", b"lost"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -557,6 +680,8 @@ class FailureRecord(_message.Message):
     LOST_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
+    REPORTS_FIELD_NUMBER: _builtins.int
+    DAMAGE_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """1, 2, ..."""
     strategy: _builtins.str
@@ -568,11 +693,11 @@ class FailureRecord(_message.Message):
     clock: _builtins.int
     """open clock at the failure"""
     lost_blocks: _builtins.int
-    """of the members that died"""
+    """of the members that died, and damaged ones"""
     total_blocks: _builtins.int
     """of the job"""
     detect_seconds: _builtins.float
-    """last sign of life -> report"""
+    """last sign of life -> report; -1: unknown, a successor or a new leader found the member dead"""
     wait_seconds: _builtins.float
     """report -> epoch allowed (lease of a suspect)"""
     commit_seconds: _builtins.float
@@ -582,7 +707,7 @@ class FailureRecord(_message.Message):
     delta_norm: _builtins.float
     """||delta|| from worker caches; -1: unknown"""
     delta_exact: _builtins.bool
-    """BSP: the cache held exactly the lost values"""
+    """BSP: the cache held exactly the lost values, which no clock has changed since"""
     lost_pushes: _builtins.int
     """acknowledged pushes lost, summed over workers"""
     resent_pushes: _builtins.int
@@ -602,12 +727,20 @@ class FailureRecord(_message.Message):
         """"object" | "initial" | "donor" | "replica" -> blocks"""
 
     @_builtins.property
-    def lost(self) -> _containers.RepeatedCompositeFieldContainer[Global___LostRange]:
-        """which pushes of which blocks"""
+    def lost(self) -> _containers.RepeatedCompositeFieldContainer[Global___LostReport]:
+        """which pushes of which blocks; only where they are asked for"""
 
     @_builtins.property
     def waiting(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """workers that have not reported yet"""
+
+    @_builtins.property
+    def reports(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerReport]:
+        """what those that have reported say; the sums above are made of it"""
+
+    @_builtins.property
+    def damage(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """saved blocks that could not be read and came from older copies, in words"""
 
     def __init__(
         self,
@@ -630,61 +763,114 @@ class FailureRecord(_message.Message):
         delta_exact: _builtins.bool = ...,
         lost_pushes: _builtins.int = ...,
         resent_pushes: _builtins.int = ...,
-        lost: _abc.Iterable[Global___LostRange] | None = ...,
+        lost: _abc.Iterable[Global___LostReport] | None = ...,
         created: _builtins.float = ...,
         waiting: _abc.Iterable[_builtins.str] | None = ...,
+        reports: _abc.Iterable[Global___WorkerReport] | None = ...,
+        damage: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "commit_seconds", b"commit_seconds", "created", b"created", "delta_exact", b"delta_exact", "delta_norm", b"delta_norm", "detect_seconds", b"detect_seconds", "epoch", b"epoch", "evidence", b"evidence", "load_seconds", b"load_seconds", "lost", b"lost", "lost_blocks", b"lost_blocks", "lost_pushes", b"lost_pushes", "manifest", b"manifest", "members", b"members", "number", b"number", "resent_pushes", b"resent_pushes", "sources", b"sources", "strategy", b"strategy", "total_blocks", b"total_blocks", "wait_seconds", b"wait_seconds", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "commit_seconds", b"commit_seconds", "created", b"created", "damage", b"damage", "delta_exact", b"delta_exact", "delta_norm", b"delta_norm", "detect_seconds", b"detect_seconds", "epoch", b"epoch", "evidence", b"evidence", "load_seconds", b"load_seconds", "lost", b"lost", "lost_blocks", b"lost_blocks", "lost_pushes", b"lost_pushes", "manifest", b"manifest", "members", b"members", "number", b"number", "reports", b"reports", "resent_pushes", b"resent_pushes", "sources", b"sources", "strategy", b"strategy", "total_blocks", b"total_blocks", "wait_seconds", b"wait_seconds", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FailureRecord: _TypeAlias = FailureRecord  # noqa: Y015
 
 @_typing.final
-class LostRange(_message.Message):
-    """Pushes of one worker that are gone for some blocks."""
+class WorkerReport(_message.Message):
+    """What a failure cost one worker."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     WORKER_FIELD_NUMBER: _builtins.int
-    TABLE_FIELD_NUMBER: _builtins.int
-    BLOCK_IDS_FIELD_NUMBER: _builtins.int
-    AFTER_FIELD_NUMBER: _builtins.int
-    UPTO_FIELD_NUMBER: _builtins.int
+    LOST_PUSHES_FIELD_NUMBER: _builtins.int
+    RESENT_PUSHES_FIELD_NUMBER: _builtins.int
+    DELTA_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """"name@incarnation" """
-    table: _builtins.str
-    """name"""
-    block_ids: _builtins.bytes
-    """uint32[n]"""
-    after: _builtins.int
-    """push ids in (after, upto] are lost for these blocks"""
-    upto: _builtins.int
-    """last push id that is lost"""
+    lost_pushes: _builtins.int
+    """acknowledged pushes of which at least one block was lost"""
+    resent_pushes: _builtins.int
+    """that went to new owners"""
+    @_builtins.property
+    def delta(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableDelta]:
+        """per table"""
+
     def __init__(
         self,
         *,
         worker: _builtins.str = ...,
-        table: _builtins.str = ...,
-        block_ids: _builtins.bytes = ...,
-        after: _builtins.int = ...,
-        upto: _builtins.int = ...,
+        lost_pushes: _builtins.int = ...,
+        resent_pushes: _builtins.int = ...,
+        delta: _abc.Iterable[Global___TableDelta] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "block_ids", b"block_ids", "table", b"table", "upto", b"upto", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "lost_pushes", b"lost_pushes", "resent_pushes", b"resent_pushes", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___LostRange: _TypeAlias = LostRange  # noqa: Y015
+Global___WorkerReport: _TypeAlias = WorkerReport  # noqa: Y015
+
+@_typing.final
+class LostReport(_message.Message):
+    """Which pushes of one worker are gone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
+    worker: _builtins.str
+    """"name@incarnation" """
+    @_builtins.property
+    def lost(self) -> _containers.RepeatedCompositeFieldContainer[Global___LostPushes]:
+        """a block occurs once"""
+
+    def __init__(
+        self,
+        *,
+        worker: _builtins.str = ...,
+        lost: _abc.Iterable[Global___LostPushes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lost", b"lost", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LostReport: _TypeAlias = LostReport  # noqa: Y015
+
+@_typing.final
+class LostBlocks(_message.Message):
+    """Block ids in the store, once for all workers that lost pushes of the same blocks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BLOCK_IDS_FIELD_NUMBER: _builtins.int
+    block_ids: _builtins.bytes
+    """as in LostPushes"""
+    def __init__(
+        self,
+        *,
+        block_ids: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_ids", b"block_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LostBlocks: _TypeAlias = LostBlocks  # noqa: Y015
 
 @_typing.final
 class ListFailuresReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     FAILURES_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    more: _builtins.bool
+    """there are more: ask again, after the last one"""
     @_builtins.property
     def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___FailureRecord]:
         """oldest first"""
@@ -693,10 +879,11 @@ class ListFailuresReply(_message.Message):
         self,
         *,
         failures: _abc.Iterable[Global___FailureRecord] | None = ...,
+        more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["failures", b"failures"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failures", b"failures", "more", b"more"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -727,6 +914,9 @@ class RecoveryStatus(_message.Message):
     RECOVERING_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
+    FINISHED_FIELD_NUMBER: _builtins.int
+    STORE_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
     leader: _builtins.bool
     """false: it waits for the leader's lease to end"""
     epoch: _builtins.int
@@ -735,6 +925,10 @@ class RecoveryStatus(_message.Message):
     """what it waits for, in words"""
     job: _builtins.str
     """name; empty: none started"""
+    store: _builtins.str
+    """where checkpoints are"""
+    waiting: _builtins.float
+    """seconds for which the problem has been the same"""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Member]:
         """all known, shards, workers and coordinators"""
@@ -742,6 +936,10 @@ class RecoveryStatus(_message.Message):
     @_builtins.property
     def recovering(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """members whose blocks are being recovered"""
+
+    @_builtins.property
+    def finished(self) -> Global___FinishedRecord:
+        """unset: the job is not finished, or its last state is not durable yet"""
 
     def __init__(
         self,
@@ -752,11 +950,62 @@ class RecoveryStatus(_message.Message):
         recovering: _abc.Iterable[_builtins.str] | None = ...,
         problem: _builtins.str = ...,
         job: _builtins.str = ...,
+        finished: Global___FinishedRecord | None = ...,
+        store: _builtins.str = ...,
+        waiting: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "job", b"job", "leader", b"leader", "members", b"members", "problem", b"problem", "recovering", b"recovering"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "finished", b"finished", "job", b"job", "leader", b"leader", "members", b"members", "problem", b"problem", "recovering", b"recovering", "store", b"store", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RecoveryStatus: _TypeAlias = RecoveryStatus  # noqa: Y015
+
+@_typing.final
+class FinishedRecord(_message.Message):
+    """The job's workers have done their work, and the model as they left it is durable. Created once."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    MANIFEST_FIELD_NUMBER: _builtins.int
+    CLOCK_FIELD_NUMBER: _builtins.int
+    LOSS_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    CREATED_FIELD_NUMBER: _builtins.int
+    LOSS_FRACTION_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """Epoch.finished"""
+    manifest: _builtins.int
+    """that has every block, saved after the last worker had left"""
+    clock: _builtins.int
+    """clocks that are in it"""
+    loss: _builtins.float
+    """of the last clock that has one"""
+    epoch: _builtins.int
+    """in which it was saved; a failure in between took blocks back"""
+    created: _builtins.float
+    """seconds since 1970"""
+    loss_fraction: _builtins.float
+    """of the data that the loss is of, in (0, 1]; 0: 1"""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        manifest: _builtins.int = ...,
+        clock: _builtins.int = ...,
+        loss: _builtins.float | None = ...,
+        epoch: _builtins.int = ...,
+        created: _builtins.float = ...,
+        loss_fraction: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "loss", b"loss"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "clock", b"clock", "created", b"created", "epoch", b"epoch", "loss", b"loss", "loss_fraction", b"loss_fraction", "manifest", b"manifest", "number", b"number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__loss: _TypeAlias = _typing.Literal["loss"]  # noqa: Y015
+    _WhichOneofArgType__loss: _TypeAlias = _typing.Literal["_loss", b"_loss"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__loss) -> _WhichOneofReturnType__loss | None: ...
+
+Global___FinishedRecord: _TypeAlias = FinishedRecord  # noqa: Y015

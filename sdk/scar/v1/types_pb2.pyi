@@ -83,6 +83,7 @@ class Member(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
+    SECRET_HASH_FIELD_NUMBER: _builtins.int
     role: Global___Role.ValueType
     """what kind of process"""
     name: _builtins.str
@@ -91,6 +92,8 @@ class Member(_message.Message):
     """12 hex digits, new at every start"""
     address: _builtins.str
     """host:port of its gRPC server; empty for a worker without one"""
+    secret_hash: _builtins.bytes
+    """SHA-256 of what it shows in calls that speak for it; empty: it joined an older version"""
     def __init__(
         self,
         *,
@@ -98,10 +101,11 @@ class Member(_message.Message):
         name: _builtins.str = ...,
         incarnation: _builtins.str = ...,
         address: _builtins.str = ...,
+        secret_hash: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "incarnation", b"incarnation", "name", b"name", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "incarnation", b"incarnation", "name", b"name", "role", b"role", "secret_hash", b"secret_hash"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -476,6 +480,10 @@ class Epoch(_message.Message):
     FAILURE_FIELD_NUMBER: _builtins.int
     SEATS_FIELD_NUMBER: _builtins.int
     RESTART_FIELD_NUMBER: _builtins.int
+    FINISHED_FIELD_NUMBER: _builtins.int
+    RESTORING_FIELD_NUMBER: _builtins.int
+    RESAVE_FIELD_NUMBER: _builtins.int
+    AWAITS_WORKERS_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """1, 2, ..."""
     author: _builtins.str
@@ -494,6 +502,12 @@ class Epoch(_message.Message):
     """number of the ledger record it belongs to; 0: none"""
     restart: _builtins.int
     """pushes of clocks below are void, because a worker's death took everything back; 0: none"""
+    finished: _builtins.int
+    """epoch with which the last workers left, their work done; 0: not, or somebody works again"""
+    resave: _builtins.bool
+    """a manifest could not be read: shards take nothing for saved, and save it again"""
+    awaits_workers: _builtins.bool
+    """a run has begun, and not all workers of the job have been there yet: those that are wait"""
     @_builtins.property
     def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___Member]:
         """live shards; TableOwners index into this list"""
@@ -518,6 +532,10 @@ class Epoch(_message.Message):
     def seats(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """names in rank order, with those of dead workers whose share stays theirs; empty: workers"""
 
+    @_builtins.property
+    def restoring(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """manifests of earlier epochs from which blocks may still be loaded"""
+
     def __init__(
         self,
         *,
@@ -536,10 +554,14 @@ class Epoch(_message.Message):
         failure: _builtins.int = ...,
         seats: _abc.Iterable[_builtins.str] | None = ...,
         restart: _builtins.int = ...,
+        finished: _builtins.int = ...,
+        restoring: _abc.Iterable[_builtins.int] | None = ...,
+        resave: _builtins.bool = ...,
+        awaits_workers: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "cause", b"cause", "clock", b"clock", "failure", b"failure", "fenced", b"fenced", "job", b"job", "manifest", b"manifest", "moved", b"moved", "number", b"number", "owners", b"owners", "restart", b"restart", "rollback", b"rollback", "seats", b"seats", "shards", b"shards", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "awaits_workers", b"awaits_workers", "cause", b"cause", "clock", b"clock", "failure", b"failure", "fenced", b"fenced", "finished", b"finished", "job", b"job", "manifest", b"manifest", "moved", b"moved", "number", b"number", "owners", b"owners", "resave", b"resave", "restart", b"restart", "restoring", b"restoring", "rollback", b"rollback", "seats", b"seats", "shards", b"shards", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

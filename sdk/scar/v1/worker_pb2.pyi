@@ -3,8 +3,10 @@
 isort:skip_file
 Worker: what its training loop does, for people and tools."""
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 from scar.v1 import types_pb2 as _types_pb2
 import builtins as _builtins
 import sys
@@ -16,6 +18,43 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+@_typing.final
+class StackRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StackRequest: _TypeAlias = StackRequest  # noqa: Y015
+
+@_typing.final
+class StackReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def frames(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """innermost first, of the user's file first; "train.py:12 in train: w = worker.pull("w")" """
+
+    def __init__(
+        self,
+        *,
+        frames: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["frames", b"frames"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StackReply: _TypeAlias = StackReply  # noqa: Y015
 
 @_typing.final
 class WorkerStatusRequest(_message.Message):
@@ -46,6 +85,7 @@ class WorkerStatus(_message.Message):
     REROUTES_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
+    WAITED_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """newest that it follows"""
     clock: _builtins.int
@@ -55,7 +95,7 @@ class WorkerStatus(_message.Message):
     world: _builtins.int
     """workers in the epoch"""
     state: _builtins.str
-    """"waiting" | "training" | "finished" | "failed" """
+    """"waiting" | "training" | "leaving" | "finished" | "left" (work not done) | "failed" """
     seconds_per_clock: _builtins.float
     """moving average"""
     reroutes: _builtins.int
@@ -64,6 +104,8 @@ class WorkerStatus(_message.Message):
     """last error text when failed"""
     job: _builtins.str
     """name of the job that it trains, or waits for"""
+    waited: _builtins.float
+    """seconds since it finished its last clock, or began what it does now"""
     @_builtins.property
     def member(self) -> _types_pb2.Member:
         """who answers"""
@@ -81,10 +123,11 @@ class WorkerStatus(_message.Message):
         reroutes: _builtins.int = ...,
         error: _builtins.str = ...,
         job: _builtins.str = ...,
+        waited: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["member", b"member"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "epoch", b"epoch", "error", b"error", "job", b"job", "member", b"member", "rank", b"rank", "reroutes", b"reroutes", "seconds_per_clock", b"seconds_per_clock", "state", b"state", "world", b"world"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "epoch", b"epoch", "error", b"error", "job", b"job", "member", b"member", "rank", b"rank", "reroutes", b"reroutes", "seconds_per_clock", b"seconds_per_clock", "state", b"state", "waited", b"waited", "world", b"world"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

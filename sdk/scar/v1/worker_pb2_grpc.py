@@ -39,6 +39,11 @@ class WorkerStub(object):
                 request_serializer=scar_dot_v1_dot_worker__pb2.WorkerStatusRequest.SerializeToString,
                 response_deserializer=scar_dot_v1_dot_worker__pb2.WorkerStatus.FromString,
                 _registered_method=True)
+        self.Stack = channel.unary_unary(
+                '/scar.v1.Worker/Stack',
+                request_serializer=scar_dot_v1_dot_worker__pb2.StackRequest.SerializeToString,
+                response_deserializer=scar_dot_v1_dot_worker__pb2.StackReply.FromString,
+                _registered_method=True)
 
 
 class WorkerServicer(object):
@@ -51,6 +56,13 @@ class WorkerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Stack(self, request, context):
+        """Where its main thread is, for whoever wants to know why it does not go on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WorkerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -58,6 +70,11 @@ def add_WorkerServicer_to_server(servicer, server):
                     servicer.Status,
                     request_deserializer=scar_dot_v1_dot_worker__pb2.WorkerStatusRequest.FromString,
                     response_serializer=scar_dot_v1_dot_worker__pb2.WorkerStatus.SerializeToString,
+            ),
+            'Stack': grpc.unary_unary_rpc_method_handler(
+                    servicer.Stack,
+                    request_deserializer=scar_dot_v1_dot_worker__pb2.StackRequest.FromString,
+                    response_serializer=scar_dot_v1_dot_worker__pb2.StackReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -87,6 +104,33 @@ class Worker(object):
             '/scar.v1.Worker/Status',
             scar_dot_v1_dot_worker__pb2.WorkerStatusRequest.SerializeToString,
             scar_dot_v1_dot_worker__pb2.WorkerStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Stack(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scar.v1.Worker/Stack',
+            scar_dot_v1_dot_worker__pb2.StackRequest.SerializeToString,
+            scar_dot_v1_dot_worker__pb2.StackReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -33,12 +33,16 @@ class WorkerStub:
     def __new__(cls, channel: _aio.Channel) -> WorkerAsyncStub: ...
     Status: _grpc.UnaryUnaryMultiCallable[_worker_pb2.WorkerStatusRequest, _worker_pb2.WorkerStatus]
     """What the training loop does."""
+    Stack: _grpc.UnaryUnaryMultiCallable[_worker_pb2.StackRequest, _worker_pb2.StackReply]
+    """Where its main thread is, for whoever wants to know why it does not go on."""
 
 @_typing.type_check_only
 class WorkerAsyncStub(WorkerStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Status: _aio.UnaryUnaryMultiCallable[_worker_pb2.WorkerStatusRequest, _worker_pb2.WorkerStatus]  # type: ignore[assignment]
     """What the training loop does."""
+    Stack: _aio.UnaryUnaryMultiCallable[_worker_pb2.StackRequest, _worker_pb2.StackReply]  # type: ignore[assignment]
+    """Where its main thread is, for whoever wants to know why it does not go on."""
 
 class WorkerServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -48,5 +52,13 @@ class WorkerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_worker_pb2.WorkerStatus, _abc.Awaitable[_worker_pb2.WorkerStatus]]:
         """What the training loop does."""
+
+    @_abc_1.abstractmethod
+    def Stack(
+        self,
+        request: _worker_pb2.StackRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_worker_pb2.StackReply, _abc.Awaitable[_worker_pb2.StackReply]]:
+        """Where its main thread is, for whoever wants to know why it does not go on."""
 
 def add_WorkerServicer_to_server(servicer: WorkerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,1 +1,1 @@
-"""The demonstration: the same training three times, twice with half of the parameter servers killed in the middle."""
+"""The demonstration: the same training three times, twice with half of the servers killed half way."""

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from scar_cli.demo.report import Report
+from scar_cli.demo.report import DemoReport
 
 COLOURS = ("#5b6573", "#1b7f5c", "#c0492f")
 FIGURES = {
@@ -29,23 +29,24 @@ FIGURES = {
 }
 
 STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-img { max-width: 100%; } table { border-collapse: collapse; margin: 1rem 0; } caption { text-align: left; font-weight: 600; }
+body { font: 16px/1.5 system-ui, sans-serif; color: #222; }
+body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; } img { max-width: 100%; }
+table { border-collapse: collapse; margin: 1rem 0; } caption { text-align: left; font-weight: 600; }
 th, td { padding: .3rem .8rem; border-bottom: 1px solid #ddd; text-align: right; vertical-align: top; }
 th:first-child, td:first-child { text-align: left; } .failed { color: #c0392b; font-weight: 600; }
 """
 
 
-def headings(report: Report) -> list[str]:
+def table_headings(report: DemoReport) -> list[str]:
     return ["", *(row.name for row in report.rows)]
 
 
-def cells(report: Report) -> list[list[str]]:
+def table_cells(report: DemoReport) -> list[list[str]]:
     """A line for each figure with its value in each run, as text."""
     return [[title, *(_text(getattr(row, name)) for row in report.rows)] for name, title in FIGURES.items()]
 
 
-def picture(report: Report) -> bytes:
+def draw_picture(report: DemoReport) -> bytes:
     """PNG: all loss curves, and beside them the iterations around the kill and epsilon."""
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
@@ -66,33 +67,36 @@ def picture(report: Report) -> bytes:
     return image.getvalue()
 
 
-def page(report: Report, image: bytes) -> str:
+def html_page(report: DemoReport, image: bytes) -> str:
     """One HTML page with the picture, the figures and the checks."""
     kills = "; ".join(
-        f"{run.name}: " + ", ".join(f"{kill.shard} (pid {kill.pid}) after iteration {kill.iteration}" for kill in run.killed)
+        f"{run.name}: "
+        + ", ".join(f"{kill.shard} (pid {kill.pid}) after iteration {kill.iteration}" for kill in run.killed)
         for run in report.runs
         if run.killed
     )
-    runs = _table("Three runs", headings(report), cells(report))
+    runs = _table("Three runs", table_headings(report), table_cells(report))
     verdicts = [["passed" if check.passed else "FAILED", check.name, check.detail] for check in report.checks]
     checks = _table("Checks", ["", "what", "found"], verdicts)
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>SCAR demo</title><style>{STYLE}</style></head><body>
 <h1>SCAR: training that heals itself</h1>
-<p>Multinomial logistic regression on {escape(report.origin)}, until the loss is at most ε = {report.epsilon}, by 2 workers and
-4 parameter servers, with the same seed in each run. Killed with SIGKILL: {escape(kills)}.</p>
+<p>Multinomial logistic regression on {escape(report.origin)}, until the loss is at most
+ε = {report.epsilon}, by 2 workers and 4 parameter servers, with the same seed in each run.
+Killed with SIGKILL: {escape(kills)}.</p>
 <img alt="loss by iteration" src="data:image/png;base64,{base64.b64encode(image).decode()}">
 {runs}
-<p>Rework: iterations that the run without a failure did not need. ‖δ‖: what the recovery changed, from the workers' copies.
-Servers that are noticed one after the other are several failures; what the second had got from the first is then lost twice.
-Partial recovery puts back only what died, from a checkpoint that saves an eighth of the blocks in each iteration, those that
-changed most first; full recovery rolls everything back to the last full checkpoint.</p>
+<p>Rework: iterations that the run without a failure did not need. ‖δ‖: what the recovery changed, from the
+workers' copies. Servers that are noticed one after the other are several failures; what the second had got
+from the first is then lost twice. Partial recovery puts back only what died, from a checkpoint that saves an
+eighth of the blocks in each iteration, those that changed most first;
+full recovery rolls everything back to the last full checkpoint.</p>
 {checks}
 </body></html>
 """
 
 
-def _zoom(report: Report, axes: Axes) -> None:
+def _zoom(report: DemoReport, axes: Axes) -> None:
     """Show what happens from a little before the kill on."""
     kills = [kill.iteration for run in report.runs for kill in run.killed]
     first = max(1, min(kills, default=1) - 4)

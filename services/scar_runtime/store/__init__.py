@@ -2,52 +2,52 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-from urllib.parse import SplitResult, parse_qs, urlsplit
+import logging
+from threading import Event
+from urllib.parse import urlsplit
 
-from scar.errors import ConfigError, InvalidRequest
+from scar.errors import ConfigError, ScarError, UnsafeStore
+from scar.wire.transport import Backoff, Deadline
 from scar_runtime.store.base import Buffer, Data, Store
-from scar_runtime.store.directory import DirectoryStore
+from scar_runtime.store.schemes import SCHEMES, URL_EXAMPLES
+from scar_runtime.store.signatures import StoreKey
 
-__all__ = ["Buffer", "Data", "Store", "open_store"]
+__all__ = ["Buffer", "Data", "Store", "await_store", "open_store"]
 
-_EXAMPLES = "Use file:///directory or s3://bucket/prefix?endpoint=http://host:port&region=us-east-1"
-_OPTIONS = ("endpoint", "region")
+_log = logging.getLogger(__name__)
 
 
-def open_store(url: str) -> Store:
-    """The store behind ``file:///directory`` or ``s3://bucket/prefix?endpoint=...&region=...`` (credentials from AWS_*).
+def open_store(url: str, key: StoreKey | None = None) -> Store:
+    """The store behind ``file:///directory`` or ``s3://bucket/prefix?endpoint=...&region=...`` (credentials
+    from AWS_*).
 
-    Nothing is asked of an S3 server yet; a directory is made when it is missing. Raises :class:`ConfigError` for a URL that
-    cannot be, :class:`scar.errors.StoreUnavailable` for a directory that cannot be made.
+    ``key`` signs its records and is asked of them; None: they are as they are. Nothing is asked of an S3
+    server yet; a directory is made when it is missing. Raises :class:`ConfigError` for an invalid URL,
+    :class:`scar.errors.StoreUnavailable` for a directory that cannot be made.
     """
-    found = urlsplit(url)
-    if found.scheme == "file":
-        if found.netloc or found.query or not found.path.startswith("/"):
-            raise ConfigError(f"store {url!r} is not a directory's URL", "Write three slashes: file:///var/lib/scar")
-        return DirectoryStore(url, Path(found.path))
-    if found.scheme == "s3":
-        return _open_s3(url, found)
-    raise ConfigError(f"store {url!r} has no known scheme", _EXAMPLES)
+    parts = urlsplit(url)
+    for scheme in SCHEMES:
+        if scheme.name == parts.scheme:
+            return scheme.open_url(url, parts).signed_by(key)
+    raise ConfigError(f"store {url!r} has no known scheme", f"Use {URL_EXAMPLES}")
 
 
-def _open_s3(url: str, found: SplitResult) -> Store:
-    from scar_runtime.store.s3 import S3Store, connect  # boto3 takes 0.3 s to import: only for those who use it
+def await_store(url: str, seconds: float, stopping: Event, key: StoreKey | None = None) -> Store:
+    """The same, once it can be opened: a disk may answer with errors for a while.
 
-    try:
-        options = parse_qs(found.query, strict_parsing=bool(found.query))
-    except ValueError as error:
-        raise ConfigError(f"store {url!r} has options that cannot be read", _EXAMPLES) from error
-    for name in options:
-        if name not in _OPTIONS:
-            raise ConfigError(f"store {url!r} has an unknown option {name!r}", _EXAMPLES)
-    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", found.netloc):
-        raise ConfigError(f"store {url!r} has no valid bucket name", _EXAMPLES)
-    endpoint, region = (options.get(name, [""])[-1] for name in _OPTIONS)
-    bucket = S3Store(url, connect(endpoint, region), found.netloc)
-    prefix = found.path.strip("/")
-    try:
-        return bucket.under(prefix) if prefix else bucket
-    except InvalidRequest as error:
-        raise ConfigError(f"store {url!r} has a prefix that is not valid", error.next_step) from error
+    Raises :class:`DeadlineExceeded`, which says what was wrong last, after so many seconds, or when the
+    process stops; at once what no waiting mends: :class:`ConfigError` and :class:`UnsafeStore`.
+    """
+    deadline = Deadline(seconds, stopping)
+    backoff = Backoff()
+    while True:
+        try:
+            return open_store(url, key)
+        except (ConfigError, UnsafeStore):
+            raise
+        except ScarError as error:
+            wait = backoff.next()
+            if deadline.remaining <= wait:
+                raise deadline.exceeded(f"store {url} to be opened", error) from error
+            _log.warning("store.unavailable", extra={"reason": str(error)})
+            stopping.wait(wait)

@@ -1,4 +1,6 @@
-"""A shard that keeps the rules of docs/protocol.md for rule ``add``, and dies or fails where a test wants it to."""
+"""A shard that keeps the rules of docs/protocol.md for rule ``add``, and dies or fails where a test wants
+it to.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,16 @@ from dataclasses import dataclass, field
 import grpc
 import numpy as np
 
-from scar import codec, errors
-from scar.codec import Chunk
+from scar import errors
+from scar.losses import LossPart, LossPoint, combine_parts
 from scar.placement import Epoch, Member, Role
 from scar.tables import Job
-from scar.transport import server_options
 from scar.v1 import ps_pb2, ps_pb2_grpc
+from scar.wire import codec, loss_messages
+from scar.wire.codec import Chunk
+from scar.wire.transport import server_options
 
-WAIT_SECONDS = 10.0
+WAIT_SECONDS = 40.0
 
 
 @dataclass
@@ -33,7 +37,9 @@ class Taken:
 
 
 class FakeShard(ps_pb2_grpc.ShardControlServicer):
-    """``values``: whole tables; only owned blocks mean something. ``faults``: method -> called once, before it is served."""
+    """``values``: whole tables; only owned blocks mean something. ``faults``: method -> called once,
+    before it is served.
+    """
 
     def __init__(self, job: Job, name: str, incarnation: str, port: int = 0) -> None:
         self.job, self.lock = job, threading.Condition()
@@ -46,6 +52,8 @@ class FakeShard(ps_pb2_grpc.ShardControlServicer):
         self.marks: dict[str, tuple[int, int]] = {}  # name -> finished, epoch
         self.settled: dict[str, int] = {}
         self.losses: dict[int, float] = {}
+        self.parts: dict[int, dict[str, LossPart]] = {}
+        self.heard: list[LossPoint] = []
         self.clock = self.gained = 0
         self.loading = False
         self.faults: dict[str, Callable[[], None]] = {}
@@ -53,7 +61,9 @@ class FakeShard(ps_pb2_grpc.ShardControlServicer):
         self.server = grpc.server(ThreadPoolExecutor(16), options=server_options())
         ps_pb2_grpc.add_ShardControlServicer_to_server(self, self.server)
         self.server.add_generic_rpc_handlers((self._data(),))
-        self.member = Member(Role.SHARD, name, incarnation, f"127.0.0.1:{self.server.add_insecure_port(f'127.0.0.1:{port}')}")
+        self.member = Member(
+            Role.SHARD, name, incarnation, f"127.0.0.1:{self.server.add_insecure_port(f'127.0.0.1:{port}')}"
+        )
         self.server.start()
 
     def _data(self) -> grpc.GenericRpcHandler:
@@ -63,7 +73,9 @@ class FakeShard(ps_pb2_grpc.ShardControlServicer):
                 "Push": grpc.stream_unary_rpc_method_handler(
                     self._push, codec.decode_chunk, ps_pb2.PushReply.SerializeToString
                 ),
-                "Pull": grpc.unary_stream_rpc_method_handler(self._pull, ps_pb2.PullRequest.FromString, codec.encode_chunk),
+                "Pull": grpc.unary_stream_rpc_method_handler(
+                    self._pull, ps_pb2.PullRequest.FromString, codec.encode_chunk
+                ),
             },
         )
 
@@ -86,7 +98,9 @@ class FakeShard(ps_pb2_grpc.ShardControlServicer):
             owned = epoch.owned_by(self.member.key)
             for taken in self.pending:
                 taken.pieces = {
-                    t: kept for t, piece in taken.pieces.items() if (kept := self._kept(t, piece, owned[t], gained))
+                    t: kept
+                    for t, piece in taken.pieces.items()
+                    if (kept := self._kept(t, piece, owned[t], gained))
                 }
             self._close()
             self.lock.notify_all()
@@ -96,9 +110,12 @@ class FakeShard(ps_pb2_grpc.ShardControlServicer):
         layout = self.job.table(table).layout.take(piece[0].astype(np.int64))
         return (piece[0][keep], layout.gather(piece[1], np.flatnonzero(keep))) if keep.any() else None
 
-    # --- data --------------------------------------------------------------------------------------------------------
+    # --- data
+    # --------------------------------------------------------------------------------------------------------
 
-    def _guard(self, method: str, context: grpc.ServicerContext, epoch: int | None, serve: Callable[[], object]) -> object:
+    def _guard(
+        self, method: str, context: grpc.ServicerContext, epoch: int | None, serve: Callable[[], object]
+    ) -> object:
         try:
             with self.lock:
                 fault = self.faults.pop(method, None)
@@ -176,7 +193,9 @@ class FakeShard(ps_pb2_grpc.ShardControlServicer):
     def _apply(self, taken: Taken) -> None:
         for table, (ids, values) in taken.pieces.items():
             layout, positions = self.job.table(table).layout, ids.astype(np.int64)
-            layout.scatter(self.values[table], positions, layout.gather(self.values[table], positions) + values)
+            layout.scatter(
+                self.values[table], positions, layout.gather(self.values[table], positions) + values
+            )
         self.watermark[taken.worker] = max(self.watermark.get(taken.worker, 0), taken.push_id)
 
     def _pull(self, request: ps_pb2.PullRequest, context: grpc.ServicerContext) -> Iterator[Chunk]:
@@ -191,13 +210,18 @@ class FakeShard(ps_pb2_grpc.ShardControlServicer):
         for blocks in request.tables:
             ids = owned[blocks.table] if blocks.dense else codec.ids_from_bytes(blocks.block_ids)
             assert np.isin(ids, owned[blocks.table]).all(), "a block that this shard does not own"
-            values = self.job.table(blocks.table).layout.gather(self.values[blocks.table], ids.astype(np.int64))
-            header = ps_pb2.TensorHeader(table=blocks.table, dtype=values.dtype.name, epoch=request.epoch, clock=self.clock)
+            values = self.job.table(blocks.table).layout.gather(
+                self.values[blocks.table], ids.astype(np.int64)
+            )
+            header = ps_pb2.TensorHeader(
+                table=blocks.table, dtype=values.dtype.name, epoch=request.epoch, clock=self.clock
+            )
             header.loss, header.loss_clock = self.losses.get(loss_clock - 1, 0.0), loss_clock
             found.append((header, values))
         return found
 
-    # --- clocks ------------------------------------------------------------------------------------------------------
+    # --- clocks
+    # ------------------------------------------------------------------------------------------------------
 
     def Clock(self, request: ps_pb2.ClockRequest, context: grpc.ServicerContext) -> object:
         return self._guard("Clock", context, request.epoch, lambda: self._mark(request))
@@ -205,10 +229,17 @@ class FakeShard(ps_pb2_grpc.ShardControlServicer):
     def _mark(self, request: ps_pb2.ClockRequest) -> ps_pb2.ClockReply:
         finished, _ = self.marks.get(request.worker, (0, 0))
         self.marks[request.worker] = (max(finished, request.finished), request.epoch)
-        if request.has_loss and request.finished > finished:
-            self.losses[request.finished - 1] = self.losses.get(request.finished - 1, 0.0) + request.loss
+        if request.HasField("heard"):
+            self.heard.append(loss_messages.point_from_proto(request.heard))
+        if request.HasField("part"):
+            parts = self.parts.setdefault(request.finished - 1, {})
+            parts[request.worker] = loss_messages.part_from_proto(request.part)
+            if point := combine_parts(request.finished - 1, parts.values()):
+                self.losses[point.clock] = point.loss
         self._close()
-        return ps_pb2.ClockReply(epoch=request.epoch, clock=self.clock, finished=self.marks[request.worker][0])
+        return ps_pb2.ClockReply(
+            epoch=request.epoch, clock=self.clock, finished=self.marks[request.worker][0]
+        )
 
     def _close(self) -> None:
         marks = [self.marks.get(worker.name, (0, 0)) for worker in self.epoch.workers]

@@ -6,6 +6,12 @@
 {{- $name -}}
 {{- end }}
 
+{{/* What tells this cluster from others that share its bucket or its Redis: at most 63 characters. */}}
+{{- define "scar.cluster" -}}
+{{- $name := printf "%s.%s" .Release.Namespace .Release.Name -}}
+{{- if gt (len $name) 63 }}{{ printf "%s-%s" (trunc 54 $name | trimAll ".-") (sha256sum $name | trunc 8) }}{{ else }}{{ $name }}{{ end -}}
+{{- end }}
+
 {{- define "scar.selector" -}}
 app.kubernetes.io/name: scar
 app.kubernetes.io/instance: {{ .root.Release.Name }}
@@ -28,14 +34,41 @@ labels:
   {{- include "scar.labels" . | nindent 2 }}
 {{- end }}
 
-{{/* Only recovery and chaos may talk to the API server, so only they have accounts of their own. */}}
+{{/* One account for each component: what one may do, another must not inherit. */}}
 {{- define "scar.serviceAccountName" -}}
-{{- $full := include "scar.fullname" .root -}}
-{{- has .component (list "recovery" "chaos") | ternary (printf "%s-%s" $full .component) $full -}}
+{{ include "scar.fullname" .root }}-{{ .component }}
+{{- end }}
+
+{{/* Components that use the store, as JSON. Workers run a user's code, so they are not among them. */}}
+{{- define "scar.store.users" -}}
+["ps", "checkpoint", "recovery", "chaos", "test"]
+{{- end }}
+
+{{/* Components that use Redis, as JSON. The detector hands the heartbeats of workers on. */}}
+{{- define "scar.redis.users" -}}
+["ps", "checkpoint", "recovery", "detector", "test"]
+{{- end }}
+
+{{/* Key of the Secret under which a component finds its URL of Redis. */}}
+{{- define "scar.redis.key" -}}
+{{- if or .root.Values.bundled.redis.enabled .root.Values.redis.urlPerRole -}}
+SCAR_REDIS_{{ upper .component }}
+{{- else -}}
+SCAR_REDIS
+{{- end -}}
+{{- end }}
+
+{{/* An image by its digest, where the values have one, else by its tag. */}}
+{{- define "scar.image.of" -}}
+{{- if .digest -}}
+{{ .repository }}@{{ .digest }}
+{{- else -}}
+{{ .repository }}:{{ .tag | default "latest" }}
+{{- end -}}
 {{- end }}
 
 {{- define "scar.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ include "scar.image.of" (merge (dict "tag" (.Values.image.tag | default .Chart.AppVersion)) .Values.image) }}
 {{- end }}
 
 {{- define "scar.store.endpoint" -}}
@@ -61,14 +94,45 @@ s3://{{ .Values.store.bucket }}{{ with $prefix }}/{{ . }}{{ end }}?region={{ .Va
 {{- end -}}
 {{- end }}
 
+{{/* Components that believe what lies in the store, as JSON: they have the key that signs it. */}}
+{{- define "scar.store.keyHolders" -}}
+["ps", "checkpoint", "recovery"]
+{{- end }}
+
+{{- define "scar.store.keySecret" -}}
+{{ .Values.store.keySecret | default (printf "%s-store-key" (include "scar.fullname" .)) }}
+{{- end }}
+
 {{- define "scar.redis.secret" -}}
 {{ .Values.redis.existingSecret | default (printf "%s-redis" (include "scar.fullname" .)) }}
+{{- end }}
+
+{{/* Server -> Secret with its CA's certificates, of the servers that a component uses, as JSON. */}}
+{{- define "scar.caSecrets" -}}
+{{- $found := dict -}}
+{{- if has .component (include "scar.redis.users" .root | fromJsonArray) -}}
+{{- with .root.Values.redis.tls.caSecret }}{{ $_ := set $found "redis" . }}{{ end -}}
+{{- end -}}
+{{- if has .component (include "scar.store.users" .root | fromJsonArray) -}}
+{{- with .root.Values.store.tls.caSecret }}{{ $_ := set $found "store" . }}{{ end -}}
+{{- end -}}
+{{- toJson $found -}}
 {{- end }}
 
 {{/* A generated password that outlives upgrades: what the Secret holds already wins. */}}
 {{- define "scar.password" -}}
 {{- $found := lookup "v1" "Secret" .root.Release.Namespace .secret -}}
 {{- with dig "data" .key "" $found }}{{ b64dec . }}{{ else }}{{ randAlphaNum 32 }}{{ end -}}
+{{- end }}
+
+{{/* Changes when pods need other connections. It is made of passwords, and annotations are read by many: so it is salted by the
+     release, and slow (scrypt) for who tries one password after the other. It is made once for all pods. */}}
+{{- define "scar.connections" -}}
+{{- if not (hasKey .Values "connectionsDigest") -}}
+{{- $all := toJson (list .Values.store .Values.redis) -}}
+{{- $_ := set .Values "connectionsDigest" (derivePassword 1 "long" $all (include "scar.cluster" .) "connections" | sha256sum) -}}
+{{- end -}}
+{{ .Values.connectionsDigest }}
 {{- end }}
 
 {{- define "scar.podSecurityContext" -}}
@@ -87,7 +151,7 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
-{{/* What every process of SCAR is told. Workers run a user's code: they get no way to the store. */}}
+{{/* What every process of SCAR is told. Workers run a user's code: they get no way to the store, nor to Redis. */}}
 {{- define "scar.env" -}}
 {{- $full := include "scar.fullname" .root -}}
 - name: SCAR_NAME
@@ -98,12 +162,20 @@ capabilities:
   value: 0.0.0.0:7070
 - name: SCAR_ADVERTISE
   value: $(POD_IP):7070
+- name: SCAR_HEALTH_PORT
+  value: "7071"
 - name: SCAR_METRICS_PORT
   value: "9090"
 - name: SCAR_CLUSTER
+  value: {{ include "scar.cluster" .root | quote }}
+{{- if has .component (list "recovery" "chaos") }}
+- name: SCAR_RELEASE
   value: {{ .root.Release.Name }}
+{{- end }}
+{{- if has .component (include "scar.redis.users" .root | fromJsonArray) }}
 - name: SCAR_REDIS
-  valueFrom: {secretKeyRef: {name: {{ include "scar.redis.secret" .root }}, key: SCAR_REDIS}}
+  valueFrom: {secretKeyRef: {name: {{ include "scar.redis.secret" .root }}, key: {{ include "scar.redis.key" . }}}}
+{{- end }}
 - name: SCAR_RECOVERY
   value: {{ $full }}-recovery:7070
 - name: SCAR_DETECTOR
@@ -112,10 +184,26 @@ capabilities:
   value: {{ $full }}-checkpoint:7070
 - name: SCAR_LEASE_SECONDS
   value: {{ .root.Values.leaseSeconds | quote }}
+{{- if has .component (list "recovery" "detector") }}
+- name: SCAR_PEER_ADDRESSES
+  value: {{ .root.Values.peerAddresses }}
+{{- end }}
 - name: SCAR_LOG_LEVEL
   value: {{ .root.Values.logLevel }}
-{{- if not (has .component (list "worker" "detector")) }}
+{{- if has .component (include "scar.store.users" .root | fromJsonArray) }}
 {{ include "scar.env.store" .root }}
+{{- end }}
+{{- if has .component (include "scar.store.keyHolders" .root | fromJsonArray) }}
+- name: SCAR_STORE_KEY
+  value: /etc/scar/store-key/key
+{{- end }}
+{{- if include "scar.tls.mode" .root }}{{ include "scar.tls.env" . }}{{ else }}
+- name: SCAR_INSECURE
+  value: "true"
+{{- end }}
+{{- range $server := include "scar.caSecrets" . | fromJson | keys | sortAlpha }}
+- name: {{ eq $server "redis" | ternary "SCAR_REDIS_CA" "AWS_CA_BUNDLE" }}
+  value: /etc/scar/{{ $server }}-ca/ca.crt
 {{- end }}
 {{- if has .component (list "recovery" "chaos") }}
 {{ include "scar.env.pod" .root }}
@@ -130,10 +218,14 @@ capabilities:
 - name: SCAR_STORE
   value: {{ include "scar.store.url" . | quote }}
 {{- with include "scar.store.secret" . }}
+{{ include "scar.env.keys" $ | trim }}
+{{- end }}
+{{- end }}
+
+{{- define "scar.env.keys" -}}
 {{- range list "AWS_ACCESS_KEY_ID" "AWS_SECRET_ACCESS_KEY" }}
 - name: {{ . }}
   valueFrom: {secretKeyRef: {name: {{ include "scar.store.secret" $ }}, key: {{ . }}}}
-{{- end }}
 {{- end }}
 {{- end }}
 
@@ -166,6 +258,15 @@ capabilities:
 {{- end }}
 {{- if and $v.redis.url $v.redis.existingSecret }}
 {{- fail "redis.existingSecret and redis.url are set: use one of them" }}
+{{- end }}
+{{- if and $v.redis.urlPerRole (not $v.redis.existingSecret) }}
+{{- fail "redis.urlPerRole is set, but no Secret has these URLs: set redis.existingSecret, and bundled.redis.enabled=false" }}
+{{- end }}
+{{- if and $v.store.tls.caSecret (or $v.bundled.minio.enabled (hasPrefix "http:" $v.store.endpoint)) }}
+{{- fail "store.tls.caSecret is set, but the store is reached without TLS: set store.endpoint to https://..., and bundled.minio.enabled=false" }}
+{{- end }}
+{{- if and $v.redis.tls.caSecret (or $v.bundled.redis.enabled (hasPrefix "redis:" $v.redis.url)) }}
+{{- fail "redis.tls.caSecret is set, but Redis is reached without TLS: set redis.url to rediss://..., and bundled.redis.enabled=false" }}
 {{- end }}
 {{- if lt (int $v.ps.terminationGracePeriodSeconds) (add (int (ceil ($v.ps.settings.leaveSeconds | default 10))) 5 | int) }}
 {{- fail "ps.terminationGracePeriodSeconds must be at least ps.settings.leaveSeconds + 5, or a shard is killed while it hands its blocks over" }}

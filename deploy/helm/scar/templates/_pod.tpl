@@ -8,7 +8,7 @@ metadata:
     {{- with $place.labels }}{{ toYaml . | nindent 4 }}{{ end }}
   annotations:
     kubectl.kubernetes.io/default-container: {{ .component }}
-    checksum/connections: {{ toJson (list .root.Values.store .root.Values.redis) | sha256sum }}
+    checksum/connections: {{ include "scar.connections" .root }}
     {{- with .content }}
     checksum/content: {{ sha256sum . }}
     {{- end }}
@@ -35,9 +35,11 @@ spec:
       env:
         {{- include "scar.env" (dict "root" .root "component" .component "settings" .values.settings) | nindent 8 }}
         {{- with .env }}{{ toYaml . | nindent 8 }}{{ end }}
+        {{- with $place.extraEnv }}{{ toYaml . | nindent 8 }}{{ end }}
       {{- if .module }}
       ports:
         - {name: grpc, containerPort: 7070}
+        - {name: health, containerPort: 7071}
         - {name: metrics, containerPort: 9090}
       {{- include "scar.probes" . | nindent 6 }}
       {{- end }}
@@ -47,27 +49,48 @@ spec:
         {{- include "scar.containerSecurityContext" . | nindent 8 }}
       volumeMounts:
         - {name: tmp, mountPath: /tmp}
+        {{- if include "scar.tls.mode" .root }}
+        - {name: tls, mountPath: /etc/scar/tls, readOnly: true}
+        {{- end }}
+        {{- if has .component (include "scar.store.keyHolders" .root | fromJsonArray) }}
+        - {name: store-key, mountPath: /etc/scar/store-key, readOnly: true}
+        {{- end }}
+        {{- range $server, $secret := include "scar.caSecrets" . | fromJson }}
+        - {name: {{ $server }}-ca, mountPath: /etc/scar/{{ $server }}-ca, readOnly: true}
+        {{- end }}
         {{- with .mounts }}{{ toYaml . | nindent 8 }}{{ end }}
+        {{- with $place.extraVolumeMounts }}{{ toYaml . | nindent 8 }}{{ end }}
   volumes:
     - name: tmp
-      emptyDir: {}
+      emptyDir: {sizeLimit: {{ $place.tmpSize }}}
+    {{- if include "scar.tls.mode" .root }}{{ include "scar.tls.volume" . | nindent 4 }}{{ end }}
+    {{- if has .component (include "scar.store.keyHolders" .root | fromJsonArray) }}
+    - name: store-key
+      secret: {secretName: {{ include "scar.store.keySecret" .root }}, defaultMode: 0440, items: [{key: key, path: key}]}
+    {{- end }}
+    {{- range $server, $secret := include "scar.caSecrets" . | fromJson }}
+    - name: {{ $server }}-ca
+      secret: {secretName: {{ $secret }}, items: [{key: ca.crt, path: ca.crt}]}
+    {{- end }}
     {{- with .volumes }}{{ toYaml . | nindent 4 }}{{ end }}
+    {{- with $place.extraVolumes }}{{ toYaml . | nindent 4 }}{{ end }}
 {{- end }}
 
 {{/* liveness: the working thread moves, whatever Redis and the store do; patient, because the detector replaces a hung shard long
-     before, and a restart helps nobody on a node that is merely overloaded. readiness: nothing is left to wait for. */}}
+     before, and a restart helps nobody on a node that is merely overloaded. readiness: nothing is left to wait for. They have a port
+     of their own, which is answered however busy the other one is; no policy opens it, as the kubelet needs none. */}}
 {{- define "scar.probes" -}}
 startupProbe:
-  grpc: {port: 7070, service: liveness}
+  grpc: {port: 7071, service: liveness}
   periodSeconds: 1
   failureThreshold: 120
 livenessProbe:
-  grpc: {port: 7070, service: liveness}
+  grpc: {port: 7071, service: liveness}
   periodSeconds: 10
   timeoutSeconds: 10
   failureThreshold: 6
 readinessProbe:
-  grpc: {port: 7070, service: readiness}
+  grpc: {port: 7071, service: readiness}
   periodSeconds: 2
   timeoutSeconds: 5
 {{- end }}
@@ -125,11 +148,15 @@ apiVersion: v1
 kind: Service
 metadata:
   {{- include "scar.meta" . | nindent 2 }}
+  {{- if and (eq .component "recovery") (include "scar.tls.mode" .root) }}
+  annotations:
+    scar.dev/operator-secret: {{ include "scar.tls.secret" (dict "root" .root "role" "operator") }}
+  {{- end }}
 spec:
   clusterIP: None
   publishNotReadyAddresses: true
   selector:
     {{- include "scar.selector" . | nindent 4 }}
   ports:
-    - {name: grpc, port: 7070, targetPort: grpc, appProtocol: kubernetes.io/h2c}
+    - {name: grpc, port: 7070, targetPort: grpc, appProtocol: {{ include "scar.tls.mode" .root | empty | ternary "kubernetes.io/h2c" "https" }}}
 {{- end }}

@@ -3,7 +3,7 @@
      workers start the job themselves, or go on with it. */}}
 {{- define "scar.worker.statefulset" -}}
 {{- $v := .root.Values.training -}}
-{{- $image := ternary (printf "%s:%s" $v.image.repository ($v.image.tag | default "latest")) "" (ne $v.image.repository "") -}}
+{{- $image := ternary (include "scar.image.of" $v.image) "" (ne $v.image.repository "") -}}
 {{- $env := list (dict "name" "SCAR_TRAIN" "value" .train) (dict "name" "SCAR_FUNCTION" "value" $v.function) (dict "name" "SCAR_START" "value" .start) -}}
 {{- if eq .start "auto" }}
 {{- $env = append $env (dict "name" "SCAR_WORKERS" "value" (toString .replicas)) -}}

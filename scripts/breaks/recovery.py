@@ -1,0 +1,177 @@
+"""Breaks of the recovery coordinator's ledger and of who may lead a job."""
+
+from __future__ import annotations
+
+from scripts.breaks.kind import Break
+
+RECOVERY_WORKER_DEATHS = "tests/unit/test_recovery_worker_deaths.py"
+
+BREAKS = (
+    Break(
+        "kept-intent",  # an epoch that is written down stays in memory until the next one
+        "services/scar_recovery/core/epoch_preparation.py",
+        "commit if question is not None else None",
+        "commit",
+        "tests/unit/test_epoch_preparation.py::test_an_epoch_without_a_question_is_not_kept",
+    ),
+    Break(
+        "waits-for-who-began-later",
+        "services/scar_recovery/core/ledger.py",
+        "if earlier.epoch < report.epoch and report.worker in earlier.waiting:",
+        "if earlier.epoch == report.epoch and report.worker in earlier.waiting:",
+        "tests/unit/test_recovery_ledger.py::test_worker_that_begins_later_is_not_waited_for",
+    ),
+    Break(
+        "silent-beginning",
+        "sdk/scar/_client/reroute_reports.py",
+        "if not (first or cost):",
+        "if not cost:",
+        "tests/unit/test_reroute_reports.py::test_where_a_worker_begins_is_told_though_it_cost_nothing",
+    ),
+    Break(
+        "links-of-the-dead",
+        "sdk/scar/wire/link_pool.py",
+        "        link = kept or _open_link(member)\n"
+        "        try:\n"
+        "            yield link\n"
+        "        finally:\n"
+        "            if kept is None:\n"
+        "                link.close()\n",
+        "        yield kept or self.connect(member)\n",
+        "tests/component/test_remote_shards.py::test_who_was_only_asked_leaves_no_connection",
+    ),
+    Break(
+        "rewind-nothing",
+        "services/scar_recovery/core/epoch_intent.py",
+        "self.job.worker_strategy.rollback and bool(self.shards) and lost_worker",
+        "self.job.worker_strategy.rollback and lost_worker",
+        "tests/unit/test_worker_strategies.py::test_with_every_shard_dead_nothing_is_left_to_take_back",
+    ),
+    Break(
+        "leader",
+        "services/scar_recovery/executor.py",
+        "        if not self.leads():  # else a leader that Redis names again tells its old epochs forever\n"
+        "            return\n",
+        "",
+        "tests/unit/test_recovery_two_leaders.py::test_a_leader_that_nobody_asks_hears_of_its_successor",
+    ),
+    Break(
+        "B8",
+        "services/scar_runtime/failure_records.py",
+        "        best = best.with_reports(other.reports)\n",
+        "",
+        "tests/unit/test_recovery_two_leaders.py::test_a_leader_that_wakes_up_overwrites_nothing",
+    ),
+    Break(
+        "B8",
+        "services/scar_recovery/leader_session.py",
+        "        executor.ledger.accept_report(report)\n        executor.check_leads()\n",
+        "        executor.ledger.accept_report(report)\n",
+        "tests/component/test_recovery_service.py::test_a_deposed_leader_takes_no_report",
+    ),
+    Break(
+        "B8",
+        "services/scar_recovery/ledger_writer.py",
+        "        self._unread |= before is not None and before.author != epoch.author\n",
+        "",
+        "tests/unit/test_recovery_two_leaders.py::test_what_two_leaders_were_told_comes_together",
+    ),
+    Break(
+        "B7",
+        "sdk/scar/_client/reroute_reports.py",
+        "                return False\n",
+        "                return True\n",
+        "tests/unit/test_reroute_reports.py::test_a_report_is_told_until_it_is_taken",
+    ),
+    Break(
+        "B7",
+        "sdk/scar/training.py",
+        "self._client.flush_reports(min(timeout, REPORT_SECONDS if finished else LEAVE_SECONDS))\n",
+        "pass\n",
+        "tests/component/test_client_failures.py::test_a_worker_leaves_when_recovery_has_its_reports",
+    ),
+    Break(
+        "deaths",
+        "services/scar_recovery/core/next_epoch.py",
+        "return pending.newest_failure + 1 if costs or _loses_worker(pending) else 0",
+        "return pending.newest_failure + 1 if costs else 0",
+        f"{RECOVERY_WORKER_DEATHS}::test_it_has_a_record_of_its_own",
+    ),
+    Break(
+        "B5",
+        "services/scar_recovery/job_lifecycle.py",
+        "            self._ownership.claim(job.name, take_over)\n",
+        "",
+        "tests/component/test_recovery_clusters.py::test_a_second_cluster_cannot_go_on_with_a_job_that_is_trained",
+    ),
+    Break(
+        "B5",
+        "services/scar_recovery/job_ownership.py",
+        "            self._check_gone(job, owner)\n",
+        "            pass\n",
+        "tests/component/test_recovery_clusters.py::test_an_empty_cluster_with_the_same_label_leaves_the_job_alone",
+    ),
+    Break(
+        "B5",
+        "services/scar_recovery/core/owner_watch.py",
+        "if now - known.since >= EXPIRY else",
+        "if now >= known.since else",
+        "tests/unit/test_recovery_job_ownership.py::test_a_job_that_is_trained_is_not_given_away",
+    ),
+    Break(
+        "B12",
+        "sdk/scar/_client/client.py",
+        "return Deadline(self.timeout, held=lambda: self.view.outage, patience=self._outage_timeout)",
+        "return Deadline(self.timeout, patience=self._outage_timeout)",
+        "tests/component/test_client_failures.py::test_while_recovery_waits_for_the_store_nobody_gives_up",
+    ),
+    Break(
+        "B12",
+        "services/scar_recovery/servicer.py",
+        "outage=session.outage",
+        'outage=""',
+        "tests/component/test_recovery_service.py::test_store_outage_delays_recovery",
+    ),
+    Break(
+        "B14",
+        "services/scar_runtime/store/failure_log.py",
+        "hashlib.sha256(one.block_ids).hexdigest()",
+        'f"{hashlib.sha256(one.block_ids).hexdigest()[:9]}-{worker}"',
+        "tests/unit/test_failures.py::test_a_failure_of_a_large_job_costs_little",
+    ),
+    Break(
+        "B14",
+        "sdk/scar/wire/lost_pushes.py",
+        "LEVEL = 6",
+        "LEVEL = 0",
+        "tests/unit/test_lost_pushes.py::test_a_range_for_each_of_many_blocks_is_small",
+    ),
+    Break(
+        "B14",
+        "services/scar_recovery/ledger_writer.py",
+        "for record in records[:PAGE]]",
+        "for record in records]",
+        "tests/component/test_recovery_service.py::test_the_ledger_is_listed_in_pages",
+    ),
+    Break(
+        "B14",
+        "services/scar_recovery/executor.py",
+        "            self.store.collect_epochs(self.epochs.get(newest))\n",
+        "",
+        "tests/unit/test_recovery_leader_killed.py::test_epochs_do_not_pile_up",
+    ),
+    Break(
+        "B14",
+        "services/scar_recovery/recovery_store.py",
+        "return self.read_epoch(number) if number > epoch.number else found",
+        "return found",
+        "tests/unit/test_recovery_store.py::test_a_leader_that_slept_until_its_number_was_collected_is_deposed",
+    ),
+    Break(
+        "deaths",
+        "services/scar_recovery/ledger_writer.py",
+        "            if self._loaded[0] == epoch.number:  # the shards were faster than we\n",
+        "            if False:\n",
+        f"{RECOVERY_WORKER_DEATHS}::test_it_has_a_record_of_its_own",
+    ),
+)

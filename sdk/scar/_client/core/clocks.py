@@ -1,0 +1,117 @@
+"""How far a worker is: its clocks, their losses, and which of its pushes count. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scar.losses import LossPart, LossPoint
+from scar.placement import Epoch
+
+DONE = 1 << 63  # mark of a worker that will not push any more
+LOSSES_KEPT = 256  # clocks
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRecord:
+    """What a shard knows of a worker's name: its own open clock, and the newest mark that it was sent.
+
+    ``joins``: its open clock when it does not tell everybody yet.
+    """
+
+    clock: int = 0
+    finished: int = 0
+    joins: int = 0
+
+
+class WorkerClocks:
+    """The clocks of one worker. ``known``: None until its shards have said where it goes on.
+
+    ``parts``: of the loss of the last of that many finished clocks. ``final_loss``: for which its user has
+    ended. ``opened``: the epoch that was followed when the open clock was opened.
+    """
+
+    def __init__(self) -> None:
+        self.known: int | None = None
+        self.parts: dict[int, LossPart] = {}
+        self.final_loss: LossPoint | None = None
+        self.done = False
+        self.opened: Epoch | None = None
+        self.pulled = -1  # last clock in which values were pulled
+        self._voided = -1  # clock whose pushes no longer count
+        self._first_new = 0  # what a predecessor has told of clocks below is not told a second time
+
+    @property
+    def finished(self) -> int:
+        """Clocks that are finished, which is the number of the open one."""
+        return self.known or 0
+
+    @property
+    def mark(self) -> int | None:
+        """What shards have to be told; None: nothing yet."""
+        return DONE if self.done else self.known
+
+    def resume_at(self, epoch: Epoch, records: Sequence[ShardRecord]) -> list[int]:
+        """Begin with the lowest clock that no predecessor has finished on every shard.
+
+        Returns for each shard the clock from which on pushes count there.
+        """
+        self._first_new = first_new_clock(records)
+        resumed = resume_clocks(records)
+        self.known = max(min(resumed), epoch.restart)
+        self.opened = epoch
+        return resumed
+
+    def finish_clock(self, epoch: Epoch, part: LossPart | None) -> None:
+        """The open clock is finished in this epoch."""
+        counts = not self.is_void(epoch) and self.finished >= self._first_new
+        # Before anybody hears of it: who is dead in this epoch has no part in the next clock.
+        self.opened = epoch
+        self.known = max(self.finished + 1, epoch.restart)
+        if part is not None and counts:
+            self.parts[self.known] = part
+            while len(self.parts) > LOSSES_KEPT:
+                del self.parts[next(iter(self.parts))]
+
+    def roll_back(self) -> None:
+        """The model went back to an earlier state."""
+        if self.pulled == self.finished:
+            self._voided = self.finished  # its pushes were computed from values that no longer exist
+        self.parts.clear()  # a clock that is not closed everywhere would mix two models
+
+    def is_void(self, epoch: Epoch) -> bool:
+        """Whether the open clock's pushes do not count.
+
+        They are computed from values that no longer exist, or not by everybody.
+        """
+        return self._voided == self.finished or self.finished < epoch.restart
+
+
+def oldest_clock(slack: int, finished: int) -> int:
+    """The oldest clock whose values a pull may get. ``slack``: of the job's consistency."""
+    return max(0, finished - slack)
+
+
+def resume_clocks(records: Sequence[ShardRecord]) -> list[int]:
+    """For each shard the clock from which on a new incarnation's pushes count; it begins with the lowest.
+
+    A predecessor may have died between two of its marks: clocks that it finished are not done twice on the
+    shards that know. A shard that has just joined knows no marks and may be far behind, so it decides
+    nothing. A shard that closed clocks while nobody of this name was there (the open clocks of two shards may
+    differ) takes what is pushed for them late.
+    """
+    reached = [
+        max(clock for clock in (0, record.clock, record.finished) if clock < DONE) for record in records
+    ]
+    told = [clock for clock, record in zip(reached, records, strict=True) if record.finished]
+    start = min(told) if told else max(reached)
+    return [max(record.finished if record.finished < DONE else 0, start) for record in records]
+
+
+def first_new_clock(records: Sequence[ShardRecord]) -> int:
+    """The first clock of which no predecessor has told any shard, and that none has closed.
+
+    What is computed for a clock below comes from values in which some shards contain it already, so its loss
+    would not be that of the parts which the other workers reported.
+    """
+    return max(clock for one in records for clock in (0, one.clock, one.joins, one.finished) if clock < DONE)

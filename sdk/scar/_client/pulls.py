@@ -1,0 +1,226 @@
+"""Pulls: from all shards in parallel into one result, until nothing is missing or the deadline is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from scar._client.cluster_view import ClusterView
+from scar._client.core.pull_buffer import PullBuffer
+from scar._client.core.shard_map import ShardMap
+from scar.blocks import Array, Ids, Positions
+from scar.errors import DeadlineExceeded, Internal, NotServing, ScarError, StaleEpoch, Temporary
+from scar.losses import LossPoint
+from scar.placement import NOBODY, Epoch, Member
+from scar.v1 import ps_pb2
+from scar.wire import codec
+from scar.wire.codec import Chunk
+from scar.wire.loss_messages import point_from_header
+from scar.wire.tensor_reader import TensorSink, array_sink, read_tensors
+from scar.wire.transport import AttemptLimit, Backoff, Deadline, ShardLink
+
+PARALLEL = 32  # shards that one process pulls from at the same time
+
+
+@dataclass(frozen=True)
+class PullReply:
+    """What a shard says beside the values. ``loss``: of the newest closed clock that has one."""
+
+    clock: int = 0
+    loss: LossPoint | None = None
+
+
+@dataclass
+class PullShare:
+    """What one pull wants from one shard."""
+
+    blocks: list[ps_pb2.TableBlocks] = field(default_factory=list)
+    buffers: dict[str, Array] = field(default_factory=dict)
+    places: list[tuple[PullBuffer, Positions]] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        return sum(buffer.nbytes for buffer in self.buffers.values())
+
+    def add_blocks(self, wanted: PullBuffer, positions: Positions, ids: Ids, dense: bool) -> None:
+        raw = b"" if dense else codec.ids_to_bytes(ids)
+        self.blocks.append(ps_pb2.TableBlocks(table=wanted.table.name, dense=dense, block_ids=raw))
+        self.buffers[wanted.table.name] = wanted.receive_buffer(positions)
+        self.places.append((wanted, positions))
+
+    def fill_buffers(self) -> None:
+        """Everything of this share has arrived."""
+        for wanted, positions in self.places:
+            wanted.fill_blocks(positions, self.buffers[wanted.table.name])
+
+
+@dataclass(frozen=True)
+class PullAttempt:
+    """One try at all shards. ``loss_clock``: wait, too, until this clock's loss cannot change any more."""
+
+    epoch: Epoch
+    min_clock: int
+    loss_clock: int
+    deadline: Deadline
+    limit: AttemptLimit
+
+    def seconds(self, size: int) -> float:
+        """For one shard that sends so many bytes."""
+        return max(0.001, min(self.limit.seconds(size), self.deadline.remaining))
+
+
+def make_pull_request(
+    blocks: Sequence[ps_pb2.TableBlocks],
+    epoch: int,
+    member: Member | None,
+    min_clock: int,
+    loss_clock: int = 0,
+) -> ps_pb2.PullRequest:
+    """``member``: None for a reader, which is no part of the job."""
+    return ps_pb2.PullRequest(
+        tables=blocks,
+        epoch=epoch,
+        worker=member.name if member else "",
+        incarnation=member.incarnation if member else "",
+        min_clock=min_clock,
+        loss_clock=loss_clock,
+    )
+
+
+def receive_tensors(stream: Iterator[Chunk], buffers: Mapping[str, Array], target: str) -> PullReply:
+    """Read a tensor stream into packed buffers of known size.
+
+    Raises :class:`Internal` when the stream does not fit them.
+    """
+    reply = PullReply()
+    tables = set(buffers)  # that have not come yet
+
+    def open_table(header: ps_pb2.TensorHeader) -> TensorSink:
+        nonlocal reply
+        if header.table not in buffers or header.bytes != buffers[header.table].nbytes:
+            raise Internal(
+                f"{target} sent {header.bytes} bytes of table {header.table!r} that were not asked for"
+            )
+        reply = PullReply(header.clock, point_from_header(header))
+        tables.discard(header.table)
+        return array_sink(f"table {header.table!r}", buffers[header.table])
+
+    read_tensors(stream, open_table, lambda what: Internal(f"{target} sent {what}"))
+    if tables:
+        raise Internal(f"{target} ended its answer without {', '.join(sorted(tables))}")
+    return reply
+
+
+class Puller:
+    """Pulls for one member (None: a reader). ``on_reply`` hears every shard's answer, by member key.
+
+    ``wait_for_loss``: pulls wait, too, until their clock's loss cannot change any more.
+    """
+
+    def __init__(
+        self,
+        view: ClusterView,
+        member: Member | None,
+        on_reply: Callable[[str, PullReply], None] | None = None,
+        wait_for_loss: bool = False,
+    ) -> None:
+        self._view = view
+        self._member = member
+        self._on_reply = on_reply
+        self._wait_for_loss = wait_for_loss
+        self._pool = ThreadPoolExecutor(PARALLEL, "scar-pull")
+
+    def pull(self, wants: Sequence[PullBuffer], min_clock: int, deadline: Deadline) -> None:
+        """Fill these with values at or after ``min_clock``.
+
+        Blocks that have arrived stay valid when others move.
+        """
+        backoff = Backoff()
+        limit = AttemptLimit()
+        last: ScarError | None = None
+        rollbacks = self._view.rollbacks
+        while not all(wanted.complete for wanted in wants) or rollbacks != self._view.rollbacks:
+            self._view.check_failure()
+            with self._view.lock:
+                shards = self._view.shards
+                if rollbacks != self._view.rollbacks:
+                    rollbacks = self._view.rollbacks
+                    for wanted in wants:
+                        wanted.discard_blocks()
+                shares = _split_missing(wants, shards)
+                links = [(share, key, self._view.links.find(key)) for key, share in shares.items()]
+            epoch = shards.epoch
+            loss_clock = min_clock if self._wait_for_loss else 0
+            error = self._pull_shares(links, PullAttempt(epoch, min_clock, loss_clock, deadline, limit))
+            limit.note_error(error)
+            last = error or last
+            if all(wanted.complete for wanted in wants):
+                continue
+            if deadline.expired:
+                raise deadline.exceeded(_describe_missing(wants, epoch, min_clock), last)
+            self._view.wait_beyond(epoch.number, min(backoff.next(), deadline.remaining))
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _pull_shares(
+        self, links: Sequence[tuple[PullShare, str, ShardLink | None]], attempt: PullAttempt
+    ) -> ScarError | None:
+        """One try at every shard; the last of the errors that pass by themselves.
+
+        The first share needs no other thread.
+        """
+        jobs: list[Future[ScarError | None]] = [
+            self._pool.submit(self._pull_share, share, key, link, attempt) for share, key, link in links[1:]
+        ]
+        results = [self._pull_share(*links[0], attempt)] if links else []
+        results += [job.result() for job in jobs]
+        errors = [error for error in results if error is not None]
+        for error in errors:
+            if not isinstance(error, (Temporary, StaleEpoch, DeadlineExceeded)):
+                raise error
+        return errors[-1] if errors else None
+
+    def _pull_share(
+        self, share: PullShare, key: str, link: ShardLink | None, attempt: PullAttempt
+    ) -> ScarError | None:
+        if link is None:
+            return NotServing(f"{key} has left")
+        request = make_pull_request(
+            share.blocks, attempt.epoch.number, self._member, attempt.min_clock, attempt.loss_clock
+        )
+        try:
+            stream = link.pull(request, attempt.seconds(share.bytes), share.bytes)
+            reply = receive_tensors(stream, share.buffers, link.target)
+        except ScarError as error:
+            return error
+        share.fill_buffers()
+        if self._on_reply is not None:
+            self._on_reply(key, reply)
+        return None
+
+
+def _split_missing(wants: Sequence[PullBuffer], shards: ShardMap) -> dict[str, PullShare]:
+    """What is missing, by owner."""
+    shares: dict[str, PullShare] = {}
+    for wanted in wants:
+        table = wanted.table.name
+        positions, ids = wanted.missing_blocks()
+        everything = wanted.ids is None and len(ids) == wanted.table.blocks
+        for owner, part in shards.split_table(table) if everything else shards.epoch.split(table, ids):
+            if owner == NOBODY:
+                continue
+            owned = shards.owned(table, owner)
+            share = shares.setdefault(shards.epoch.shards[owner].key, PullShare())
+            if everything:
+                share.add_blocks(wanted, part, owned, dense=True)
+            else:
+                share.add_blocks(wanted, positions[part], ids[part], dense=len(part) == len(owned))
+    return shares
+
+
+def _describe_missing(wants: Sequence[PullBuffer], epoch: Epoch, min_clock: int) -> str:
+    tables = ", ".join(wanted.table.name for wanted in wants if not wanted.complete)
+    blocks = sum(len(wanted.missing_blocks()[0]) for wanted in wants)
+    return f"{blocks} blocks of {tables} at clock {min_clock} in epoch {epoch.number}"

@@ -1,0 +1,165 @@
+"""The recovery coordinator as the SDK needs it: the job, membership, and epochs as they come."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from scar._client.cluster_view import ClusterView
+from scar.errors import DeadlineExceeded, Internal, JobNotFound, NotServing, ScarError, Temporary
+from scar.placement import END, Epoch, Member
+from scar.tables import Job
+from scar.v1 import recovery_pb2, recovery_pb2_grpc
+from scar.wire import codec
+from scar.wire.transport import ATTEMPT_SECONDS, RECOVERY, Backoff, Deadline, Link, retry
+
+POLL_SECONDS = 10.0  # how long the coordinator may hold a question for the next epoch
+
+RecoveryReply = TypeVar("RecoveryReply")
+
+
+class RecoveryClient:
+    """The recovery coordinator as the SDK needs it. Calls keep trying until their deadline.
+
+    ``secret``: of the member for which it speaks; b"": for nobody.
+    """
+
+    def __init__(self, address: str, secret: bytes = b"") -> None:
+        self.address = address
+        self._secret = secret
+        self._link = Link(address, "recovery", RECOVERY)
+        self._stub = recovery_pb2_grpc.RecoveryStub(self._link.channel)
+
+    def wait_for_job(self, deadline: Deadline, name: str = "") -> Job:
+        """The cluster's job; waits until one is started, or the one of this name."""
+
+        def ask(timeout: float) -> recovery_pb2.GetJobReply:
+            reply: recovery_pb2.GetJobReply = self._call_once(
+                lambda stub: stub.GetJob, recovery_pb2.GetJobRequest(), timeout
+            )
+            if not reply.started:
+                raise NotServing("no job has been started yet", JobNotFound.default_next)
+            if name not in ("", reply.job.name):
+                raise NotServing(f"the cluster runs job {reply.job.name!r}")
+            return reply
+
+        return codec.job_from_proto(
+            retry(ask, deadline, f"job {name!r} to be started" if name else "a job to be started").job
+        )
+
+    def join(self, member: Member, deadline: Deadline) -> None:
+        request = codec.join_request(member, self._secret)
+        self._call_until(lambda stub: stub.Join, request, deadline, "recovery to accept this member")
+
+    def leave(self, member: Member, finished: bool, deadline: Deadline, epoch: int = 0) -> None:
+        """Leave the job.
+
+        ``finished``: returns when an epoch after ``epoch`` says so, since only that outlives the coordinator.
+        """
+        request = recovery_pb2.LeaveRequest(
+            member=codec.member_to_proto(member), finished=finished, secret=self._secret
+        )
+
+        def ask(timeout: float) -> None:
+            reply: recovery_pb2.LeaveReply = self._call_once(lambda stub: stub.Leave, request, timeout)
+            if finished and (reply.remaining or reply.epoch < epoch):
+                raise NotServing("the epoch without this member is not in the store yet")
+
+        retry(ask, deadline, "recovery to let this member go")
+
+    def report_reroute(self, report: recovery_pb2.RerouteReport, deadline: Deadline) -> None:
+        report.secret = self._secret
+        self._call_until(lambda stub: stub.ReportReroute, report, deadline, "recovery to take a report")
+
+    def get_epochs(self, after: int, wait: float) -> list[Epoch]:
+        """Epochs after this number (0: only the newest).
+
+        The coordinator may hold the call for ``wait`` seconds.
+        """
+        return self.get_news(after, wait)[0]
+
+    def get_news(self, after: int, wait: float) -> tuple[list[Epoch], str]:
+        """The same, and why the next epoch waits for the object store; empty: it does not."""
+        request = recovery_pb2.GetEpochsRequest(after=after, wait=wait)
+        reply = self._call_once(lambda stub: stub.GetEpochs, request, wait + ATTEMPT_SECONDS)
+        return [codec.epoch_from_proto(epoch) for epoch in reply.epochs], reply.outage
+
+    def wait_for_epoch(self, after: int, deadline: Deadline) -> Epoch:
+        """The newest epoch, once there is one after this number."""
+        waiting_for = f"an epoch after {after}" if after else "the first epoch: enough shards to join"
+
+        def ask(timeout: float) -> Epoch:
+            epochs = self.get_epochs(after, min(POLL_SECONDS, timeout))
+            if not epochs:
+                raise NotServing("the coordinator has no such epoch yet")
+            return epochs[-1]
+
+        return retry(ask, deadline, waiting_for)
+
+    def close(self) -> None:
+        self._link.close()
+
+    def _call_until(
+        self,
+        pick: Callable[[recovery_pb2_grpc.RecoveryStub], Callable[..., RecoveryReply]],
+        request: object,
+        deadline: Deadline,
+        waiting_for: str,
+    ) -> RecoveryReply:
+        return retry(lambda timeout: self._call_once(pick, request, timeout), deadline, waiting_for)
+
+    def _call_once(
+        self,
+        pick: Callable[[recovery_pb2_grpc.RecoveryStub], Callable[..., RecoveryReply]],
+        request: object,
+        timeout: float,
+    ) -> RecoveryReply:
+        return self._link.call(pick(self._stub), request, timeout)
+
+
+class EpochFollower:
+    """Asks the coordinator for the next epoch, until closed, and hands each to ``follow`` in order."""
+
+    def __init__(self, view: ClusterView, recovery: RecoveryClient, follow: Callable[[Epoch], None]) -> None:
+        self._view = view
+        self._recovery = recovery
+        self._follow = follow
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="scar-epochs", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Closes the coordinator's connection, too: the thread may be waiting for its answer."""
+        self._closed.set()
+        self._recovery.close()
+        self._thread.join(ATTEMPT_SECONDS)
+
+    def _run(self) -> None:
+        backoff = Backoff()
+        while not self._closed.is_set():
+            try:
+                epochs, outage = self._recovery.get_news(self._view.number, POLL_SECONDS)
+                self._view.note_outage(outage)
+                for epoch in epochs:
+                    self._ensure_job(epoch)
+                    self._follow(epoch)
+                backoff.reset()
+            except (Temporary, DeadlineExceeded):
+                # Training goes on without the coordinator as long as no shard dies, so its absence is
+                # nobody's error here.
+                self._closed.wait(backoff.next())
+            except ScarError as error:
+                self._view.fail(error)
+                return
+            except Exception as error:
+                # A thread that dies silently would leave the user waiting for an epoch that nobody follows.
+                self._view.fail(Internal(f"cannot follow an epoch: {error!r}"))
+                raise
+
+    def _ensure_job(self, epoch: Epoch) -> None:
+        job = self._view.job.name
+        if epoch.job != job or epoch.cause == END:
+            raise JobNotFound(
+                f"job {job!r} has ended: the cluster is free for another one", "Go on with it by resume"
+            )

@@ -1,0 +1,127 @@
+"""Pulls of a worker: at its clock, remembered, and where its job has it so, without shards that are away."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+
+from scar._client.cluster_view import ClusterView
+from scar._client.core.clocks import oldest_clock
+from scar._client.core.comparisons import restores_table
+from scar._client.core.pull_buffer import PullBuffer
+from scar._client.core.push_state import ClockSeen, PushState
+from scar._client.pulls import Puller, PullReply
+from scar.blocks import positions_of
+from scar.errors import DeadlineExceeded
+from scar.losses import LossPoint
+from scar.placement import Epoch, Member
+from scar.wire.transport import Deadline
+
+ASYNC_PULLS = 4
+AWAY_SECONDS = 0.5  # without an answer: a shard is away, where workers go on without it
+STALE_SECONDS = 0.05  # the same when it was away before
+
+
+class WorkerPulls:
+    """All pulls of one worker.
+
+    ``cache``: what was pulled last, by table. ``loss``: the newest that a shard has told. Both are guarded by
+    the view's lock.
+    """
+
+    def __init__(
+        self, view: ClusterView, member: Member, state: PushState, deadline: Callable[[], Deadline]
+    ) -> None:
+        self.cache: dict[str, PullBuffer] = {}
+        self.loss: LossPoint | None = None
+        self.count = 0  # pulls of the user
+        self._view = view
+        self._job = view.job
+        self._state = state
+        self._deadline = deadline
+        self._goes_on_without = view.job.strategy.queues
+        self._stale = False  # the last pull had to do without a shard
+        self._restored: dict[str, int] = {}  # table -> the newest epoch that has put blocks of it back
+        self._decisive: LossPoint | None = None
+        self._puller = Puller(view, member, self._note_reply)
+        self._loss_puller = Puller(view, member, self._note_loss, wait_for_loss=True)
+        self._background = ThreadPoolExecutor(ASYNC_PULLS, "scar-pull-async")
+
+    def pull(self, wants: Sequence[PullBuffer]) -> None:
+        """Fill these with values that contain what the job's consistency promises for this worker's clock."""
+        self._pull_at(wants, self._state.clocks.finished)
+
+    def pull_async(self, wants: Sequence[PullBuffer]) -> Future[None]:
+        """The same in the background, for the clock that is open now."""
+        self._view.check_failure()
+        return self._background.submit(self._pull_at, wants, self._state.clocks.finished)
+
+    def newest_loss(self) -> LossPoint | None:
+        """The newest loss. In BSP all workers ask the same shard in the same clock, and hear the same one."""
+        finished = self._state.clocks.finished
+        if finished and self._job.consistency == "bsp":
+            one_block = PullBuffer(self._job.tables[0], np.zeros(1, np.uint32))
+            self._loss_puller.pull([one_block], oldest_clock(self._job.slack, finished), self._deadline())
+            return self._decisive
+        return self.loss
+
+    def forget_restored(self, epoch: Epoch) -> None:
+        """Values of a former life of a block are not shown after those of the next. The lock is held."""
+        if self._goes_on_without:
+            for table in self._job.tables:
+                if restores_table(epoch, table.name):
+                    self._restored[table.name] = epoch.number
+                    self.cache.pop(table.name, None)
+
+    def close(self) -> None:
+        self._puller.close()
+        self._loss_puller.close()
+        self._background.shutdown(wait=False, cancel_futures=True)
+
+    def _pull_at(self, wants: Sequence[PullBuffer], finished: int) -> None:
+        self.count += 1
+        epoch = self._view.number
+        if not self._goes_on_without or not self._pull_or_remember(wants):
+            self._puller.pull(wants, oldest_clock(self._job.slack, finished), self._deadline())
+        with self._view.lock:
+            self._state.clocks.pulled = max(self._state.clocks.pulled, finished)
+            for wanted in wants:
+                # not what may be of a former life; what is older is no better than it
+                if self._restored.get(wanted.table.name, 0) <= epoch:
+                    wanted.clock = finished if epoch == self._view.number else -1  # of two placements
+                    self.cache[wanted.table.name] = wanted
+
+    def _pull_or_remember(self, wants: Sequence[PullBuffer]) -> bool:
+        """Take what shards give at once, and for blocks of those that are away what was pulled last."""
+        try:
+            self._puller.pull(wants, 0, Deadline(STALE_SECONDS if self._stale else AWAY_SECONDS))
+        except DeadlineExceeded:
+            with self._view.lock:
+                self._stale = all(self._fill_from_cache(wanted) for wanted in wants)
+            return self._stale
+        self._stale = False
+        return True
+
+    def _fill_from_cache(self, wanted: PullBuffer) -> bool:
+        """Complete it from the last pull. False when that did not have all of it."""
+        known = self.cache.get(wanted.table.name)
+        positions, ids = wanted.missing_blocks()
+        at = ids.astype(np.int64) if known is None or known.ids is None else positions_of(known.ids, ids)
+        if known is None or (at < 0).any():
+            return wanted.complete
+        wanted.fill_blocks(positions, known.layout.gather(known.flat, at))
+        return True
+
+    def _note_reply(self, key: str, reply: PullReply) -> None:
+        with self._view.lock:
+            if reply.loss and (self.loss is None or reply.loss.clock > self.loss.clock):
+                self.loss = reply.loss
+            if key in self._state.streams:
+                self._state.handle(key, ClockSeen(reply.clock), time.monotonic())
+
+    def _note_loss(self, key: str, reply: PullReply) -> None:
+        self._decisive = reply.loss
+        self._note_reply(key, reply)

@@ -1,0 +1,83 @@
+"""A user's training file: loaded by its path, and when that fails, the user's own lines of the traceback."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from scar.errors import ConfigError, ScarError
+from scar.tables import Job
+
+if TYPE_CHECKING:
+    from scar.training import Worker
+
+OURS = (str(Path(__file__).parent), "<frozen ")  # files that say nothing to a user
+
+
+def load_job(
+    path: str, function: str = "train", arguments: Sequence[str] = ()
+) -> tuple[Job, Callable[[Worker], object]]:
+    """The ``job`` and the training function of a user's file. Raises :class:`ConfigError` that says what the
+    file lacks.
+
+    ``arguments``: what the file finds in ``sys.argv`` behind its own path.
+    """
+    file = Path(path).resolve()
+    spec = importlib.util.spec_from_file_location(f"scar_job_{file.stem}", file)
+    if not file.is_file() or spec is None or spec.loader is None:
+        raise ConfigError(f"{path} is no Python file", "Give the path of a training file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # pickling and dataclasses look a class's module up
+    with _run_as_script(file, arguments):
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            raise _load_error(path, error) from error
+    return _find_job(path, module, function)
+
+
+def _find_job(path: str, module: ModuleType, function: str) -> tuple[Job, Callable[[Worker], object]]:
+    job = getattr(module, "job", None)
+    train = getattr(module, function, None)
+    if not isinstance(job, Job):
+        raise ConfigError(f"{path} has no job", "Add job = scar.Job(...)")
+    if not callable(train):
+        raise ConfigError(f"{path} has no function {function}", f"Add def {function}(worker)")
+    return job, train
+
+
+@contextmanager
+def _run_as_script(file: Path, arguments: Sequence[str]) -> Iterator[None]:
+    """Imports from the file's folder, and its arguments, as if Python ran it."""
+    before, sys.argv = sys.argv, [str(file), *arguments]
+    sys.path.insert(0, str(file.parent))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(file.parent))
+        sys.argv = before
+
+
+def _load_error(path: str, error: Exception) -> ConfigError:
+    if isinstance(error, ScarError):
+        said = error.message
+        step = error.next_step
+    else:
+        said = "".join(traceback.format_exception_only(error)).rstrip()
+        step = ""
+    lines = "".join(traceback.format_list(own_frames(error)))
+    return ConfigError(
+        f"{path} cannot be loaded:\n{lines}{said}", step or "Correct the file; nothing was started"
+    )
+
+
+def own_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """Where the error was raised, without frames of this package and of Python's importer."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return [frame for frame in frames if not frame.filename.startswith(OURS)]

@@ -1,0 +1,82 @@
+"""Becoming a worker of a running cluster: :func:`join`."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import threading
+
+from scar._client.client import UNACKED_BYTES, Client
+from scar._client.heartbeats import HeartbeatStream
+from scar._client.recovery_client import RecoveryClient
+from scar.errors import JobNotFound, ScarError
+from scar.member_secrets import hash_secret, new_secret
+from scar.placement import Epoch, Member, Role
+from scar.tables import Job
+from scar.training import START_TIMEOUT_SECONDS, Worker
+from scar.wire.transport import Deadline
+
+TIMEOUT_SECONDS = 60.0
+
+
+def join(
+    recovery: str,
+    name: str,
+    *,
+    job: str = "",
+    incarnation: str = "",
+    address: str = "",
+    secret: bytes = b"",
+    detector: str = "",
+    timeout: float = TIMEOUT_SECONDS,
+    start_timeout: float = START_TIMEOUT_SECONDS,
+    unacked_bytes: int = UNACKED_BYTES,
+    outage_timeout: float = math.inf,
+    stopping: threading.Event | None = None,
+) -> Worker:
+    """Become a worker of the cluster whose recovery coordinator is at ``recovery`` ("host:port").
+
+    ``name`` stays the same over restarts. ``job``: wait until the cluster runs this one, not whichever it
+    runs now. ``timeout``: seconds for one operation. ``start_timeout``: seconds to wait for the job to start
+    and for the other workers; it ends early when ``stopping`` is set. ``outage_timeout``: seconds that an
+    operation waits longer while the object store is away and blocks wait for their recovery.
+    ``unacked_bytes``: of pushes to one shard that may be unacknowledged before a push waits. ``detector``
+    ("host:port"): send it heartbeats; for a process that is no service of the cluster. ``incarnation``,
+    ``address``, ``secret``: of a process that is one.
+
+    Raises :class:`DeadlineExceeded` when the job does not start in time, :class:`JobNotFound` when it ends
+    before this worker is part of it.
+    """
+    secret = secret or new_secret()
+    member = Member(Role.WORKER, name, incarnation or secrets.token_hex(6), address, hash_secret(secret))
+    recovery_client = RecoveryClient(recovery, secret)
+    deadline = Deadline(start_timeout, stopping)
+    try:
+        spec = recovery_client.wait_for_job(deadline, job)
+        epoch = _join_epoch(recovery_client, spec, member, deadline)
+    except ScarError:
+        recovery_client.close()
+        raise
+    client = Client(spec, member, recovery_client, timeout, unacked_bytes, outage_timeout)
+    heartbeats = None
+    if detector:
+        heartbeats = HeartbeatStream(detector, member, lambda: (client.progress, client.view.number))
+    worker = Worker(client, recovery_client, heartbeats, start_timeout)
+    try:
+        client.start(epoch, deadline)
+        client.await_workers(deadline)
+    except ScarError:
+        worker.close()
+        raise
+    return worker
+
+
+def _join_epoch(recovery: RecoveryClient, job: Job, member: Member, deadline: Deadline) -> Epoch:
+    """The first epoch that has this worker."""
+    recovery.join(member, deadline)
+    epoch = recovery.wait_for_epoch(0, deadline)
+    while member not in epoch.workers:
+        if epoch.job != job.name:
+            raise JobNotFound(f"job {job.name!r} ended before {member.name} could join it")
+        epoch = recovery.wait_for_epoch(epoch.number, deadline)
+    return epoch

@@ -1,0 +1,326 @@
+"""Between the wire and the program: protocol messages to dataclasses, tensors to chunks and back.
+
+Tensor payloads never become protobuf objects. A chunk is encoded by writing its few protobuf tag bytes by
+hand around the raw bytes, and decoded by reading them, so that the wire is a valid ``TensorChunk`` of
+ps.proto and a payload is copied once on each side. Lengths are written with as many (legal) bytes as bring
+the payload to a multiple of 8: numpy computes on it where it lies. Everything decoded here comes from the
+wire: lengths are checked before anything is allocated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from scar.blocks import Array, Ids, is_ascending
+from scar.errors import BlockOutOfRange, InvalidRequest, TooLarge
+from scar.placement import BlockGroup, BlockSource, Epoch, Member, Owners, Role
+from scar.tables import MAX_BLOCKS, Checkpoint, Job
+from scar.v1 import ps_pb2, recovery_pb2, types_pb2
+from scar.version import PROTOCOL
+from scar.wire.table_messages import MAX_MESSAGE_BYTES as MAX_MESSAGE_BYTES
+from scar.wire.table_messages import initial_key as initial_key
+from scar.wire.table_messages import table_from_proto, table_to_proto
+
+CHUNK_BYTES = 1 << 20
+MAX_CHUNK_BYTES = 8 << 20
+
+ALIGNMENT = 8  # bytes: the largest element
+
+_HEADER_TAG = 0x0A  # field 1, length-delimited
+_DATA_TAG = 0x12  # field 2, length-delimited
+_SHARED_TAG = 0x1A  # field 3, length-delimited
+_VARINT_BYTES = 5  # the most that parsers take for a tag or a length
+
+
+@dataclass(slots=True)
+class Chunk:
+    """One message of a tensor stream. ``data`` may be any buffer; decoded chunks hold a view of the received
+    message.
+
+    ``shared``: where the data is instead (:mod:`scar.wire.shared_memory`).
+    """
+
+    header: ps_pb2.TensorHeader | None = None
+    data: memoryview | bytes = b""
+    shared: ps_pb2.SharedRange | None = None
+
+
+def encode_chunk(chunk: Chunk) -> bytes:
+    """Serializer for gRPC: wire bytes of a ``TensorChunk``."""
+    head = b""
+    if chunk.header is not None:
+        header = chunk.header.SerializeToString()
+        head = bytes([_HEADER_TAG]) + _encode_varint(len(header)) + header
+    if chunk.shared is not None:
+        shared = chunk.shared.SerializeToString()
+        return head + bytes([_SHARED_TAG]) + _encode_varint(len(shared)) + shared
+    if not len(chunk.data):
+        return head
+    return b"".join((head, _align_payload(len(head), len(chunk.data)), chunk.data))
+
+
+def decode_chunk(wire: bytes) -> Chunk:
+    """Deserializer for gRPC. Raises :class:`InvalidRequest` for anything but a well-formed chunk of
+    bounded size.
+    """
+    if len(wire) > MAX_CHUNK_BYTES:
+        raise TooLarge(f"a tensor chunk has {len(wire)} bytes, the limit is {MAX_CHUNK_BYTES}")
+    view = memoryview(wire)
+    at = 0
+    chunk = Chunk()
+    while at < len(wire):
+        tag, at = _read_varint(wire, at)
+        size, at = _read_varint(wire, at)
+        if tag not in (_HEADER_TAG, _DATA_TAG, _SHARED_TAG) or at + size > len(wire):
+            raise InvalidRequest("a tensor chunk is malformed")
+        field, at = view[at : at + size], at + size
+        if tag == _DATA_TAG:
+            chunk.data = field
+            continue
+        try:
+            if tag == _HEADER_TAG:
+                chunk.header = ps_pb2.TensorHeader.FromString(bytes(field))
+            else:
+                chunk.shared = ps_pb2.SharedRange.FromString(bytes(field))
+        except DecodeError as error:
+            raise InvalidRequest("a tensor header is malformed") from error
+    return chunk
+
+
+def chunks(header: ps_pb2.TensorHeader, payload: Array) -> Iterator[Chunk]:
+    """The stream of one table: the header with the first data, then the rest. ``payload`` is contiguous."""
+    view = payload.reshape(-1).data.cast("B") if payload.size else memoryview(b"")
+    header.bytes = len(view)
+    yield Chunk(header, view[:CHUNK_BYTES])
+    for start in range(CHUNK_BYTES, len(view), CHUNK_BYTES):
+        yield Chunk(None, view[start : start + CHUNK_BYTES])
+
+
+def _encode_varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _align_payload(before: int, size: int) -> bytes:
+    """Tag and length of a payload that starts at a multiple of :data:`ALIGNMENT`, where numbers of 5 bytes
+    each can do that.
+    """
+    shortest = 1 + len(_encode_varint(size))
+    length = shortest + -(before + shortest) % ALIGNMENT
+    length = shortest if length > 2 * _VARINT_BYTES else length
+    tag = min(_VARINT_BYTES, length - shortest + 1)
+    return _pad_varint(bytes([_DATA_TAG]), tag) + _pad_varint(_encode_varint(size), length - tag)
+
+
+def _pad_varint(varint: bytes, length: int) -> bytes:
+    """The same number with leading zeros."""
+    more = length - len(varint)
+    return varint if not more else varint[:-1] + bytes([varint[-1] | 0x80]) + b"\x80" * (more - 1) + b"\x00"
+
+
+def _read_varint(wire: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(wire) and shift < 7 * _VARINT_BYTES:
+        byte = wire[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at
+    raise InvalidRequest("a tensor chunk is cut short")
+
+
+# --- ids
+# ------------------------------------------------------------------------------------------------------------
+
+
+def ids_to_bytes(ids: Ids) -> bytes:
+    return np.ascontiguousarray(ids, dtype="<u4").tobytes()
+
+
+def ids_from_bytes(raw: bytes, blocks: int = MAX_BLOCKS) -> Ids:
+    """Strictly ascending block ids below ``blocks``. Raises :class:`InvalidRequest` otherwise."""
+    if len(raw) % 4:
+        raise InvalidRequest(f"block ids have {len(raw)} bytes, not a multiple of 4")
+    ids = np.frombuffer(raw, dtype="<u4")
+    if len(ids) and int(ids[-1]) >= blocks:
+        raise BlockOutOfRange(f"block {int(ids[-1])} is out of range, the table has {blocks}")
+    if not is_ascending(ids):
+        raise InvalidRequest("block ids must be strictly ascending")
+    return ids
+
+
+# --- members and epochs
+# ----------------------------------------------------------------------------------------------
+
+
+def member_to_proto(member: Member) -> types_pb2.Member:
+    return types_pb2.Member(
+        role=types_pb2.Role.ValueType(int(member.role)),
+        name=member.name,
+        incarnation=member.incarnation,
+        address=member.address,
+        secret_hash=member.secret_hash,
+    )
+
+
+def join_request(member: Member, secret: bytes) -> recovery_pb2.JoinRequest:
+    """As a member of this version joins."""
+    return recovery_pb2.JoinRequest(member=member_to_proto(member), secret=secret, protocol=PROTOCOL)
+
+
+def member_from_proto(message: types_pb2.Member) -> Member:
+    try:
+        role = Role(message.role)
+    except ValueError as error:
+        raise InvalidRequest(f"member {message.name!r} has no known role") from error
+    return Member(role, message.name, message.incarnation, message.address, message.secret_hash)
+
+
+def epoch_to_proto(epoch: Epoch) -> types_pb2.Epoch:
+    return types_pb2.Epoch(
+        number=epoch.number,
+        author=epoch.author,
+        job=epoch.job,
+        shards=[member_to_proto(member) for member in epoch.shards],
+        workers=[member_to_proto(member) for member in epoch.workers],
+        owners=[
+            types_pb2.TableOwners(table=t, owners=np.asarray(o, dtype="<u2").tobytes())
+            for t, o in epoch.owners.items()
+        ],
+        moved=[_group_to_proto(group) for group in epoch.moved],
+        fenced=epoch.fenced,
+        rollback=epoch.rollback,
+        manifest=epoch.manifest,
+        clock=epoch.clock,
+        cause=epoch.cause,
+        failure=epoch.failure,
+        seats=epoch.seats,
+        restart=epoch.restart,
+        finished=epoch.finished,
+        restoring=epoch.restoring,
+        resave=epoch.resave,
+        awaits_workers=epoch.awaits_workers,
+    )
+
+
+def epoch_from_proto(message: types_pb2.Epoch) -> Epoch:
+    return Epoch(
+        number=message.number,
+        author=message.author,
+        job=message.job,
+        shards=tuple(member_from_proto(member) for member in message.shards),
+        workers=tuple(member_from_proto(member) for member in message.workers),
+        owners={entry.table: _owners_from_proto(entry) for entry in message.owners},
+        moved=tuple(_group_from_proto(group) for group in message.moved),
+        fenced=tuple(message.fenced),
+        rollback=message.rollback,
+        manifest=message.manifest,
+        clock=message.clock,
+        cause=message.cause,
+        failure=message.failure,
+        seats=tuple(message.seats),
+        restart=message.restart,
+        finished=message.finished,
+        restoring=tuple(message.restoring),
+        resave=message.resave,
+        awaits_workers=message.awaits_workers,
+    )
+
+
+def _owners_from_proto(message: types_pb2.TableOwners) -> Owners:
+    if len(message.owners) % 2:
+        raise InvalidRequest(
+            f"owners of table {message.table!r} have {len(message.owners)} bytes, not a multiple of 2"
+        )
+    return np.frombuffer(message.owners, dtype="<u2")
+
+
+def _group_to_proto(group: BlockGroup) -> types_pb2.BlockGroup:
+    return types_pb2.BlockGroup(
+        table=group.table,
+        block_ids=ids_to_bytes(group.ids),
+        former_owner=group.former_owner,
+        source=types_pb2.Source.ValueType(int(group.source)),
+        object_key=group.object_key,
+        clock=group.clock,
+        watermark=dict(group.watermark),
+    )
+
+
+def _group_from_proto(message: types_pb2.BlockGroup) -> BlockGroup:
+    return BlockGroup(
+        table=message.table,
+        ids=ids_from_bytes(message.block_ids),
+        former_owner=message.former_owner,
+        source=_source_from_proto(message),
+        object_key=message.object_key,
+        clock=message.clock,
+        watermark=dict(message.watermark),
+    )
+
+
+def _source_from_proto(message: types_pb2.BlockGroup) -> BlockSource:
+    try:
+        return BlockSource(message.source)
+    except ValueError as error:
+        raise InvalidRequest(f"moved blocks of table {message.table!r} have no known source") from error
+
+
+# --- jobs
+# ------------------------------------------------------------------------------------------------------------
+
+
+def job_to_proto(job: Job) -> types_pb2.JobSpec:
+    return types_pb2.JobSpec(
+        name=job.name,
+        seed=job.seed,
+        tables=[table_to_proto(table) for table in job.tables],
+        consistency=job.consistency,
+        staleness=job.staleness,
+        shards=job.shards,
+        workers=job.workers,
+        checkpoint=types_pb2.CheckpointPolicy(
+            selection=job.checkpoint.selection,
+            fraction=job.checkpoint.fraction,
+            period=job.checkpoint.period,
+            keep=job.checkpoint.keep,
+        ),
+        recovery=job.recovery,
+        replicas=job.replicas,
+        replica_period=job.replica_period,
+        worker_recovery=job.worker_recovery,
+        share=job.share,
+    )
+
+
+def job_from_proto(message: types_pb2.JobSpec) -> Job:
+    """Raises :class:`scar.errors.ConfigError` for a description that no user could have declared."""
+    policy = message.checkpoint
+    return Job(
+        name=message.name,
+        tables=tuple(table_from_proto(table) for table in message.tables),
+        seed=message.seed,
+        consistency=message.consistency,
+        staleness=message.staleness,
+        shards=message.shards,
+        workers=message.workers,
+        checkpoint=Checkpoint(policy.selection, policy.fraction, policy.period, policy.keep),
+        recovery=message.recovery,
+        replicas=message.replicas,
+        replica_period=message.replica_period or 1,
+        worker_recovery=message.worker_recovery or "ignr",
+        share=message.share or "takeover",
+    )
+
+
+def job_arrays(job: Job) -> Mapping[str, bytes]:
+    """Initial arrays that the user gave: table -> raw little-endian bytes."""
+    return {t.name: t.init.array.astype(t.dtype).tobytes() for t in job.tables if t.init.array is not None}

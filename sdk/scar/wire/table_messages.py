@@ -1,0 +1,68 @@
+"""Tables on the wire, as a job describes them: arrays of them are compressed, and sizes checked when read."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+
+from scar.blocks import Array
+from scar.errors import InvalidRequest, TooLarge
+from scar.tables import Blocks, Init, Rule, Table
+from scar.v1 import types_pb2
+
+MAX_MESSAGE_BYTES = 64 << 20
+
+
+def initial_key(table: str) -> str:
+    """Where the store of a job has the initial array that the user gave for this table."""
+    return f"init/{table}"
+
+
+def table_to_proto(table: Table) -> types_pb2.TableSpec:
+    key = initial_key(table.name) if table.init.kind == "given" else ""
+    offsets = table.row_offsets if table.cut.offsets or table.cut.pieces else None
+    return types_pb2.TableSpec(
+        name=table.name,
+        dtype=table.dtype.name,
+        shape=table.shape,
+        offsets=b"" if offsets is None else zlib.compress(offsets.astype("<i8").tobytes()),
+        rows_per_block=table.cut.rows,
+        rule=types_pb2.Rule(kind=table.rule.kind, parameters=dict(table.rule.parameters)),
+        init=types_pb2.Initializer(kind=table.init.kind, low=table.init.low, high=table.init.high, key=key),
+        norm=table.norm,
+        weights=b"" if table.weights is None else zlib.compress(table.weights.astype("<f4").tobytes()),
+        allow_nonfinite=table.allow_nonfinite,
+    )
+
+
+def table_from_proto(message: types_pb2.TableSpec) -> Table:
+    cut = Blocks(rows=message.rows_per_block)
+    if message.offsets:
+        cut = Blocks(offsets=_unpack_offsets(message.offsets))
+    return Table(
+        message.name,
+        tuple(message.shape),
+        dtype=message.dtype,
+        rule=Rule(message.rule.kind, dict(message.rule.parameters)),
+        init=Init(message.init.kind, message.init.low, message.init.high, key=message.init.key),
+        blocks=cut,
+        norm=message.norm,
+        weights=_unpack_array(message.weights, "<f4", "weights of blocks") if message.weights else None,
+        allow_nonfinite=message.allow_nonfinite,
+    )
+
+
+def _unpack_offsets(packed: bytes) -> tuple[int, ...]:
+    return tuple(int(value) for value in _unpack_array(packed, "<i8", "block offsets"))
+
+
+def _unpack_array(packed: bytes, dtype: str, what: str) -> Array:
+    unpack = zlib.decompressobj()
+    try:
+        raw = unpack.decompress(packed, MAX_MESSAGE_BYTES)
+    except zlib.error as error:
+        raise InvalidRequest(f"{what} are malformed") from error
+    if unpack.unconsumed_tail or len(raw) % np.dtype(dtype).itemsize:
+        raise TooLarge(f"{what} are too many or malformed")
+    return np.frombuffer(raw, dtype=dtype)

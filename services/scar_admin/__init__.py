@@ -1,0 +1,1 @@
+"""A cluster as it looks from outside: its status, and what its training waits for."""

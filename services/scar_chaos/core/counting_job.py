@@ -1,0 +1,85 @@
+"""The job of every chaos run, and numbers that no wrong sum can imitate.
+
+Every push adds one large random amount to whole blocks. So a block whose elements differ was torn, and a
+block whose sum is not what was written down lost an update or has one twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+import scar
+from scar.strategies import find_strategy
+
+OFFSETS = (0, 1, 3, 4, 9, 10, 12, 20, 21, 22, 30)  # ragged blocks
+
+
+def make_job(name: str = "counting", **options: Any) -> scar.Job:
+    """A job with three kinds of tables: one block a row, two rows a block, ragged.
+
+    ``options``: of :class:`scar.Job`. ``slow`` and ``pace`` are for the workload: rank -> extra seconds that
+    this worker takes for a clock, and seconds of a clock of everybody.
+    """
+    for workload_option in ("slow", "pace"):
+        options.pop(workload_option, None)
+    policy = options.pop("checkpoint", {"selection": "priority", "fraction": 0.5, "period": 8})
+    tables = (
+        scar.Table("rows", (24, 3), dtype="int64", rule=scar.add()),
+        scar.Table(
+            "pairs", (32, 2), dtype="int64", rule=scar.add(), blocks=scar.rows(2), init=scar.constant(7)
+        ),
+        scar.Table("ragged", (30, 2), dtype="float64", rule=scar.add(), blocks=scar.ragged(OFFSETS)),
+    )
+    return scar.Job(name, tables=tables, checkpoint=scar.Checkpoint(**policy), **options)
+
+
+def strategy_options(recovery: str) -> dict[str, Any]:
+    """Options of :func:`make_job` for a recovery strategy, with what it needs.
+
+    Raises :class:`scar.errors.ConfigError` for an unknown one.
+    """
+    strategy = find_strategy(recovery)
+    chosen: dict[str, Any] = {"recovery": recovery}
+    if strategy.rollback:
+        chosen["checkpoint"] = {"selection": "full", "fraction": 1.0, "period": 8}
+    if strategy.stores:
+        chosen |= {
+            "consistency": "asp",
+            "checkpoint": {"selection": "priority", "fraction": 1.0, "period": 1},
+        }
+    return chosen
+
+
+def push_amount(worker: str, push: int) -> int:
+    """What this push of this worker incarnation adds to every element: 1 to 2^32.
+
+    Whoever reads the history can compute it.
+    """
+    digest = hashlib.blake2b(f"{worker}/{push}".encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "little") + 1
+
+
+def per_block(table: scar.Table, array: np.ndarray) -> np.ndarray:
+    """First element of every block; :func:`torn_blocks` says whether the others are equal."""
+    first: np.ndarray = array.reshape(table.shape[0], -1)[table.row_offsets[:-1], 0]
+    return first
+
+
+def torn_blocks(table: scar.Table, array: np.ndarray) -> list[int]:
+    """Blocks whose elements are not all equal."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    starts = table.layout.starts[:-1]
+    differ = np.minimum.reduceat(flat, starts) != np.maximum.reduceat(flat, starts)
+    return np.flatnonzero(differ).tolist()
+
+
+def initial_values(job: scar.Job) -> dict[str, np.ndarray]:
+    """x(0): one value per block of every table."""
+    found = {}
+    for table in job.tables:
+        ids = np.arange(table.blocks, dtype=np.uint32)
+        found[table.name] = per_block(table, table.initial(job.seed, ids).reshape(table.shape))
+    return found

@@ -1,0 +1,1 @@
+"""Oracles, pure: each takes what was recorded and says whether a guarantee held."""

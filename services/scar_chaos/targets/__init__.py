@@ -1,0 +1,1 @@
+"""What is broken: processes on this machine, or a release on Kubernetes."""

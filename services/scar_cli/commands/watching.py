@@ -1,0 +1,81 @@
+"""`scar status`, `watch`, `kill` and `failures`: look at a cluster, and break it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from scar_cli.cluster_ref import ClusterRef
+from scar_cli.options import JobName, OutputOption, StoreUrl, with_cluster
+from scar_cli.output import OutputFormat
+
+
+class KillSignal(StrEnum):
+    """What `scar kill` can send."""
+
+    KILL = "KILL"
+    STOP = "STOP"
+    CONT = "CONT"
+    TERM = "TERM"
+
+
+@with_cluster(recovery=True)
+def show_status(ref: ClusterRef, output: OutputOption = OutputFormat.text) -> None:
+    """One look at a cluster: job, clock, loss, every service, and what it waits for."""
+    from scar_cli.status import show_status as show
+
+    show(ref, output)
+
+
+@with_cluster(recovery=True)
+def watch_cluster(
+    ref: ClusterRef,
+    interval: Annotated[
+        float, typer.Option(min=0.05, metavar="SECONDS", help="Time between two looks.")
+    ] = 0.5,
+) -> None:
+    """Loss curve, shards, workers and failures as they happen, until Ctrl-C. Without a terminal: a line at
+    every change.
+    """
+    from scar_cli.watch import watch_cluster as watch
+
+    watch(ref, interval)
+
+
+@with_cluster()
+def kill_process(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="A process, as `scar status` lists it: ps-0, worker-1, recovery-0."
+        ),
+    ],
+    ref: ClusterRef,
+    signal: Annotated[
+        KillSignal,
+        typer.Option(help="KILL: it dies at once. STOP/CONT: freeze/wake. TERM: it may clean up."),
+    ] = KillSignal.KILL,
+) -> None:
+    """Break something on purpose and watch it heal. On Kubernetes: a signal to the process in that pod.
+
+    Examples: [bold]scar kill ps-0[/] · [bold]scar kill ps-1 --signal STOP[/], later [bold]scar kill ps-1
+    --signal CONT[/]
+    """
+    from scar_cli.kill import kill_process as kill
+
+    kill(ref, name, signal.value)
+
+
+@with_cluster(recovery=True)
+def show_failures(
+    ref: ClusterRef, job: JobName = "", store: StoreUrl = "", output: OutputOption = OutputFormat.text
+) -> None:
+    """The ledger: for each failure what was lost, where it came back from, and the seconds of every phase.
+
+    Of the cluster that runs; when none does, as the store has it.
+    """
+    from scar_cli.failures import show_failures as show
+
+    show(ref, job, store, output)

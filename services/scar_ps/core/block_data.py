@@ -1,0 +1,116 @@
+"""Blocks on their way: packed contents, and what they are copied, loaded, inherited or received as."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scar.blocks import Array, BlockState, Ids, Layout, Positions, positions_of
+from scar.placement import BlockSource
+from scar.tables import Table
+from scar_ps.core.requests import Sender
+
+
+@dataclass(slots=True)
+class BlockContents:
+    """Packed contents of some blocks.
+
+    Values and slots are flat and have the table's dtype; there is one step per block. ``saved``: what the
+    running checkpoint holds.
+    """
+
+    values: Array
+    slots: Mapping[str, Array] = field(default_factory=dict)
+    steps: NDArray[np.int64] | None = None
+    saved: Array | None = None  # absent: the same as the values
+
+    @property
+    def bytes(self) -> int:
+        """Values and slots."""
+        return self.values.nbytes * (1 + len(self.slots))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class CopiedBlocks:
+    """A copy of blocks of one table that are in the same state."""
+
+    state: BlockState
+    contents: BlockContents
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BlockLoad:
+    """Blocks that are to be read from the store (or initialised) because of an epoch."""
+
+    epoch: int
+    manifest: int
+    table: str
+    ids: Ids
+    source: BlockSource
+    object_key: str
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """For a story, which keeps no arrays."""
+        return {
+            "epoch": self.epoch,
+            "table": self.table,
+            "blocks": len(self.ids),
+            "source": self.source,
+            "object": self.object_key,
+        }
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class InheritedPush:
+    """What one push owes some blocks of one table, while it waits for its clock to close (BSP).
+
+    It goes with the blocks from their owner to the next one.
+    """
+
+    sender: Sender
+    push_id: int
+    clock: int
+    ids: Ids
+    values: Array
+
+    def select_blocks(self, table: Table, ids: Ids) -> InheritedPush | None:
+        """The same for those of these blocks that it concerns; None: for none."""
+        at = positions_of(self.ids, ids)
+        at = at[at >= 0]
+        if not len(at):
+            return None
+        layout = table.layout.take(self.ids.astype(np.int64))
+        values = layout.gather(self.values, at)
+        return InheritedPush(self.sender, self.push_id, self.clock, self.ids[at], values)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class IncomingBlocks:
+    """Blocks copied from a donor in ``epoch``, until the next epoch gives them to this shard.
+
+    ``pushes``: those that wait for them at the donor.
+    """
+
+    epoch: int
+    donor: str
+    table: str
+    ids: Ids
+    contents: BlockContents
+    pushes: Sequence[InheritedPush] = ()
+
+
+def select_contents(table: Table, ids: Ids, contents: BlockContents, positions: Positions) -> BlockContents:
+    """The contents of the blocks ``ids[positions]``; no copy when these are all."""
+    if len(positions) == len(ids):
+        return contents
+    layout: Layout = table.layout.take(ids.astype(np.int64))
+    return BlockContents(
+        layout.gather(contents.values, positions),
+        {name: layout.gather(slot, positions) for name, slot in contents.slots.items()},
+        None if contents.steps is None else contents.steps[positions],
+        None if contents.saved is None else layout.gather(contents.saved, positions),
+    )

@@ -1,0 +1,191 @@
+"""The blocks of one table that a shard owns, back to back in flat arrays.
+
+A store never changes its set of blocks: an epoch that does so makes a new one
+(:meth:`BlockStore.copy_for`). So whoever still reads the old one (a pull on its way out, a distance pass)
+reads consistent memory. Only one thread writes. It holds ``lock``, which is handed in, for each run of blocks
+that it writes; who reads beside it holds the lock for each run that it copies out, and never sees half of a
+block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scar.blocks import Array, Ids, Layout, Positions
+from scar.errors import BlockOutOfRange
+from scar.tables import Table
+from scar_ps.core.block_data import BlockContents
+from scar_ps.core.segments import Segments
+
+# about 1 MiB: temporaries stay in the cache, a lock is held for a quarter of a millisecond
+RUN_ELEMENTS = 1 << 18
+Mask = NDArray[np.bool_]
+OnProgress = Callable[[], None]  # called during long work, about every millisecond
+Lock = AbstractContextManager[Any]
+NewLock = Callable[[], Lock]
+NO_LOCK: Lock = nullcontext()
+
+
+def no_lock() -> Lock:
+    """Where nobody reads beside the thread that writes."""
+    return NO_LOCK
+
+
+@dataclass(slots=True)
+class StoreSlice:
+    """Some blocks of a store with packed values for them. ``positions`` None: all blocks."""
+
+    store: BlockStore
+    positions: Positions | None
+    values: Array | Segments
+
+    @property
+    def ids(self) -> Ids:
+        return self.store.ids if self.positions is None else self.store.ids[self.positions]
+
+
+class BlockStore:
+    """Values, slots, steps and saved values of the blocks ``ids`` (ascending) of ``table``.
+
+    ``loading``: epoch whose load a block waits for, 0 when it is there. ``unsettled``: served, not saved yet.
+    ``origin``: which restored watermark a block started with, 0 for none (see :mod:`scar_ps.core.ownership`).
+    ``changed``: the next replica of the chain does not have it as it is.
+    """
+
+    def __init__(self, table: Table, ids: Ids, lock: Lock = NO_LOCK) -> None:
+        self.table = table
+        self.ids = ids
+        self.lock = lock
+        self.layout = Layout(table.layout.sizes[ids])
+        self.values: Array = np.zeros(self.layout.elements, table.dtype)
+        self.saved: Array = np.zeros(self.layout.elements, table.dtype)
+        self.slots: dict[str, Array] = {
+            name: np.zeros(self.layout.elements, table.dtype) for name in table.rule.slots
+        }
+        self.steps: NDArray[np.int64] = np.zeros(len(ids), np.int64)
+        self.loading: NDArray[np.int64] = np.zeros(len(ids), np.int64)
+        self.frozen: Mask = np.zeros(len(ids), np.bool_)
+        self.unsettled: Mask = np.zeros(len(ids), np.bool_)
+        self.origin: NDArray[np.int32] = np.zeros(len(ids), np.int32)
+        self.changed: Mask = np.zeros(len(ids), np.bool_)
+        self.blocked = False  # some block is loading or frozen
+        self._where: NDArray[np.int32] = np.full(table.blocks, -1, np.int32)
+        self._where[ids] = np.arange(len(ids), dtype=np.int32)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def bytes(self) -> int:
+        """Values and slots."""
+        return self.values.nbytes * (1 + len(self.slots))
+
+    # --- finding blocks
+    # ----------------------------------------------------------------------------------------------
+
+    def find_blocks(self, ids: Ids) -> Positions:
+        """Position of each id; -1 where this shard does not own it."""
+        return self._where[ids].astype(np.int64)
+
+    def locate_blocks(self, ids: Ids) -> Positions | None:
+        """Positions of these blocks (strictly ascending); None when they are all of them."""
+        if len(ids) and int(ids[-1]) >= self.table.blocks:
+            raise BlockOutOfRange(
+                f"block {int(ids[-1])} is out of range, table {self.table.name} has {self.table.blocks}"
+            )
+        positions = self.find_blocks(ids)
+        absent = positions < 0
+        if absent.any():
+            block = int(ids[int(absent.argmax())])
+            raise BlockOutOfRange(
+                f"block {block} of table {self.table.name} is not on this shard in this epoch"
+            )
+        return None if len(positions) == len(self) else positions
+
+    def packed_layout(self, positions: Positions | None) -> Layout:
+        """Layout of these blocks, packed."""
+        return self.layout if positions is None else self.layout.take(positions)
+
+    def count_elements(self, positions: Positions | None) -> int:
+        """Elements of these blocks."""
+        return self.layout.elements if positions is None else self.layout.count_elements(positions)
+
+    def count_unavailable(self, positions: Positions | None) -> int:
+        """How many of these blocks are loading or frozen."""
+        if not self.blocked:
+            return 0
+        waiting = (self.loading > 0) | self.frozen
+        return int(np.count_nonzero(waiting if positions is None else waiting[positions]))
+
+    def update_blocked(self) -> None:
+        """Call it after ``loading`` or ``frozen`` were written."""
+        self.blocked = bool(self.frozen.any() or (self.loading > 0).any())
+
+    # --- copying
+    # -----------------------------------------------------------------------------------------------------
+
+    def copy_blocks(self, positions: Positions) -> BlockContents:
+        """Values, slots and steps of these blocks, packed."""
+        slots = {name: self.layout.gather(slot, positions) for name, slot in self.slots.items()}
+        return BlockContents(self.layout.gather(self.values, positions), slots, self.steps[positions])
+
+    def install_blocks(self, positions: Positions, contents: BlockContents) -> None:
+        """Write packed contents to these blocks. Absent slots and steps start at zero."""
+        saved = contents.values if contents.saved is None else contents.saved
+        self.changed[positions] = True
+        self.layout.scatter(self.values, positions, contents.values)
+        self.layout.scatter(self.saved, positions, saved)
+        for name, slot in contents.slots.items():
+            self.layout.scatter(self.slots[name], positions, slot)
+        if contents.steps is not None:
+            self.steps[positions] = contents.steps
+
+    def copy_for(self, ids: Ids, gained: Mask, progress: OnProgress) -> BlockStore:
+        """A store for ``ids`` with this one's lock and contents.
+
+        Except the blocks that were ``gained`` (mask over ids): those are empty.
+        """
+        new = BlockStore(self.table, ids, self.lock)
+        source = self.find_blocks(ids)
+        target = np.flatnonzero((source >= 0) & ~gained)
+        source = source[target]
+        arrays = [(new.values, self.values), (new.saved, self.saved)]
+        arrays += [(new.slots[name], self.slots[name]) for name in self.slots]
+        for start, stop in split_runs(new.layout.take(target), RUN_ELEMENTS):
+            for written, read in arrays:
+                new.layout.scatter(written, target[start:stop], self.layout.gather(read, source[start:stop]))
+            progress()
+        new.steps[target] = self.steps[source]
+        new.loading[target] = self.loading[source]
+        new.unsettled[target] = self.unsettled[source]
+        new.origin[target] = self.origin[source]
+        new.changed[target] = self.changed[source]
+        return new
+
+
+def split_runs(layout: Layout, elements: int) -> list[tuple[int, int]]:
+    """Ranges of whole blocks with about ``elements`` elements each; a larger block is a run of its own."""
+    if layout.elements <= elements:
+        return [(0, len(layout))] if len(layout) else []
+    if layout.width:
+        edges = np.arange(0, len(layout), max(1, elements // layout.width))
+    else:
+        marks = np.arange(0, layout.elements, elements)
+        edges = np.unique(np.searchsorted(layout.starts, marks, side="right") - 1)
+    return list(pairwise([*edges.tolist(), len(layout)]))
+
+
+def differing_values(values: Array) -> Array:
+    """Saved values that no value equals, so that the blocks count as changed.
+
+    For blocks of which nobody knows what the checkpoint holds.
+    """
+    known: Any = values
+    return np.full_like(known, np.nan) if known.dtype.kind == "f" else ~known

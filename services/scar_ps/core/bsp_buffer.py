@@ -1,0 +1,215 @@
+"""BSP: what workers pushed for clocks that are not closed yet, and how it is summed when they close.
+
+A sum is made in rank order, and within a worker in push order, so it does not depend on the order of arrival,
+to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scar.blocks import Ids, Positions
+from scar_ps.core.block_data import InheritedPush
+from scar_ps.core.block_store import StoreSlice
+from scar_ps.core.ownership import Relocation, select_kept
+from scar_ps.core.requests import Sender
+
+
+@dataclass(slots=True)
+class BufferedPush:
+    """One push that waits for its clock.
+
+    ``clock``: what it was computed for; ``joined``: with which clock it is applied.
+    """
+
+    sender: Sender
+    push_id: int
+    clock: int
+    joined: int
+    parts: Mapping[str, StoreSlice]
+    # it came with blocks from their former owner; the worker sends it again, if it still can
+    inherited: bool = False
+
+    @property
+    def bytes(self) -> int:
+        return sum(part.values.nbytes for part in self.parts.values())
+
+    @property
+    def is_late(self) -> bool:
+        """Its own clock was closed here before it came, so the watermark claims to contain it already."""
+        return self.clock < self.joined
+
+    @property
+    def identity(self) -> tuple[Sender, int]:
+        """Which push of which worker it is, or a part of."""
+        return self.sender, self.push_id
+
+    def without_blocks(self, blocks: Mapping[str, Ids]) -> Mapping[str, StoreSlice]:
+        """Its parts without these blocks."""
+        rest = {}
+        for name, part in self.parts.items():
+            gone = np.isin(part.ids, blocks[name]) if name in blocks else np.zeros(len(part.ids), np.bool_)
+            if not gone.any():
+                rest[name] = part
+            elif not gone.all():
+                rest[name] = _select_part(part, np.flatnonzero(~gone))
+        return rest
+
+
+class BspBuffer:
+    """Buffered pushes of all workers. ``bytes``: of their payloads."""
+
+    def __init__(self) -> None:
+        self._pushes: list[BufferedPush] = []
+        self._inherits = False
+        # push -> blocks to which a copy of it was applied
+        self._applied: dict[tuple[Sender, int], dict[str, Ids]] = {}
+        self.bytes = 0
+
+    @property
+    def any_late(self) -> bool:
+        return any(kept.is_late for kept in self._pushes)
+
+    def add_push(self, push: BufferedPush) -> None:
+        """Keep a push until its clock closes.
+
+        For a block that came here with a copy of the same push it takes that copy's place, unless the
+        copy was applied.
+        """
+        if push.identity in self._applied:
+            push.parts = push.without_blocks(self._applied[push.identity])
+            if not push.parts:
+                return
+        if self._inherits:
+            blocks = {name: part.ids for name, part in push.parts.items()}
+            for kept in self._pushes:
+                if kept.inherited and kept.identity == push.identity:
+                    kept.parts = kept.without_blocks(blocks)
+            self._replace([kept for kept in self._pushes if kept.parts])
+        self._pushes.append(push)
+        self.bytes += push.bytes
+
+    def pushes_for(self, blocks: StoreSlice) -> list[InheritedPush]:
+        """What waits for these blocks, to go with them to their next owner."""
+        name = blocks.store.table.name
+        found = []
+        for kept in self._pushes:
+            part = kept.parts.get(name)
+            if part is not None:
+                whole = InheritedPush(
+                    kept.sender, kept.push_id, kept.clock, part.ids, np.asarray(part.values)
+                )
+                found.append(whole.select_blocks(blocks.store.table, blocks.ids))
+        return [push for push in found if push is not None]
+
+    def drop_unsealed(self, sender: Sender, finished: int) -> None:
+        """A new incarnation has come: it repeats the clocks that its predecessors did not finish.
+
+        What they pushed for these clocks goes.
+        """
+        self._replace(
+            [
+                kept
+                for kept in self._pushes
+                if kept.sender.name != sender.name or kept.sender == sender or kept.clock < finished
+            ]
+        )
+
+    def drop_replaced(self, incarnations: Mapping[str, str], finished: Callable[[str], int]) -> None:
+        """The same for all workers.
+
+        What came along with blocks may be from incarnations that were replaced meanwhile.
+        """
+        for name, incarnation in incarnations.items():
+            self.drop_unsealed(Sender(name, incarnation), finished(name))
+
+    def clear(self) -> None:
+        self._replace([])
+        self._applied.clear()
+
+    def forget_applied(self) -> None:
+        """Workers have sent again whatever they owe: no copy that was applied comes a second time."""
+        self._applied.clear()
+
+    def open_clocks(self, below: int) -> list[int]:
+        """Clocks below this for which something is buffered, ascending."""
+        return sorted({kept.joined for kept in self._pushes if kept.joined < below})
+
+    def take_clock(self, clock: int, ranks: Mapping[str, int]) -> list[BufferedPush]:
+        """Remove what belongs to a clock, in rank order; departed workers last, by name."""
+        taken = [kept for kept in self._pushes if kept.joined == clock]
+        self._replace([kept for kept in self._pushes if kept.joined != clock])
+        for kept in taken:
+            if kept.inherited:
+                self._remember_applied(kept)
+        last = len(ranks)
+        return sorted(
+            taken, key=lambda kept: (ranks.get(kept.sender.name, last), kept.sender.key, kept.push_id)
+        )
+
+    def _remember_applied(self, applied: BufferedPush) -> None:
+        blocks = self._applied.setdefault(applied.identity, {})
+        for name, part in applied.parts.items():
+            blocks[name] = np.union1d(blocks[name], part.ids) if name in blocks else part.ids
+
+    def adopt_epoch(self, relocations: Mapping[str, Relocation], clock: int) -> None:
+        """Blocks changed hands: keep what was pushed to those that stayed, take what came along.
+
+        ``clock``: the first with which something can be applied.
+        """
+        for kept in self._pushes:
+            parts = {name: select_kept(part, relocations) for name, part in kept.parts.items()}
+            kept.parts = {name: part for name, part in parts.items() if part is not None}
+        inherited = [
+            BufferedPush(
+                one.sender,
+                one.push_id,
+                one.clock,
+                max(one.clock, clock),
+                {name: StoreSlice(relocation.new, relocation.new.locate_blocks(one.ids), one.values)},
+                inherited=True,
+            )
+            for name, relocation in relocations.items()
+            for one in relocation.pushes
+        ]
+        self._replace([*(kept for kept in self._pushes if kept.parts), *inherited])
+
+    def _replace(self, kept: list[BufferedPush]) -> None:
+        self._pushes = kept
+        # rare: else a push is only appended
+        self._inherits = any(push.inherited for push in kept)
+        self.bytes = sum(push.bytes for push in kept)
+
+
+def _select_part(part: StoreSlice, positions: Positions) -> StoreSlice:
+    """The blocks of a part at these (ascending) positions within it."""
+    values = part.store.packed_layout(part.positions).gather(np.asarray(part.values), positions)
+    return StoreSlice(part.store, positions if part.positions is None else part.positions[positions], values)
+
+
+def sum_parts(parts: Sequence[StoreSlice]) -> StoreSlice:
+    """The sum of parts of one store, in their order. A single part is returned as it is."""
+    if len(parts) == 1:
+        return parts[0]
+    store = parts[0].store
+    if all(part.positions is None for part in parts):
+        total: Any = np.array(parts[0].values)
+        for part in parts[1:]:
+            total += np.asarray(part.values)
+        return StoreSlice(store, None, total)
+    sparse = [part.positions for part in parts if part.positions is not None]
+    union = None if len(sparse) < len(parts) else np.unique(np.concatenate(sparse))
+    layout = store.packed_layout(union)
+    total = np.zeros(layout.elements, store.values.dtype)
+    for part in parts:
+        if part.positions is None:
+            total += np.asarray(part.values)
+            continue
+        at = part.positions if union is None else np.searchsorted(union, part.positions)
+        before: Any = layout.gather(total, at)
+        layout.scatter(total, at, before + np.asarray(part.values))
+    return StoreSlice(store, union, total)

@@ -1,0 +1,122 @@
+"""Clocks: who has finished which, when one closes, and what is applied then (docs/protocol.md §4, §5).
+
+And when gained blocks are settled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scar.placement import Epoch
+from scar_ps.core.admission import Admission
+from scar_ps.core.bsp_buffer import sum_parts
+from scar_ps.core.core_state import CoreState
+from scar_ps.core.events import ClockFinished, WorkerSettled
+from scar_ps.core.update_rules import apply_push
+
+
+@dataclass(frozen=True, slots=True)
+class ClockState:
+    """``finished``: clocks that the sender has finished here.
+
+    ``joins``: the clock that a push of now would join (BSP).
+    """
+
+    epoch: int
+    clock: int
+    finished: int
+    joins: int
+
+
+class ClockHandler:
+    """Of one shard."""
+
+    def __init__(self, state: CoreState, admission: Admission) -> None:
+        self._state = state
+        self._admission = admission
+        self._unsettled = False  # blocks were gained, and a worker may owe them something
+        self._settled_epochs: dict[str, int] = {}  # worker key -> newest epoch for which it has re-routed
+
+    def finish_clock(self, event: ClockFinished) -> ClockState:
+        """Close the clocks that everybody has finished."""
+        barrier = self._state.barrier
+        self._admission.admit_worker(event.sender, event.epoch)
+        if event.heard is not None:
+            barrier.add_loss(event.heard)
+        barrier.mark_finished(event.sender.name, event.finished, event.epoch, event.part)
+        self.advance_clock()
+        return self._clock_state(event.sender.name)
+
+    def settle_worker(self, event: WorkerSettled) -> ClockState:
+        """Without effect when the shard has gained blocks since the worker's epoch."""
+        sender = event.sender
+        self._admission.refuse_fenced(sender)
+        newest = self._admission.check_epoch(max(event.epoch, self._state.number))
+        self._admission.greet_worker(sender, newest)
+        self._settled_epochs[sender.key] = max(self._settled_epochs.get(sender.key, 0), event.epoch)
+        self._settle_blocks()
+        return self._clock_state(sender.name)
+
+    def _clock_state(self, worker: str) -> ClockState:
+        state = self._state
+        finished = state.barrier.finished_clocks(worker)
+        return ClockState(state.number, state.announced_clock, finished, state.clock)
+
+    def advance_clock(self) -> None:
+        """Close what can be closed: marks have come, or what stopped the clock is over."""
+        state = self._state
+        target = state.barrier.next_clock(state.awaited_workers, state.gained_epoch)
+        if state.is_bsp:
+            if state.ownership.any_frozen or state.is_stalled:
+                return
+            for clock in state.bsp_buffer.open_clocks(target):
+                self._apply_clock(clock)
+                state.barrier.close_clocks(clock + 1)
+            state.chain.updates = max(state.clock, target)
+        state.barrier.close_clocks(target)
+        self._settle_blocks()
+
+    def apply_overdue(self) -> None:
+        """Apply what came with blocks for clocks that are closed here, but were open at their former owner.
+
+        Every worker had finished them, so all pushes of them are there; with the open clock they would come
+        one clock late.
+        """
+        for clock in self._state.bsp_buffer.open_clocks(self._state.clock):
+            self._apply_clock(clock)
+
+    def _apply_clock(self, clock: int) -> None:
+        state = self._state
+        ranks = {name: rank for rank, name in enumerate(state.ranked_workers)}
+        pushes = state.bsp_buffer.take_clock(clock, ranks)
+        for store in state.ownership.tables.values():
+            name = store.table.name
+            parts = [push.parts[name] for push in pushes if name in push.parts]
+            if store.table.rule.kind != "assign" and parts:
+                parts = [sum_parts(parts)]
+            for part in parts:
+                apply_push(store, part.positions, part.values, state.progress)
+        for push in pushes:
+            state.sequences.raise_watermark(push.sender.key, push.push_id)
+
+    def adopt_epoch(self, epoch: Epoch, gained: bool) -> None:
+        """Follow a new epoch; ``gained``: this shard has gained blocks in it."""
+        if gained:
+            self._unsettled = True
+        alive = {worker.key for worker in epoch.workers}
+        self._settled_epochs = {key: number for key, number in self._settled_epochs.items() if key in alive}
+
+    def _settle_blocks(self) -> None:
+        state = self._state
+        # late pushes have push ids below the watermark: nothing may be saved before they are applied
+        if not self._unsettled or state.bsp_buffer.any_late:
+            return
+        gained = state.gained_epoch  # a worker that came after it never pushed to those blocks
+        for key, since in self._admission.first_epochs.items():
+            if since <= gained and self._settled_epochs.get(key, 0) < gained:
+                return
+        state.bsp_buffer.forget_applied()
+        state.ownership.settle_blocks()
+        self._unsettled = False
+        state.chain.urgent = True
+        state.story.note(settled_epoch=gained)

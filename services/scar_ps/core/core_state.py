@@ -1,0 +1,111 @@
+"""What the handlers of a shard share: its epoch, its blocks, its clock, and what waits."""
+
+from __future__ import annotations
+
+from scar.event_log import EventRing
+from scar.placement import Epoch, Member
+from scar.tables import Job
+from scar_ps.core.actions import ShardAction
+from scar_ps.core.barrier import Barrier
+from scar_ps.core.block_store import NewLock, OnProgress, no_lock
+from scar_ps.core.bsp_buffer import BspBuffer
+from scar_ps.core.checkpoint_round import CheckpointRound
+from scar_ps.core.ownership import BlockOwnership
+from scar_ps.core.push_sequences import PushSequences
+from scar_ps.core.replica_store import ReplicaStore
+from scar_ps.core.replication_chain import ReplicationChain
+from scar_ps.core.requests import ShardCounts, ShardView
+
+
+def no_progress() -> None:
+    """Nobody wants to hear of it."""
+
+
+class CoreState:
+    """One life of one shard.
+
+    ``progress`` is called during long work; ``new_lock`` makes the lock of a table, for those who read
+    beside the thread that changes values.
+
+    ``story``: the last events, with what decided. Another thread may read it, and ``job``, ``epoch``,
+    ``number``, ``heard_epoch``, ``dismissed`` and ``view``.
+    """
+
+    def __init__(
+        self,
+        member: Member,
+        progress: OnProgress = no_progress,
+        new_lock: NewLock = no_lock,
+        story: EventRing | None = None,
+    ) -> None:
+        self.member = member
+        self.progress = progress
+        self._new_lock = new_lock
+        self.job: Job | None = None
+        self.epoch: Epoch | None = None
+        self.dismissed = ""  # why this shard may never serve again; empty: it may
+        self.heard_epoch = 0  # newest epoch that somebody spoke of
+        self.gained_epoch = 0  # newest epoch in which this shard gained blocks
+        self.view = ShardView()
+        self.counts = ShardCounts()
+        self.barrier = Barrier()
+        self.sequences = PushSequences()
+        self.now = 0.0  # when the event being handled happened
+        self.actions: list[ShardAction] = []  # for the shell, beside the answer
+        self.story = story or EventRing()
+        self._clear_blocks()
+
+    def _clear_blocks(self) -> None:
+        self.ownership = BlockOwnership(self.member.key, self.progress, self._new_lock)
+        self.bsp_buffer = BspBuffer()
+        self.round = CheckpointRound()
+        self.chain = ReplicationChain(self.member.key)
+        self.replicas = ReplicaStore(self.member.key)
+
+    @property
+    def number(self) -> int:
+        """Newest epoch adopted; 0: none."""
+        return self.epoch.number if self.epoch else 0
+
+    @property
+    def clock(self) -> int:
+        """The open clock: all clocks below are closed."""
+        return self.barrier.clock
+
+    @property
+    def announced_clock(self) -> int:
+        """The open clock as others may hear of it: what they believe closed is not lost with this shard."""
+        return self.chain.announced_update(self.clock) if self.is_bsp else self.clock
+
+    @property
+    def ranked_workers(self) -> list[str]:
+        """Names in rank order."""
+        return list(self.epoch.ranks) if self.epoch else []
+
+    @property
+    def awaited_workers(self) -> list[str]:
+        """Names of those without whom no clock closes."""
+        if self.epoch is None or (self.job is not None and self.job.worker_strategy.waits):
+            return self.ranked_workers
+        return [member.name for member in self.epoch.workers]
+
+    @property
+    def is_bsp(self) -> bool:
+        return self.job is not None and self.job.consistency == "bsp"
+
+    @property
+    def is_stalled(self) -> bool:
+        """Nothing may change: a checkpoint is being made on which training waits."""
+        return self.round.underway and self.job is not None and self.job.strategy.stalls
+
+    def publish_view(self) -> None:
+        """Let other threads see the epoch and the stores as they are now."""
+        limit = 2 * len(self.ranked_workers) * self.ownership.value_bytes
+        number = 0 if self.dismissed else self.number
+        self.view = ShardView(number, dict(self.ownership.tables), limit)
+
+    def dismiss(self, reason: str) -> None:
+        """This shard may never serve again: drop all blocks."""
+        self.dismissed = reason
+        self._clear_blocks()
+        self.publish_view()

@@ -1,0 +1,64 @@
+"""Blocks that move while they are served: frozen for their next owner, or received (docs/protocol.md §7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from scar.errors import InvalidRequest
+from scar_ps.core.admission import Admission
+from scar_ps.core.block_data import InheritedPush
+from scar_ps.core.block_store import StoreSlice
+from scar_ps.core.core_state import CoreState
+from scar_ps.core.transfer_events import BlocksReceived, FreezeRequested, FrozenRequested
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenState:
+    """What frozen blocks contain, and the open clock."""
+
+    watermark: Mapping[str, int]
+    clock: int
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenBlocks:
+    """Frozen blocks, and what has to go with them.
+
+    ``pushes``: those that wait for the blocks of each part. ``uncommitted``: what a round has copied and
+    not committed.
+    """
+
+    parts: Sequence[StoreSlice]
+    pushes: Sequence[Sequence[InheritedPush]]
+    uncommitted: Sequence[StoreSlice]
+
+
+class MigrationHandler:
+    """Of one shard."""
+
+    def __init__(self, state: CoreState, admission: Admission) -> None:
+        self._state = state
+        self._admission = admission
+
+    def freeze_blocks(self, event: FreezeRequested) -> FrozenState:
+        """Stop these blocks until the next epoch."""
+        self._admission.check_epoch(event.epoch)
+        self._state.ownership.freeze_blocks(self._admission.resolve_blocks(event.wanted))
+        self._state.story.note(clock=self._state.clock)
+        return FrozenState(dict(self._state.sequences.watermark), self._state.clock)
+
+    def find_frozen(self, event: FrozenRequested) -> FrozenBlocks:
+        """Where the frozen blocks are, for their new owner to copy."""
+        self._admission.check_epoch(event.epoch)
+        parts = self._admission.resolve_blocks(event.wanted)
+        for part in parts:
+            if not part.store.frozen[slice(None) if part.positions is None else part.positions].all():
+                raise InvalidRequest(f"blocks of table {part.store.table.name} are not frozen")
+        pushes = [self._state.bsp_buffer.pushes_for(part) for part in parts]
+        return FrozenBlocks(parts, pushes, list(self._state.round.pending))
+
+    def keep_incoming(self, event: BlocksReceived) -> None:
+        """The next epoch makes them ours."""
+        self._state.ownership.keep_incoming(event.incoming)
+        self._state.story.note(blocks=sum(len(one.ids) for one in event.incoming))

@@ -1,0 +1,322 @@
+"""Which blocks this shard has, and how they come and go with epochs.
+
+A gained block is *loading* until its values are there, and *unsettled* until all workers have re-routed. Its
+restored value may contain more pushes of a worker than this shard has seen; this *base* watermark stays with
+the block (its *origin*) until the shard's own watermark has overtaken it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from scar.blocks import Ids, Positions, positions_of
+from scar.errors import Internal, InvalidRequest, NotServing, UnknownTable
+from scar.placement import BlockGroup, BlockSource, Epoch
+from scar.tables import Job, Table
+from scar_ps.core.block_data import BlockContents, BlockLoad, IncomingBlocks, InheritedPush, select_contents
+from scar_ps.core.block_store import (
+    BlockStore,
+    Mask,
+    NewLock,
+    OnProgress,
+    StoreSlice,
+    differing_values,
+    no_lock,
+)
+from scar_ps.core.push_sequences import merge_watermarks
+from scar_ps.core.requests import MustWait
+
+
+@dataclass(eq=False, slots=True)
+class Relocation:
+    """One table before and after an epoch.
+
+    ``gained``: mask over the new blocks; ``pushes``: those that came along with them.
+    """
+
+    old: BlockStore
+    new: BlockStore
+    gained: Mask
+    pushes: Sequence[InheritedPush] = ()
+
+    def select_kept(self, part: StoreSlice) -> StoreSlice | None:
+        """The part of ``part`` whose blocks stayed here with their values; None when nothing is left."""
+        target = self.new.find_blocks(part.ids)
+        stayed = target >= 0
+        # this shard may have kept nothing, and gained nothing either
+        stayed[stayed] = ~self.gained[target[stayed]]
+        if not stayed.any():
+            return None
+        if stayed.all():
+            return StoreSlice(self.new, None if len(target) == len(self.new) else target, part.values)
+        values = self.old.packed_layout(part.positions).gather(
+            np.asarray(part.values), np.flatnonzero(stayed)
+        )
+        return StoreSlice(self.new, target[stayed], values)
+
+
+@dataclass(eq=False, slots=True)
+class _GainedGroup:
+    """A group of the epoch without the blocks of other shards. ``positions`` in the new store."""
+
+    group: BlockGroup
+    positions: Positions
+    contents: BlockContents | None  # from the donor
+    pushes: Sequence[InheritedPush] = ()
+
+
+@dataclass(eq=False, slots=True)
+class _TableChange:
+    """What an epoch gives to this shard of one table."""
+
+    table: Table
+    ids: Ids
+    gained: Mask
+    groups: list[_GainedGroup]
+
+
+class BlockOwnership:
+    """Tables of this shard.
+
+    ``key``: its member key; ``progress`` is called during long copies; ``new_lock`` makes the lock of a
+    table.
+
+    ``loads``: what is to be loaded and not there yet.
+    """
+
+    def __init__(self, key: str, progress: OnProgress, new_lock: NewLock = no_lock) -> None:
+        self._key = key
+        self._progress = progress
+        self._new_lock = new_lock
+        self.tables: dict[str, BlockStore] = {}
+        self.loads: tuple[BlockLoad, ...] = ()
+        self._base_watermarks: list[dict[str, int]] = [{}]
+        self._incoming: dict[tuple[str, str], IncomingBlocks] = {}
+
+    def get_store(self, name: str) -> BlockStore:
+        if not self.tables:
+            raise NotServing("this shard has no epoch yet")
+        if name not in self.tables:
+            raise UnknownTable(f"the job has no table {name!r}")
+        return self.tables[name]
+
+    @property
+    def any_frozen(self) -> bool:
+        return any(store.blocked and bool(store.frozen.any()) for store in self.tables.values())
+
+    @property
+    def loading_blocks(self) -> int:
+        """Blocks that are not there yet."""
+        return sum(int(np.count_nonzero(store.loading)) for store in self.tables.values() if store.blocked)
+
+    @property
+    def value_bytes(self) -> int:
+        return sum(store.values.nbytes for store in self.tables.values())
+
+    # --- epochs
+    # ------------------------------------------------------------------------------------------------------
+
+    def covers_epoch(self, epoch: Epoch, job: Job) -> bool:
+        """Whether this epoch alone says where everything new comes from.
+
+        Else epochs in between are missing.
+        """
+        changes = [self._plan_change(table, epoch, donors=False) for table in job.tables]
+        return all(len(self._unexplained_blocks(change)) == 0 for change in changes)
+
+    def adopt_epoch(self, epoch: Epoch, job: Job) -> tuple[list[BlockLoad], dict[str, Relocation]]:
+        """Follow an epoch.
+
+        Returns what has to be loaded, and the tables whose blocks changed. Nothing changes on an
+        error.
+        """
+        changes = [self._plan_change(table, epoch) for table in job.tables]
+        for change in changes:
+            unexplained = self._unexplained_blocks(change)
+            if len(unexplained):
+                where = f"block {unexplained[0]} of table {change.table.name}"
+                raise Internal(f"epoch {epoch.number} does not say where {where} comes from")
+        relocations = {change.table.name: self._relocate_table(change) for change in changes}
+        loads: list[BlockLoad] = []
+        for change in changes:
+            loads += self._begin_loads(change, epoch, relocations[change.table.name].new)
+        self.tables = {name: relocation.new for name, relocation in relocations.items()}
+        self.loads = tuple(self._remaining_loads((*self.loads, *loads)))
+        self._incoming = {at: one for at, one in self._incoming.items() if one.epoch >= epoch.number}
+        return loads, {name: moved for name, moved in relocations.items() if moved.old is not moved.new}
+
+    def _plan_change(self, table: Table, epoch: Epoch, donors: bool = True) -> _TableChange:
+        owners = epoch.owners.get(table.name)
+        if owners is None or len(owners) != table.blocks:
+            raise InvalidRequest(
+                f"epoch {epoch.number} has no owners for the {table.blocks} blocks of table {table.name}"
+            )
+        ids = epoch.owned(table.name, epoch.shard_index(self._key))
+        change = _TableChange(table, ids, np.zeros(len(ids), np.bool_), [])
+        for group in epoch.moved:
+            if group.table != table.name or (group.former_owner == self._key and not epoch.rollback):
+                continue
+            at = positions_of(ids, group.ids)
+            at = at[at >= 0]
+            if len(at):
+                change.gained[at] = True
+                if donors and group.source in (BlockSource.DONOR, BlockSource.REPLICA):
+                    change.groups.append(self._received_group(epoch, group, table, at, ids[at]))
+                else:
+                    change.groups.append(_GainedGroup(group, at, None))
+        return change
+
+    def _received_group(
+        self, epoch: Epoch, group: BlockGroup, table: Table, positions: Positions, ids: Ids
+    ) -> _GainedGroup:
+        incoming = self._incoming.get((group.former_owner, table.name))
+        at = (
+            positions_of(incoming.ids, ids)
+            if incoming is not None and incoming.epoch == epoch.number - 1
+            else np.array([-1])
+        )
+        if incoming is None or (at < 0).any():
+            what = f"blocks of table {table.name} from {group.former_owner}"
+            raise Internal(f"epoch {epoch.number} moves {what} that were not received")
+        pushes = [part for push in incoming.pushes if (part := push.select_blocks(table, ids)) is not None]
+        contents = select_contents(table, incoming.ids, incoming.contents, at)
+        return _GainedGroup(group, positions, contents, pushes)
+
+    def _unexplained_blocks(self, change: _TableChange) -> Ids:
+        held = self.tables.get(change.table.name)
+        missing = ~change.gained if held is None else ~change.gained & (held.find_blocks(change.ids) < 0)
+        return change.ids[missing]
+
+    def _relocate_table(self, change: _TableChange) -> Relocation:
+        old = self.tables.get(change.table.name)
+        if old is None:
+            old = BlockStore(change.table, np.empty(0, np.uint32), self._new_lock())
+        if not change.groups and np.array_equal(old.ids, change.ids):
+            old.frozen[:] = False  # a freeze ends with a newer epoch
+            old.update_blocked()
+            return Relocation(old, old, change.gained)
+        pushes = [push for gained in change.groups for push in gained.pushes]
+        new = old.copy_for(change.ids, change.gained, self._progress)
+        return Relocation(old, new, change.gained, pushes)
+
+    def _begin_loads(self, change: _TableChange, epoch: Epoch, store: BlockStore) -> list[BlockLoad]:
+        loads = []
+        for gained in change.groups:
+            group = gained.group
+            at = gained.positions
+            store.unsettled[at] = True
+            store.origin[at] = self._number_watermark(group.watermark)
+            if gained.contents is not None:
+                store.loading[at] = 0
+                store.install_blocks(at, gained.contents)
+                continue
+            store.loading[at] = epoch.number
+            loads.append(
+                BlockLoad(
+                    epoch.number, epoch.manifest, group.table, store.ids[at], group.source, group.object_key
+                )
+            )
+        store.update_blocked()
+        return loads
+
+    # --- loads, settling, migration
+    # ----------------------------------------------------------------------------------
+
+    def install_load(self, load: BlockLoad, contents: BlockContents) -> None:
+        """The load is there. Blocks that moved on in the meantime are left out."""
+        at, waiting = self._waiting_blocks(load)
+        if waiting.any():
+            store = self.tables[load.table]
+            arrived = select_contents(store.table, load.ids, contents, np.flatnonzero(waiting))
+            store.install_blocks(at[waiting], arrived)
+            store.loading[at[waiting]] = 0
+            store.update_blocked()
+        others = [one for one in self.loads if one is not load]
+        self.loads = tuple(one for one in others if self._remaining_load(one) is not None)
+
+    def _remaining_loads(self, loads: Iterable[BlockLoad]) -> Iterable[BlockLoad]:
+        for load in loads:
+            remaining = self._remaining_load(load)
+            if remaining is not None:
+                yield remaining
+
+    def _remaining_load(self, load: BlockLoad) -> BlockLoad | None:
+        """What still waits for this load; None: nothing."""
+        waiting = self._waiting_blocks(load)[1]
+        if waiting.all():
+            return load
+        return replace(load, ids=load.ids[waiting]) if waiting.any() else None
+
+    def _waiting_blocks(self, load: BlockLoad) -> tuple[Positions, Mask]:
+        store = self.tables[load.table]
+        at = store.find_blocks(load.ids)
+        return at, (at >= 0) & (store.loading[at] == load.epoch)
+
+    def settle_blocks(self) -> None:
+        for store in self.tables.values():
+            store.unsettled[:] = False
+
+    def freeze_blocks(self, wanted: Sequence[StoreSlice]) -> None:
+        """Stop these blocks until the next epoch.
+
+        Raises :class:`MustWait` while they load, or may miss what workers owe.
+        """
+        for part in wanted:
+            at = np.arange(len(part.store)) if part.positions is None else part.positions
+            if (part.store.loading[at] > 0).any() or part.store.unsettled[at].any():
+                raise MustWait(f"blocks of table {part.store.table.name} are loading or unsettled")
+        for part in wanted:
+            part.store.frozen[slice(None) if part.positions is None else part.positions] = True
+            part.store.update_blocked()
+
+    def keep_incoming(self, incoming: Iterable[IncomingBlocks]) -> None:
+        """Blocks for the next epoch."""
+        for blocks in incoming:
+            self._incoming[blocks.donor, blocks.table] = blocks
+
+    # --- watermarks
+    # --------------------------------------------------------------------------------------------------
+
+    def watermark_of(self, origin: int, own: Mapping[str, int]) -> dict[str, int]:
+        """What blocks of this origin contain, when the shard's own watermark is ``own``."""
+        return merge_watermarks(self._base_watermarks[origin], own)
+
+    def forget_saved(self) -> None:
+        """Count every block as changed until it is saved again.
+
+        What the store holds is older than was thought.
+        """
+        for store in self.tables.values():
+            store.saved = differing_values(store.values)
+
+    def forget_overtaken(self, own: Mapping[str, int], workers: Iterable[str]) -> None:
+        """Blocks whose base watermark says no more than the shard's own are like all others. ``workers``:
+        living keys.
+        """
+        alive = set(workers)
+        for origin, base in enumerate(self._base_watermarks):
+            if base and all(own.get(key, 0) >= push for key, push in base.items() if key in alive):
+                self._base_watermarks[origin] = {}
+                for store in self.tables.values():
+                    store.origin[store.origin == origin] = 0
+
+    def _number_watermark(self, watermark: Mapping[str, int]) -> int:
+        """Number of this base watermark: an equal one's, a free one, or a new one. 0 is the empty one."""
+        base = dict(watermark)
+        if base in self._base_watermarks:
+            return self._base_watermarks.index(base) if base else 0
+        if {} in self._base_watermarks[1:]:
+            origin = self._base_watermarks.index({}, 1)
+            self._base_watermarks[origin] = base
+            return origin
+        self._base_watermarks.append(base)
+        return len(self._base_watermarks) - 1
+
+
+def select_kept(part: StoreSlice, relocations: Mapping[str, Relocation]) -> StoreSlice | None:
+    """:meth:`Relocation.select_kept` when the part's table is among those that changed."""
+    relocation = relocations.get(part.store.table.name)
+    return part if relocation is None else relocation.select_kept(part)

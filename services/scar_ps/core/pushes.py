@@ -1,0 +1,120 @@
+"""Pushes and pulls: what is applied when, and what may be seen of it (docs/protocol.md §3, §11)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scar.losses import LossPoint
+from scar_ps.core.admission import Admission
+from scar_ps.core.block_store import StoreSlice
+from scar_ps.core.bsp_buffer import BufferedPush
+from scar_ps.core.core_state import CoreState
+from scar_ps.core.events import AcknowledgementDue, PullRequested, PushReceived
+from scar_ps.core.requests import MustWait
+from scar_ps.core.update_rules import apply_push
+
+
+@dataclass(frozen=True, slots=True)
+class PushApplied:
+    """``duplicate``: it had been applied before, and nothing was done.
+
+    ``joins``: the clock with which it is applied (BSP). ``update``: to be handed to AcknowledgementDue
+    where ``delayed``.
+    """
+
+    duplicate: bool
+    epoch: int
+    clock: int
+    joins: int
+    update: int
+    delayed: bool
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PulledBlocks:
+    """Where the values are, in ``epoch`` at ``clock``. ``loss``: of the newest closed clock that has one."""
+
+    parts: Sequence[StoreSlice]
+    epoch: int
+    clock: int
+    loss: LossPoint | None
+
+
+class PushHandler:
+    """Of one shard."""
+
+    def __init__(self, state: CoreState, admission: Admission) -> None:
+        self._state = state
+        self._admission = admission
+
+    def receive_push(self, event: PushReceived) -> PushApplied:
+        state = self._state
+        duplicate = self._apply_push(event)
+        delayed = state.chain.acknowledgements_wait or self._waits_for_store
+        return PushApplied(
+            duplicate, state.number, state.announced_clock, state.clock, state.chain.updates, delayed
+        )
+
+    def _apply_push(self, event: PushReceived) -> bool:
+        """Apply (BSP: keep) a push. True: it was a duplicate and nothing was done."""
+        state = self._state
+        push = event.push
+        self._admission.admit_worker(push.sender, push.epoch)
+        if state.sequences.is_duplicate(push.sender, push.seq):
+            state.counts.duplicates += 1
+            return True
+        if state.is_stalled:
+            raise MustWait("a checkpoint to be durable")
+        self._admission.require_available(list(push.parts.values()))
+        state.sequences.record_push(push.sender, push.seq)
+        state.counts.pushes += 1
+        if state.is_bsp:
+            joined = max(push.clock, state.clock)
+            state.bsp_buffer.add_push(BufferedPush(push.sender, push.push_id, push.clock, joined, push.parts))
+            return False
+        for part in push.parts.values():
+            apply_push(part.store, part.positions, part.values, state.progress, push.rate)
+        state.sequences.raise_watermark(push.sender.key, push.push_id)
+        state.chain.updates += 1
+        return False
+
+    @property
+    def _waits_for_store(self) -> bool:
+        job = self._state.job
+        return job is not None and job.strategy.stores
+
+    def await_acknowledgement(self, event: AcknowledgementDue) -> None:
+        """Wait until this update may be acknowledged.
+
+        BSP: what was not announced need not wait, it is sent again.
+        """
+        state = self._state
+        chain = state.chain
+        waits = chain.acknowledgements_wait and not state.is_bsp
+        if waits and chain.replicated < chain.required_update(event.update):
+            raise MustWait(f"update {event.update} waits for the next replica of {state.member.name}")
+        if self._waits_for_store and state.round.stored < event.update:
+            raise MustWait(f"update {event.update} waits for the store")
+
+    def find_pulled(self, event: PullRequested) -> PulledBlocks:
+        state = self._state
+        if event.sender.name:
+            self._admission.admit_worker(event.sender, event.epoch)
+        else:
+            self._admission.check_epoch(event.epoch)
+        self._admission.require_clock(event.min_clock)
+        self._require_loss(event.loss_clock)
+        if state.announced_clock < event.min_clock:
+            raise MustWait(f"clock {event.min_clock} waits for the next replica of {state.member.name}")
+        parts = self._admission.resolve_blocks(event.wanted)
+        self._admission.require_available(parts)
+        return PulledBlocks(parts, state.number, state.announced_clock, state.barrier.last_loss)
+
+    def _require_loss(self, clock: int) -> None:
+        state = self._state
+        if not clock:
+            return
+        missing = state.barrier.awaited_parts(clock - 1, state.awaited_workers)
+        if missing:
+            raise MustWait(f"the loss of clock {clock - 1} waits for {', '.join(missing)}")

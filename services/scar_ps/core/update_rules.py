@@ -1,0 +1,189 @@
+"""What a push does to values: one vectorised step of a table's rule, in place.
+
+Arrays are flat (elements of several blocks side by side) or matrices with a block per row. They are small
+enough for temporaries to stay in the cache; ``pushed`` is not written to: it lies in the message that brought
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from scar.blocks import Array, Layout, Positions
+from scar.tables import Rule
+from scar_ps.core.block_store import RUN_ELEMENTS, BlockStore, OnProgress, split_runs
+from scar_ps.core.segments import Segments
+
+Real = Any  # a float array; numpy's generic scalar type has no arithmetic for the type checker
+# steps taken by each block, this one included: one int, or an array that broadcasts against the values
+StepCounts = Any
+RuleParameters = Mapping[str, float]
+
+
+def apply_push(
+    store: BlockStore,
+    positions: Positions | None,
+    pushed: Array | Segments,
+    progress: OnProgress,
+    rate: float = 1.0,
+) -> None:
+    """One step of the table's rule on these blocks (None: all).
+
+    ``pushed`` is packed and has the table's dtype; ``rate``: factor of the learning rate. The store's lock is
+    held for each run of blocks.
+    """
+    rule = scale_rate(store.table.rule, rate)
+    layout = store.packed_layout(positions)
+    first = 0
+    store.changed[slice(None) if positions is None else positions] = True
+    if positions is not None and len(positions) and int(positions[-1] - positions[0]) == len(positions) - 1:
+        first, positions = int(positions[0]), None  # neighbours: no need to copy them out and back
+    with np.errstate(all="ignore"):
+        for start, stop in split_runs(layout, RUN_ELEMENTS):
+            piece = pushed[layout.starts[start] : layout.starts[stop]]
+            with store.lock:
+                if positions is None:
+                    _apply_run(store, rule, first + start, first + stop, piece)
+                else:
+                    _apply_scattered(store, rule, positions[start:stop], piece)
+            progress()
+
+
+def _apply_run(store: BlockStore, rule: Rule, start: int, stop: int, pushed: Array) -> None:
+    layout = store.layout
+    span = slice(int(layout.starts[start]), int(layout.starts[stop]))
+    slots = {name: _as_rows(layout, slot[span]) for name, slot in store.slots.items()}
+    counts = _count_steps(store, slice(start, stop)) if counts_steps(rule) else 1
+    apply_step(rule, _as_rows(layout, store.values[span]), _as_rows(layout, pushed), slots, counts)
+
+
+def _apply_scattered(store: BlockStore, rule: Rule, positions: Positions, pushed: Array) -> None:
+    layout = store.layout
+    values = layout.gather(store.values, positions)
+    slots = {name: layout.gather(slot, positions) for name, slot in store.slots.items()}
+    shaped = {name: _as_rows(layout, slot) for name, slot in slots.items()}
+    counts = _count_steps(store, positions) if counts_steps(rule) else 1
+    apply_step(rule, _as_rows(layout, values), _as_rows(layout, pushed), shaped, counts)
+    layout.scatter(store.values, positions, values)
+    for name, slot in slots.items():
+        layout.scatter(store.slots[name], positions, slot)
+
+
+def _as_rows(layout: Layout, flat: Array) -> Array:
+    return flat.reshape(-1, layout.width) if layout.width else flat
+
+
+def _count_steps(store: BlockStore, where: slice | Positions) -> StepCounts:
+    store.steps[where] += 1
+    counts = store.steps[where]
+    if int(counts.min()) == int(counts.max()):
+        return int(counts[0])
+    return counts[:, None] if store.layout.width else np.repeat(counts, store.layout.sizes[where])
+
+
+# --- the rules
+# ------------------------------------------------------------------------------------------------------------
+
+
+def counts_steps(rule: Rule) -> bool:
+    """True when the rule needs to know how many steps a block has taken."""
+    return rule.kind == "adam"
+
+
+def scale_rate(rule: Rule, rate: float) -> Rule:
+    """The rule with its learning rate, if it has one, times ``rate``."""
+    if rate == 1 or "lr" not in rule.parameters:
+        return rule
+    return Rule(rule.kind, {**rule.parameters, "lr": rule.parameters["lr"] * rate})
+
+
+def apply_step(
+    rule: Rule, values: Array, pushed: Array, slots: Mapping[str, Array], counts: StepCounts = 1
+) -> None:
+    """One step of ``rule`` on ``values`` and ``slots`` (same shape as ``pushed``)."""
+    _STEPS[rule.kind](rule.parameters, values, pushed, slots, counts)
+
+
+def _assign(
+    _: RuleParameters, values: Real, pushed: Real, _slots: Mapping[str, Real], _counts: StepCounts
+) -> None:
+    values[...] = pushed
+
+
+def _add(
+    _: RuleParameters, values: Real, pushed: Real, _slots: Mapping[str, Real], _counts: StepCounts
+) -> None:
+    values += pushed
+
+
+def _sgd(
+    parameters: RuleParameters, values: Real, pushed: Real, _slots: Mapping[str, Real], _counts: StepCounts
+) -> None:
+    values -= np.multiply(pushed, parameters["lr"])
+
+
+def _momentum(
+    parameters: RuleParameters, values: Real, pushed: Real, slots: Mapping[str, Real], _counts: StepCounts
+) -> None:
+    velocity = slots["velocity"]
+    velocity *= parameters["momentum"]
+    velocity += pushed
+    values -= np.multiply(velocity, parameters["lr"])
+
+
+def _adagrad(
+    parameters: RuleParameters, values: Real, pushed: Real, slots: Mapping[str, Real], _counts: StepCounts
+) -> None:
+    squares = slots["squares"]
+    scale = np.multiply(pushed, pushed)
+    squares += scale
+    np.sqrt(squares, out=scale)
+    scale += parameters["eps"]
+    move = np.multiply(pushed, parameters["lr"])
+    move /= scale
+    values -= move
+
+
+def _adam(
+    parameters: RuleParameters, values: Real, pushed: Real, slots: Mapping[str, Real], counts: StepCounts
+) -> None:
+    first = slots["first"]
+    second = slots["second"]
+    beta1 = parameters["beta1"]
+    beta2 = parameters["beta2"]
+    move = np.multiply(pushed, 1 - beta1)
+    first *= beta1
+    first += move
+    scale = np.multiply(pushed, pushed)
+    scale *= 1 - beta2
+    second *= beta2
+    second += scale
+    np.divide(second, _unbiased(beta2, counts, values), out=scale)
+    np.sqrt(scale, out=scale)
+    scale += parameters["eps"]
+    np.divide(first, _unbiased(beta1, counts, values), out=move)
+    move *= parameters["lr"]
+    move /= scale
+    values -= move
+
+
+def _unbiased(beta: float, counts: StepCounts, like: Real) -> Any:
+    """1 - beta^count in the dtype of the values, so that float32 tables stay in float32."""
+    return (
+        like.dtype.type(1 - beta**counts)
+        if isinstance(counts, int)
+        else (1 - beta**counts).astype(like.dtype)
+    )
+
+
+_STEPS: dict[str, Callable[[RuleParameters, Any, Any, Mapping[str, Any], StepCounts], None]] = {
+    "assign": _assign,
+    "add": _add,
+    "sgd": _sgd,
+    "momentum": _momentum,
+    "adagrad": _adagrad,
+    "adam": _adam,
+}

@@ -1,0 +1,164 @@
+"""A shard's side of checkpoint rounds.
+
+Distances are measured beside training, the copy on the apply thread is short, the upload is beside training
+again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from threading import Lock
+
+import numpy as np
+
+from scar.errors import NotServing
+from scar.tables import Job
+from scar.v1 import ps_pb2
+from scar.wire import codec
+from scar_ps.apply_thread import ApplyThread
+from scar_ps.core.block_data import CopiedBlocks
+from scar_ps.core.block_store import Mask
+from scar_ps.core.checkpoint_round import Candidates
+from scar_ps.core.core_state import CoreState
+from scar_ps.core.distances import block_distances
+from scar_ps.core.rounds import CopiedRound, StartedRound
+from scar_ps.core.transfer_events import (
+    BlocksChosen,
+    CandidatesMeasured,
+    CandidatesRequested,
+    ObjectUploaded,
+    RoundFinished,
+    RoundStarted,
+    UploadFailed,
+)
+from scar_ps.metrics import COPY_SECONDS
+from scar_runtime.checkpoint.manifest import ObjectRef
+from scar_runtime.checkpoint.manifest_codec import object_ref_to_proto
+from scar_runtime.checkpoint.objects import BlockPayload, encode_object, object_ref
+from scar_runtime.checkpoint.selection import chosen
+from scar_runtime.checkpoint.selection_codec import read_selection
+from scar_runtime.store import Store
+from scar_runtime.store.layout import object_key
+
+STEP_SECONDS = 10.0  # for the short steps on the apply thread after an upload
+
+
+class RoundRunner:
+    """``store`` is the cluster's; objects go below the job's name."""
+
+    def __init__(self, state: CoreState, apply_thread: ApplyThread, store: Store) -> None:
+        self._state = state
+        self._apply_thread = apply_thread
+        self._store = store
+        self._lock = Lock()
+        self._replies: dict[tuple[int, int], ps_pb2.SaveReply] = {}  # of the last round, by epoch and round
+        self._last_key = (0, 0)
+        self._repeats = 0
+
+    def measure_distances(self, request: ps_pb2.DistancesRequest, timeout: float) -> ps_pb2.DistancesReply:
+        """Start a round: distances of all settled blocks, computed on the caller's thread."""
+        with self._lock:
+            self._replies = {}
+        start = RoundStarted(request.epoch, request.round, request.min_clock, request.author)
+        started: StartedRound = self._apply_thread.call(start, timeout)
+        candidates = started.candidates
+        began = time.monotonic()
+        if not request.skip:
+            for one in candidates:
+                one.distances = block_distances(one.store)[one.positions]
+        seconds = time.monotonic() - began
+        self._apply_thread.call(CandidatesMeasured(request.epoch, candidates), STEP_SECONDS)
+        tables = [_encode_distances(one) for one in candidates]
+        return ps_pb2.DistancesReply(tables=tables, clock=started.clock, seconds=seconds)
+
+    def save_blocks(self, request: ps_pb2.SaveRequest, timeout: float) -> ps_pb2.SaveReply:
+        """Copy what was chosen and upload it. On any error the round is missed, and saved values go back."""
+        key = request.epoch, request.round
+        with self._lock:
+            if key in self._replies:
+                return self._replies[key]
+        reply = ps_pb2.SaveReply()
+        copied = self._copy_chosen(request, reply, timeout)
+        began = time.monotonic()
+        try:
+            if copied:
+                reply.object.CopyFrom(object_ref_to_proto(self._upload_object(copied, request)))
+            uploaded = ObjectUploaded(request.epoch, copied, reply.object.key)
+            self._apply_thread.call(uploaded, STEP_SECONDS)
+        except Exception:
+            self._apply_thread.call(UploadFailed(copied), STEP_SECONDS)
+            raise
+        reply.upload_seconds = time.monotonic() - began
+        with self._lock:
+            self._replies = {key: reply}
+        return reply
+
+    def _copy_chosen(
+        self, request: ps_pb2.SaveRequest, reply: ps_pb2.SaveReply, timeout: float
+    ) -> list[CopiedBlocks]:
+        """What was copied; how long that took is in the reply. Choosing is done on the caller's thread."""
+        epoch = request.epoch
+        number = request.round
+        candidates: list[Candidates] = self._apply_thread.call(CandidatesRequested(epoch, number), timeout)
+        job = self._require_job()
+        selected = [(one.store, one.positions[_chosen_mask(job, request, one)]) for one in candidates]
+
+        def observe(seconds: float) -> None:
+            reply.copy_seconds = seconds
+            COPY_SECONDS.observe(seconds)
+
+        copied: CopiedRound = self._apply_thread.call(
+            BlocksChosen(epoch, number, selected), timeout, observe=observe
+        )
+        return copied.copied
+
+    def finish_round(self, request: ps_pb2.FinishRequest, timeout: float) -> None:
+        """The coordinator's word on a round."""
+        with self._lock:
+            self._replies = {}
+        finished = RoundFinished(request.round, request.committed, request.author, request.object_key)
+        self._apply_thread.call(finished, timeout)
+
+    def _upload_object(self, copied: Sequence[CopiedBlocks], request: ps_pb2.SaveRequest) -> ObjectRef:
+        job = self._require_job()
+        owner = self._state.member.key
+        groups = [(replace(one.state, owner=owner), _encode_payload(one)) for one in copied]
+        encoded = encode_object(job, groups)
+        key = self._unused_key(request.epoch, request.round)
+        self._store.under(job.name).put(key, encoded.parts)
+        return object_ref(key, encoded, [state for state, _ in groups], owner, request.epoch, request.round)
+
+    def _unused_key(self, epoch: int, number: int) -> str:
+        """A key that was never used.
+
+        A new coordinator may repeat the number of a round that its predecessor began.
+        """
+        with self._lock:
+            repeated = (epoch, number) <= self._last_key
+            self._last_key = max(self._last_key, (epoch, number))
+            self._repeats += repeated
+            return object_key(epoch, self._state.member.key, number, self._repeats if repeated else 0)
+
+    def _require_job(self) -> Job:
+        if self._state.job is None:
+            raise NotServing("this shard has no job yet")
+        return self._state.job
+
+
+def _chosen_mask(job: Job, request: ps_pb2.SaveRequest, one: Candidates) -> Mask:
+    """Which candidates the coordinator means."""
+    measured = np.zeros(len(one.positions), np.float32) if one.distances is None else one.distances
+    return chosen(read_selection(request), job, one.store.table.name, one.ids, measured)
+
+
+def _encode_distances(one: Candidates) -> ps_pb2.TableDistances:
+    measured = b"" if one.distances is None else one.distances.astype("<f4", copy=False).tobytes()
+    ids = codec.ids_to_bytes(one.ids)
+    return ps_pb2.TableDistances(table=one.store.table.name, block_ids=ids, distances=measured)
+
+
+def _encode_payload(one: CopiedBlocks) -> BlockPayload:
+    steps = np.zeros(len(one.state.ids), np.int64) if one.contents.steps is None else one.contents.steps
+    return BlockPayload(one.contents.values, dict(one.contents.slots), steps)

@@ -1,0 +1,71 @@
+"""Values on their way out, in wire form: encoded under the store's lock, one run of whole blocks at a time.
+
+The join into a message is the only copy, and it is made while the lock is held; so no block is ever half old
+and half new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from scar.blocks import Array, Positions
+from scar.v1.ps_pb2 import SharedRange, TensorHeader
+from scar.wire.codec import CHUNK_BYTES, Chunk, encode_chunk
+from scar.wire.shared_memory import PIECE_BYTES, shared_range
+from scar_ps.core.block_store import BlockStore, split_runs
+
+
+def encode_blocks(
+    header: TensorHeader, store: BlockStore, positions: Positions | None, segment: SegmentWriter | None = None
+) -> Iterator[bytes]:
+    """The stream of these blocks (None: all) behind ``header``, whose table, dtype and size are filled in.
+
+    ``segment``: where the values are to go instead, in memory that the receiver shares.
+    """
+    layout = store.packed_layout(positions)
+    size = store.table.dtype.itemsize
+    header.table = store.table.name
+    header.dtype = store.table.dtype_name
+    header.dense = positions is None
+    header.bytes = layout.elements * size
+    head: TensorHeader | None = header
+    for start, stop in split_runs(layout, (CHUNK_BYTES if segment is None else PIECE_BYTES) // size):
+        with store.lock:
+            if positions is None:
+                values = store.values[layout.starts[start] : layout.starts[stop]]
+            else:
+                values = store.layout.gather(store.values, positions[start:stop])
+            wires = (
+                _encode_chunks(head, values)
+                if segment is None
+                else [encode_chunk(segment.write_values(head, values))]
+            )
+        yield from wires
+        head = None
+    if head is not None:
+        yield encode_chunk(Chunk(head))
+
+
+class SegmentWriter:
+    """A segment of the receiver that is filled from its start. ``key``: the segment's."""
+
+    def __init__(self, key: bytes, room: memoryview) -> None:
+        self._key = key
+        self._room = room
+        self._at = 0
+
+    def write_values(self, header: TensorHeader | None, values: Array) -> Chunk:
+        """Raises :class:`InvalidRequest` when it is full."""
+        shared = SharedRange(key=self._key, offset=self._at, bytes=values.nbytes)
+        shared_range(self._room, shared)[:] = values.data.cast("B")
+        self._at += values.nbytes
+        return Chunk(header, shared=shared)
+
+
+def _encode_chunks(header: TensorHeader | None, values: Array) -> list[bytes]:
+    raw = values.data.cast("B")
+    starts = range(0, len(raw), CHUNK_BYTES)
+    return [
+        encode_chunk(Chunk(header if start == 0 else None, raw[start : start + CHUNK_BYTES]))
+        for start in starts
+    ]

@@ -1,0 +1,191 @@
+"""Pushes on their way in: payloads stay in the messages that brought them, and are checked there.
+
+Everything is checked before anything is changed: table, dtype, ids, ownership, size (before memory is taken),
+finite values. Memory for pushes that are not applied yet is bounded: beyond the limit a sender is told to
+come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+import numpy as np
+
+from scar.blocks import Array, Positions, all_finite
+from scar.errors import Busy, InvalidRequest, NonFinite, NotServing, ShapeMismatch, StaleEpoch, UnknownTable
+from scar.v1.ps_pb2 import TensorHeader
+from scar.wire.codec import Chunk, ids_from_bytes
+from scar.wire.tensor_reader import TensorData, TensorReader, TensorSink
+from scar_ps.core.block_store import BlockStore, StoreSlice
+from scar_ps.core.requests import Sender, ShardView, StagedPush
+from scar_ps.core.segments import Segments
+
+PIECE_BYTES = 64 << 10  # of the parts that a payload is kept in, at least
+
+
+class PushStaging:
+    """Room for pushes that arrive.
+
+    ``limit``: bytes, or more where the view calls for it; ``buffered``: bytes that wait for their clock.
+    """
+
+    def __init__(self, limit: int, buffered: Callable[[], int]) -> None:
+        self._limit = limit
+        self._buffered = buffered
+        self._arriving = 0
+        self._lock = Lock()
+
+    @contextmanager
+    def open_push(self, view: ShardView) -> Iterator[PushDecoder]:
+        """A place for one push; what it reserved is free again at the end."""
+        decoder = PushDecoder(view, lambda count: self._reserve_bytes(count, view.staged_limit))
+        try:
+            yield decoder
+        finally:
+            decoder.close()
+            with self._lock:
+                self._arriving -= decoder.reserved
+
+    def _reserve_bytes(self, count: int, least: int) -> None:
+        limit = max(self._limit, least)
+        with self._lock:
+            used = self._arriving + self._buffered()
+            if used + count > limit:
+                raise Busy(
+                    f"{used} bytes of pushes are waiting already, {count} more would pass the limit of"
+                    f" {limit}",
+                    "Push less in one clock, or raise SCAR_STAGED_BYTES (--staged-bytes) of the shards",
+                )
+            self._arriving += count
+
+
+class PushDecoder:
+    """One push while its stream arrives: :meth:`read_chunk` for each chunk, then :meth:`finish`."""
+
+    def __init__(self, view: ShardView, reserve: Callable[[int], None]) -> None:
+        self.reserved = 0
+        self._view = view
+        self._reserve = reserve
+        self._first: TensorHeader | None = None
+        self._parts: dict[str, StoreSlice] = {}
+        self._store: BlockStore | None = None  # of the current table
+        self._positions: Positions | None = None
+        self._pieces: list[Array] = []
+        self._carry = bytearray()  # bytes that are no piece yet
+        self._reader = TensorReader(self._open_table, lambda what: ShapeMismatch(f"a push has {what}"))
+
+    def read_chunk(self, chunk: Chunk) -> None:
+        self._reader.read_chunk(chunk)
+
+    def finish(self) -> StagedPush:
+        """The whole push. Raises :class:`ShapeMismatch` when the stream ended early."""
+        self._reader.finish()
+        self._close_table()
+        if self._first is None:
+            raise InvalidRequest("a push needs at least one table")
+        header = self._first
+        sender = Sender(header.worker, header.incarnation)
+        return StagedPush(
+            sender, header.epoch, header.seq, header.push_id, header.clock, self._parts, header.rate or 1.0
+        )
+
+    def close(self) -> None:
+        """Part from the reader. The two know each other, and what is in a cycle stays in memory until the
+        garbage collector comes: the next push would need memory of its own.
+        """
+        del self._reader
+
+    def _close_table(self) -> None:
+        """The current table is over."""
+        if self._store is not None:
+            table = self._store.table
+            values = Segments(self._pieces, table.dtype)
+            self._parts[table.name] = StoreSlice(self._store, self._positions, values)
+
+    # --- headers
+    # -----------------------------------------------------------------------------------------------------
+
+    def _open_table(self, header: TensorHeader) -> TensorSink:
+        self._close_table()
+        self._check_epoch(header.epoch)
+        self._check_same_push(header)
+        store = self._find_store(header)
+        positions = None
+        if not header.dense:
+            positions = store.locate_blocks(ids_from_bytes(header.block_ids, store.table.blocks))
+        size = store.count_elements(positions) * store.table.dtype.itemsize
+        if header.bytes != size:
+            raise ShapeMismatch(
+                f"table {header.table}: these blocks have {size} bytes, the push {header.bytes}"
+            )
+        self._reserve(size)
+        self.reserved += size
+        self._store = store
+        self._positions = positions
+        self._pieces = []
+        return TensorSink(f"table {header.table}", size, self._add_data)
+
+    def _find_store(self, header: TensorHeader) -> BlockStore:
+        store = self._view.tables.get(header.table)
+        if store is None:
+            raise UnknownTable(f"the job has no table {header.table!r}")
+        if header.table in self._parts:
+            raise InvalidRequest(f"table {header.table} occurs twice in one push")
+        if header.dtype != store.table.dtype_name:
+            raise ShapeMismatch(
+                f"table {header.table} is {store.table.dtype_name}, the push {header.dtype!r}"
+            )
+        return store
+
+    def _check_epoch(self, epoch: int) -> None:
+        """A first look that spares the transfer; the shard decides when the push is complete."""
+        current = self._view.epoch
+        if epoch < current:
+            raise StaleEpoch(f"epoch {epoch} is over, this shard is in epoch {current}", epoch=current)
+        if epoch > current:
+            raise NotServing(f"this shard knows epoch {current}, not yet {epoch}")
+
+    def _check_same_push(self, header: TensorHeader) -> None:
+        if not header.worker or header.seq < 1 or header.push_id < 1:
+            raise InvalidRequest("a push needs a worker, a seq and a push id")
+        if not 0 <= header.rate <= 1:
+            raise InvalidRequest(f"a push has a factor of the learning rate in (0, 1], not {header.rate}")
+        self._first = self._first or header
+        if _push_identity(header) != _push_identity(self._first):
+            raise InvalidRequest("one stream carries one push")
+
+    # --- payload
+    # -----------------------------------------------------------------------------------------------------
+
+    def _add_data(self, data: TensorData) -> None:
+        assert self._store is not None
+        size = self._store.table.dtype.itemsize
+        if len(data) % size or self._carry or (len(data) < PIECE_BYTES and self._reader.remaining):
+            # not as our client sends it: small pieces are put together, so that they stay few
+            self._carry += data
+            if len(self._carry) < PIECE_BYTES and self._reader.remaining:
+                return
+            whole = len(self._carry) - len(self._carry) % size
+            data, self._carry = bytes(self._carry[:whole]), self._carry[whole:]
+        self._add_piece(self._store, data)
+
+    def _add_piece(self, store: BlockStore, data: TensorData) -> None:
+        table = store.table
+        piece = np.frombuffer(data, table.dtype)
+        if table.dtype.kind == "f" and not table.allow_nonfinite and not all_finite(piece):
+            before = sum(len(earlier) for earlier in self._pieces)
+            raise _not_finite(store, self._positions, before + int(np.isfinite(piece).argmin()))
+        self._pieces.append(piece)
+
+
+def _not_finite(store: BlockStore, positions: Positions | None, element: int) -> NonFinite:
+    starts = store.packed_layout(positions).starts
+    index = int(np.searchsorted(starts, element, side="right")) - 1
+    block = store.ids[index if positions is None else positions[index]]
+    return NonFinite(f"table {store.table.name}, block {block}: the push has a value that is not finite")
+
+
+def _push_identity(header: TensorHeader) -> tuple[str, str, int, int, int, int]:
+    return header.worker, header.incarnation, header.epoch, header.seq, header.push_id, header.clock

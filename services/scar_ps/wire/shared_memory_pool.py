@@ -1,0 +1,74 @@
+"""Segments of other processes of this machine, through which their pushes come and their pulls go.
+
+See :mod:`scar.wire.shared_memory`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from threading import Lock
+
+from scar.errors import Busy, NotServing, TooLarge
+from scar.wire.codec import MAX_CHUNK_BYTES, Chunk
+from scar.wire.shared_memory import AttachedSegment, SegmentOffer, attach_segment, shared_range
+
+MAX_SEGMENTS = 16  # segments of one process
+
+
+class SharedMemoryPool:
+    """What was offered and found, by key. ``allowed``: False: everything travels as messages."""
+
+    def __init__(self, allowed: bool) -> None:
+        self._allowed = allowed
+        self._segments: dict[bytes, AttachedSegment] = {}
+        self._lock = Lock()
+
+    def attach_segment(self, offer: SegmentOffer) -> bool:
+        """Open a segment; False when it cannot be opened from here.
+
+        Raises :class:`Busy` when one process offers too many.
+        """
+        new = attach_segment(offer) if self._allowed else None
+        if new is None:
+            return False
+        self.drop_released()
+        with self._lock:
+            if sum(held.offer.pid == offer.pid for held in self._segments.values()) >= MAX_SEGMENTS:
+                raise Busy(f"process {offer.pid} has offered {MAX_SEGMENTS} segments of memory already")
+            self._segments[offer.key] = new
+        return True
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._segments
+
+    def drop_released(self) -> None:
+        """Let go of what its process does not have any more: it has dropped it, or died."""
+        with self._lock:
+            self._segments = {key: held for key, held in self._segments.items() if held.is_lent}
+
+    def find_segment(self, key: bytes) -> memoryview:
+        """The memory behind a key.
+
+        Raises :class:`NotServing` for a key that is not known (any more): the caller offers another
+        segment.
+        """
+        with self._lock:
+            held = self._segments.get(key)
+        if held is None:
+            raise NotServing("this shard does not know the memory that was to be shared")
+        return held.room
+
+    def read_chunks(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """The chunks with their data.
+
+        It is copied before anybody looks at it: what was checked is what is applied.
+        """
+        for chunk in chunks:
+            if chunk.shared is not None:
+                if chunk.shared.bytes > MAX_CHUNK_BYTES:
+                    raise TooLarge(
+                        f"a tensor chunk has {chunk.shared.bytes} bytes, the limit is {MAX_CHUNK_BYTES}"
+                    )
+                chunk.data = bytes(shared_range(self.find_segment(chunk.shared.key), chunk.shared))
+            yield chunk

@@ -1,0 +1,52 @@
+"""Contents of blocks on the wire between shards, in parts: "values", "slot:<name>"s and "steps".
+
+Each part is one tensor.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scar.blocks import Array, Ids
+from scar.errors import ShapeMismatch
+from scar.tables import Table
+from scar.v1.ps_pb2 import TensorHeader
+from scar_ps.core.block_data import BlockContents
+
+VALUES = "values"
+STEPS = "steps"
+SLOT = "slot:"
+
+
+def contents_parts(contents: BlockContents) -> dict[str, Array]:
+    """By name, in the order in which they are sent."""
+    parts: dict[str, Array] = {VALUES: contents.values}
+    for name, slot in contents.slots.items():
+        parts[SLOT + name] = slot
+    if contents.steps is not None:
+        parts[STEPS] = contents.steps
+    return parts
+
+
+def part_names(table: Table) -> set[str]:
+    """All parts that the contents of blocks of this table have."""
+    return {VALUES, STEPS, *(SLOT + name for name in table.rule.slots)}
+
+
+def contents_from_parts(table: Table, parts: dict[str, Array]) -> BlockContents:
+    """The parts must be all there, and may be more."""
+    slots = {name: parts[SLOT + name] for name in table.rule.slots}
+    return BlockContents(parts[VALUES], slots, parts[STEPS].astype(np.int64, copy=False))
+
+
+def allocate_part(table: Table, ids: Ids, header: TensorHeader) -> Array:
+    """An array for one part; its size follows from the ids, not from what the header claims.
+
+    Raises :class:`ShapeMismatch` when the header has another size or dtype.
+    """
+    steps = header.part == STEPS
+    count = len(ids) if steps else table.layout.count_elements(ids)
+    array: Array = np.empty(count, np.int64 if steps else table.dtype)
+    if header.bytes != array.nbytes or header.dtype != array.dtype.name:
+        raise ShapeMismatch(f"part {header.part!r} of table {table.name} has a wrong size or dtype")
+    return array

@@ -1,0 +1,46 @@
+"""What the cores of the recovery coordinator take, from messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from google.protobuf.message import Message
+
+from scar.tables import Job
+from scar.v1 import recovery_pb2, types_pb2
+from scar.wire.lost_pushes import unpack_losses
+from scar_recovery.core.job_diff import JobFields
+from scar_recovery.core.ledger import RerouteReport
+from scar_runtime.store.failure_codec import deltas_from_proto
+
+
+def reroute_report_from_proto(message: recovery_pb2.RerouteReport, job: Job) -> RerouteReport:
+    """Raises :class:`scar.errors.InvalidRequest` for one that is malformed."""
+    return RerouteReport(
+        epoch=message.epoch,
+        worker=f"{message.worker.name}@{message.worker.incarnation}",
+        lost=tuple(unpack_losses(entry, job.table(entry.table).blocks) for entry in message.lost),
+        delta=deltas_from_proto(message.delta),
+        resent=message.resent,
+        first=message.first,
+    )
+
+
+def job_fields_from_proto(spec: types_pb2.JobSpec) -> JobFields:
+    tables = {table.name: dict(_fields_of(table)) for table in spec.tables}
+    return JobFields(dict(_fields_of(spec)), tables)
+
+
+def _fields_of(message: Message, prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Every field by its path; of messages in a list, the names."""
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        if isinstance(value, Mapping):
+            for key, entry in sorted(value.items()):
+                yield f"{prefix}{key}", entry
+        elif isinstance(value, Message):
+            yield from _fields_of(value, f"{prefix}{field.name}.")
+        elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+            yield f"{prefix}{field.name}", [getattr(entry, "name", entry) for entry in value]
+        else:
+            yield f"{prefix}{field.name}", value

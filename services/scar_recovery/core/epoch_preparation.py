@@ -1,0 +1,83 @@
+"""What shards must say before an epoch can be created: clocks for a rewind, copies of lost blocks. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from scar.placement import by_table
+from scar_recovery.core.actions import CollectReplicas, CommitEpoch, PlannerAction, ReadClocks
+from scar_recovery.core.epoch_intent import EpochIntent
+from scar_recovery.core.events import ClocksRead, ReplicasCollected
+
+SURVIVOR_SECONDS = 5.0  # to hear from every survivor what it keeps; a hung one is found dead before
+# clocks beyond the open one: some shard may be one ahead, a worker one ahead of it, one more to be beyond
+RESTART_AHEAD = 3
+
+
+class SurvivorsSilent(Exception):
+    """Some survivors did not say which copies they keep, and there is time to ask again."""
+
+
+class EpochPreparation:
+    """One epoch at a time: :meth:`start` says what to ask, the answers say what to commit."""
+
+    def __init__(self) -> None:
+        self._waiting: CommitEpoch | None = None
+        self._asked_number = 0  # epoch whose survivors do not answer
+        self._asked_since = 0.0
+
+    def start(self, commit: CommitEpoch) -> PlannerAction:
+        """The first question, or the commit itself when nothing has to be asked."""
+        question = _first_question(commit.intent)
+        self._waiting = commit if question is not None else None
+        return question or commit
+
+    def with_clock(self, event: ClocksRead) -> CommitEpoch | None:
+        """Workers restart with a clock that none can have reached while the dead one's mark is missing."""
+        commit = self._take_waiting(event.number)
+        if commit is None:
+            return None
+        return replace(commit, intent=replace(commit.intent, restart=event.highest + RESTART_AHEAD))
+
+    def with_replicas(self, event: ReplicasCollected, now: float) -> CommitEpoch | None:
+        """Goes on without survivors that have not answered for a while; before raises SurvivorsSilent."""
+        commit = self._take_waiting(event.number)
+        if commit is None:
+            return None
+        if event.silent and not self._timed_out(event.number, now):
+            names = ", ".join(event.silent)
+            raise SurvivorsSilent(
+                f"epoch {event.number} ({commit.intent.cause}) waits for a copy:"
+                f" {names} did not say what it keeps of lost blocks"
+            )
+        return replace(commit, copies=event.copies)
+
+    def _take_waiting(self, number: int) -> CommitEpoch | None:
+        commit, self._waiting = self._waiting, None
+        return commit if commit is not None and commit.intent.number == number else None
+
+    def _timed_out(self, number: int, now: float) -> bool:
+        if number != self._asked_number:
+            self._asked_number = number
+            self._asked_since = now
+        return now > self._asked_since + SURVIVOR_SECONDS
+
+
+def _first_question(intent: EpochIntent) -> PlannerAction | None:
+    """None: nothing has to be asked."""
+    if intent.rewinds_workers:
+        return ReadClocks(intent.number, intent.shards)
+    return _replica_question(intent)
+
+
+def _replica_question(intent: EpochIntent) -> CollectReplicas | None:
+    """Who has to say which copies it keeps of lost blocks; None: nobody."""
+    previous = intent.previous
+    if previous is None or intent.rollback or not intent.restores_blocks or not intent.job.strategy.replicas:
+        return None
+    lost = np.sort(np.concatenate([np.empty(0, np.int64), *intent.lost_blocks().values()]))
+    survivors = tuple(member for member in intent.shards if previous.shard_index(member.key) >= 0)
+    former_owners = tuple(sorted({*intent.dead, *intent.orphans}))
+    return CollectReplicas(intent.number, survivors, former_owners, by_table(intent.job, lost))

@@ -1,0 +1,264 @@
+"""The ledger: what every failure cost. Pure: failures, epochs and reports in, records out.
+
+A record is opened when the epoch that answers a failure exists, and grows as shards load and workers report.
+It is open while somebody may still add to it. Times are seconds of one monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from scar.lost_ranges import LostRanges, count_lost_pushes
+from scar.placement import BlockSource, Epoch
+from scar.tables import Job
+from scar_recovery.core.epoch_intent import EpochIntent
+from scar_recovery.core.membership import MemberFailure
+from scar_runtime.failure_records import (
+    UNKNOWN_NORM,
+    UNKNOWN_SECONDS,
+    FailureRecord,
+    TableDelta,
+    WorkerReport,
+    merge_records,
+)
+
+AT_ONCE = 1e-6  # seconds; 0 means that they are not served yet
+SOURCE_NAMES: Mapping[BlockSource, str] = {
+    BlockSource.INITIAL: "initial",
+    BlockSource.OBJECT: "object",
+    BlockSource.DONOR: "donor",
+    BlockSource.REPLICA: "replica",
+}
+
+
+@dataclass(frozen=True)
+class RerouteReport:
+    """What an epoch cost one worker. ``worker``: its key; ``resent``: pushes that went to new owners.
+
+    ``first``: the worker begins with this epoch, and tells of no earlier one in which it stood.
+    """
+
+    epoch: int
+    worker: str
+    lost: tuple[LostRanges, ...] = ()
+    delta: tuple[TableDelta, ...] = ()
+    resent: int = 0
+    first: bool = False
+
+
+class Ledger:
+    """All failure records of one job. ``records``: of earlier leaders.
+
+    Loading that they left open is timed from ``now``.
+    """
+
+    def __init__(self, job: Job, records: Iterable[FailureRecord] = (), now: float = 0.0) -> None:
+        self._job = job
+        self._records = {record.number: record for record in records}
+        self._loading_since = {  # number -> when its epoch was created
+            number: now
+            for number, record in self._records.items()
+            if record.epoch and not record.load_seconds
+        }
+        self._unwritten: set[int] = set()
+        self._heard: dict[str, tuple[int, int]] = {}  # shard key -> epoch of which it heard last, clock then
+        self._untold: dict[int, set[str]] = {}  # number -> shards that have yet to tell their clock after it
+
+    @property
+    def records(self) -> list[FailureRecord]:
+        return [self._records[number] for number in sorted(self._records)]
+
+    @property
+    def newest(self) -> int:
+        """Highest number; 0: there is no record."""
+        return max(self._records, default=0)
+
+    @property
+    def loading(self) -> list[str]:
+        """Members whose blocks are not served again yet."""
+        records = [self._records[number] for number in self._loading_since]
+        return sorted({key for record in records if record.sources for key in record.members})
+
+    def take_unwritten(self) -> list[FailureRecord]:
+        """Records that changed since the last call; the caller stores them."""
+        numbers = sorted(self._unwritten)
+        self._unwritten = set()
+        return [self._records[number] for number in numbers]
+
+    def mark_unwritten(self, number: int) -> None:
+        """The record could not be stored: it comes again."""
+        self._unwritten.add(number)
+
+    def merge_stored(self, stored: Iterable[FailureRecord]) -> None:
+        """What the store has, perhaps from a former leader that wrote until we created our first epoch."""
+        for record in stored:
+            mine = self._records.get(record.number)
+            whole = record if mine is None else merge_records([mine, record])
+            self._records[record.number] = whole
+            if whole != record:
+                self.mark_unwritten(record.number)
+
+    def _put(self, record: FailureRecord) -> None:
+        self._records[record.number] = record
+        self.mark_unwritten(record.number)
+
+    # --- failures
+
+    def open_record(
+        self, intent: EpochIntent, failures: Sequence[MemberFailure], seconds: float, created: float
+    ) -> None:
+        """A failure for which an epoch exists.
+
+        ``seconds``: to plan and create it; ``created``: seconds since 1970.
+        """
+        if not intent.failure or not (failures or intent.damage):
+            return
+        keys = tuple(failure.key for failure in failures)
+        slowest = max(failures, key=_seconds_until_allowed, default=None)
+        lost = sum(len(blocks) for key, blocks in intent.lost_blocks().items() if key in intent.dead)
+        damaged = 0 if intent.rollback else sum(len(blocks) for blocks in intent.damaged.values())
+        record = FailureRecord(
+            number=intent.failure,
+            members=keys,
+            evidence=tuple(failure.report.evidence for failure in failures),
+            damage=intent.damage,
+            strategy=self._strategy(intent.previous, keys, intent.rewinds_workers),
+            lost_blocks=lost + damaged,
+            total_blocks=self._job.blocks,
+            detect_seconds=slowest.report.detect_seconds if slowest is not None else UNKNOWN_SECONDS,
+            wait_seconds=slowest.wait_seconds if slowest is not None else 0.0,
+            commit_seconds=seconds,
+            delta_norm=UNKNOWN_NORM,
+            created=created,
+        )
+        self._add_record(record)
+
+    def rebuild_record(self, before: Epoch, epoch: Epoch, created: float) -> None:
+        """A failure whose record the former leader had no time to write, as its epoch tells it."""
+        if not epoch.failure or epoch.failure in self._records:
+            return
+        inside = {member.key for member in (*epoch.shards, *epoch.workers)}
+        gone = [one for one in (*before.shards, *before.workers) if one.key not in inside]
+        dead = tuple(member.key for member in gone if member.incarnation in epoch.fenced)
+        record = FailureRecord(
+            number=epoch.failure,
+            members=dead,
+            evidence=("recorded by a later leader",) * len(dead),
+            strategy=self._strategy(before, dead, epoch.restart > before.restart),
+            lost_blocks=sum(len(ids) for key in dead for ids in before.owned_by(key).values()),
+            total_blocks=self._job.blocks,
+            delta_norm=UNKNOWN_NORM,
+            created=created,
+        )
+        self._add_record(record)
+
+    def _strategy(self, before: Epoch | None, dead: Sequence[str], rewinds: bool) -> str:
+        """What answers this failure: the job's choice for workers when workers alone have died."""
+        shards = before is not None and any(before.shard_index(key) >= 0 for key in dead)
+        return self._job.recovery if (shards or not dead) and not rewinds else self._job.worker_recovery
+
+    def _add_record(self, record: FailureRecord) -> None:
+        """A worker that dies while blocks wait for a shard stands in the record of what they wait for."""
+        known = self._records.get(record.number, record)
+        self._put(known.with_members(record.members, record.evidence, record.damage))
+
+    def follow_epoch(self, epoch: Epoch, now: float) -> None:
+        """A new epoch: it may repair a failure, and whoever is not in it any more will not report."""
+        record = self._records.get(epoch.failure)
+        if record is not None and not record.epoch and (epoch.shards or not record.lost_blocks):
+            self._record_repair(record, epoch, now)
+        workers = {member.key for member in epoch.workers}
+        for other in self.records:
+            staying = tuple(key for key in other.waiting if key in workers or other.epoch > epoch.number)
+            if len(staying) < len(other.waiting):
+                self._put(replace(other, waiting=staying))
+        for number in self._loading_since.keys() - self._untold.keys():
+            self._untold[number] = {shard.key for shard in epoch.shards}  # who joins later survived nothing
+            for key, (heard, clock) in self._heard.items():  # shards that were faster than we
+                self._add_clock(number, heard, key, clock)
+        self._heard = {key: heard for key, heard in self._heard.items() if heard[0] >= epoch.number}
+
+    def _record_repair(self, record: FailureRecord, epoch: Epoch, now: float) -> None:
+        sources = dict(record.sources)
+        for group in epoch.moved:
+            name = SOURCE_NAMES[group.source]
+            sources[name] = sources.get(name, 0) + len(group.ids)
+        saved = [group.clock for group in epoch.moved if group.source is not BlockSource.DONOR]
+        self._put(
+            replace(
+                record,
+                epoch=epoch.number,
+                manifest=epoch.manifest,
+                clock=max(saved, default=0),  # all that is known where nobody is left to tell
+                sources=sources,
+                waiting=tuple(member.key for member in epoch.workers) if epoch.moved else (),
+            )
+        )
+        self._loading_since[record.number] = now
+
+    def finish_loading(self, now: float, clock: int) -> None:
+        """Every shard of the newest epoch serves all its blocks. ``clock``: the highest open clock."""
+        for number, since in self._loading_since.items():
+            record = self._records[number]
+            seconds = max(now - since, AT_ONCE)
+            self._put(replace(record, load_seconds=seconds, clock=record.clock or clock))
+        self._loading_since = {}
+        self._untold = {}
+
+    def record_clock(self, number: int, key: str, clock: int) -> None:
+        """A shard's open clock when it heard of epoch ``number``.
+
+        What a failure's record has is what each shard of the epoch that repaired it told first: of that
+        epoch, or of the next one, where that came before the shard was asked.
+        """
+        self._heard[key] = (number, clock)
+        for failure in self._loading_since:
+            self._add_clock(failure, number, key, clock)
+
+    def _add_clock(self, failure: int, number: int, key: str, clock: int) -> None:
+        record = self._records[failure]
+        untold = self._untold.get(failure, set())
+        if number < record.epoch or key not in untold:
+            return
+        untold.remove(key)
+        if clock > record.clock:
+            self._put(replace(record, clock=clock))
+
+    # --- reports
+
+    def awaiting_record(self, report: RerouteReport) -> int:
+        """Number of the record to which this report belongs.
+
+        0: it was reported already, or the epoch answers no failure.
+        """
+        record = self._find_awaiting(report)
+        return record.number if record is not None else 0
+
+    def add_report(self, report: RerouteReport) -> None:
+        """One that :meth:`awaiting_record` does not know changes no record of its own epoch."""
+        if report.first:  # a new leader takes in whoever beats, perhaps epochs before that worker has begun
+            for earlier in self.records:
+                if earlier.epoch < report.epoch and report.worker in earlier.waiting:
+                    self._put(_without_waiting(earlier, report.worker))
+        record = self._find_awaiting(report)
+        if record is None:
+            return
+        cost = WorkerReport(report.worker, count_lost_pushes(report.lost), report.resent, report.delta)
+        record = _without_waiting(record, report.worker).with_reports([cost])
+        exact = self._job.consistency == "bsp" and 0 < sum(record.sources.values()) <= record.exact_blocks
+        self._put(replace(record, delta_exact=exact))
+
+    def _find_awaiting(self, report: RerouteReport) -> FailureRecord | None:
+        for record in self._records.values():
+            if record.epoch == report.epoch and report.worker in record.waiting:
+                return record
+        return None
+
+
+def _without_waiting(record: FailureRecord, worker: str) -> FailureRecord:
+    return replace(record, waiting=tuple(key for key in record.waiting if key != worker))
+
+
+def _seconds_until_allowed(failure: MemberFailure) -> float:
+    return max(0.0, failure.report.detect_seconds) + failure.wait_seconds

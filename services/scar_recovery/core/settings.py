@@ -1,0 +1,21 @@
+"""Settings of the planner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scar.wire.timing import TIMING
+
+
+@dataclass(frozen=True)
+class PlannerSettings:
+    """``lease``: seconds that a suspect may still serve. ``rebalance``: level blocks over shards that join.
+
+    ``move_bytes``: of one live move at most. ``flush``: seconds for saving a shard that goes, before its
+    blocks move; 0: it is not saved.
+    """
+
+    lease: float = TIMING.lease
+    rebalance: bool = True
+    move_bytes: int = 64 << 20
+    flush: float = 3.0

@@ -1,0 +1,106 @@
+"""Job records of a store, and which of them a cluster runs.
+
+Everything here blocks on the store and raises :class:`scar.errors.StoreError` or
+:class:`scar.errors.StoreUnavailable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from scar.errors import AlreadyExists, InvalidRequest, JobExists, JobNotFound, ObjectNotFound
+from scar.tables import Job
+from scar.v1 import types_pb2
+from scar.wire.codec import job_from_proto, job_to_proto
+from scar_recovery.codec import job_fields_from_proto
+from scar_recovery.core.job_diff import describe_differences
+from scar_recovery.recovery_store import RecoveryStore
+from scar_runtime.store import Store
+from scar_runtime.store.layout import EPOCHS, JOB, cluster_jobs, initial_key, numbered
+from scar_runtime.store.records import create_record, get_record, newest, numbers
+
+
+class JobRegistry:
+    """``label``: of the cluster; others may have the same by mistake."""
+
+    def __init__(self, store: Store, label: str) -> None:
+        self._store = store
+        self._runs = cluster_jobs(label)
+
+    def find_running_job(self, ours: Callable[[str], bool] = lambda _job: True) -> Job | None:
+        """The newest job that clusters of this label have run and that is ``ours``; None: there is none."""
+        for number in reversed(numbers(self._store, self._runs)):
+            name = get_record(self._store, numbered(self._runs, number), types_pb2.JobSpec).name
+            if ours(name):
+                return self._read_job(name)
+        return None
+
+    def declare_job(self, job: Job, given: Mapping[str, bytes], resume: bool) -> None:
+        """Make the job's description durable, or check it against the one that is.
+
+        Can be repeated before the job has begun. Raises :class:`JobExists` for a job that is there already,
+        unless ``resume`` is set and the description is the same; :class:`JobNotFound` when there is nothing
+        to resume.
+        """
+        known = self._read_job(job.name)
+        if known is not None:
+            self._check_resumable(known, job, resume)
+        elif resume:
+            raise JobNotFound(f"job {job.name!r} cannot be resumed: the store has none of this name")
+        else:
+            self._create_job(job, given)
+
+    def record_run(self, job: Job) -> None:
+        """From now on, and for the coordinators that come after us, the cluster runs this job.
+
+        Can be repeated.
+        """
+        number = newest(self._store, self._runs)
+        if (
+            number
+            and get_record(self._store, numbered(self._runs, number), types_pb2.JobSpec).name == job.name
+        ):
+            return
+        create_record(self._store, numbered(self._runs, number + 1), types_pb2.JobSpec(name=job.name))
+
+    def open_store(self, job: Job) -> RecoveryStore:
+        return RecoveryStore(self._store, job)
+
+    def _check_resumable(self, known: Job, job: Job, resume: bool) -> None:
+        before = job_to_proto(known)
+        asked = job_to_proto(job)
+        if resume and before != asked:
+            difference = describe_differences(job_fields_from_proto(before), job_fields_from_proto(asked))
+            raise JobExists(
+                f"job {job.name!r} exists with another description ({difference})",
+                f"Resume it as it was declared, or start over: by --name, or after `scar jobs rm {job.name}`",
+            )
+        begun = newest(self._store.under(job.name), EPOCHS) > 0
+        # a job that never began: the answer to its first start was lost
+        if not resume and (begun or before != asked):
+            raise JobExists(
+                f"job {job.name!r} exists already",
+                f"Continue it by --resume, or start over: by --name, or after `scar jobs rm {job.name}`",
+            )
+
+    def _create_job(self, job: Job, given: Mapping[str, bytes]) -> None:
+        """Arrays first: from the moment that the job's record exists, x(0) can be made again by anybody."""
+        store = self._store.under(job.name)
+        for table in job.tables:
+            if table.init.kind != "given":
+                continue
+            if len(given.get(table.name, b"")) != table.bytes:
+                raise InvalidRequest(
+                    f"table {table.name}: the given initial array is missing or has not {table.bytes} bytes"
+                )
+            store.put(initial_key(table.name), given[table.name])
+        try:
+            create_record(store, JOB, job_to_proto(job))
+        except AlreadyExists as error:
+            raise JobExists(f"job {job.name!r} was started by somebody else at the same time") from error
+
+    def _read_job(self, name: str) -> Job | None:
+        try:
+            return job_from_proto(get_record(self._store.under(name), JOB, types_pb2.JobSpec))
+        except ObjectNotFound:
+            return None

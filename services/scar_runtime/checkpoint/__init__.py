@@ -1,0 +1,1 @@
+"""The format of the running checkpoint, and which blocks a round saves."""

@@ -1,0 +1,27 @@
+"""Arrays that a user gave as the first values of a table, as they lie in the store."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scar.blocks import Array
+from scar.errors import CorruptCheckpoint
+from scar.tables import Table
+from scar_runtime.store import Store
+
+
+def read_initial(store: Store, table: Table) -> Array | None:
+    """All elements of a table, flat; None: its values are made by rule. ``store`` is the job's.
+
+    Raises :class:`CorruptCheckpoint` for what has another size than the table, and
+    :class:`scar.errors.ObjectNotFound`.
+    """
+    if table.init.kind != "given":
+        return None
+    raw = store.get(table.init.key)
+    size = table.elements * table.dtype.itemsize
+    if len(raw) != size:
+        raise CorruptCheckpoint(
+            f"{table.init.key} has {len(raw)} bytes, the first values of table {table.name} have {size}"
+        )
+    return np.frombuffer(raw, table.dtype)

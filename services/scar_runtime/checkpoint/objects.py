@@ -1,0 +1,184 @@
+"""Objects of the running checkpoint: many blocks of one moment in one immutable file, each part readable
+and checkable alone.
+
+    state = BlockState("w", ids, clock, watermark, owner)
+    encoded = encode_object(job, [(state, BlockPayload(values, slots, steps))])
+    store.put(object_key(epoch, owner, round_number), encoded.parts)
+
+``object_reader.py`` reads them.
+
+Layout: magic ``SCARBLK2``, uint32 length of the JSON, JSON, per group uint32 ids of its blocks and SHA-256 of
+its segments; then per group the records of its blocks, back to back (``block_records.py``). All numbers are
+little-endian. The SHA-256 of all before the records is in the manifest, so that each byte that is read is
+vouched for by the manifest, and only what is read has to be checked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scar.blocks import Array, BlockState, Ids, Positions
+from scar.errors import ShapeMismatch
+from scar.tables import Job, Table
+from scar_runtime.checkpoint.block_records import (
+    DIGEST_BYTES,
+    pack_records,
+    record_starts,
+    segment_bounds,
+    segment_digests,
+)
+from scar_runtime.checkpoint.manifest import ObjectRef, Sha256
+
+MAGIC = b"SCARBLK2"
+OLDER_MAGIC = b"SCARBLK1"
+FORMAT = 2
+MAX_JSON_BYTES = 16 << 20
+# records with one digest, which are read together; a block that is larger has a digest of its own
+SEGMENT_BYTES = 16 << 10
+PIECE_BYTES = 8 << 20  # records encoded, or read by one range request, at once
+
+PREFIX_BYTES = len(MAGIC) + 4
+ID_BYTES = 4  # of one block in the index
+ENTRY_BYTES = ID_BYTES + DIGEST_BYTES  # the most that one block takes there
+
+
+@dataclass(eq=False)
+class BlockPayload:
+    """State of some blocks, packed one after the other: values, slots (same dtype and length), and one
+    int64 step per block.
+    """
+
+    values: Array
+    slots: dict[str, Array]
+    steps: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class EncodedObject:
+    """``parts`` are what :meth:`Store.put` takes; both sizes in bytes; ``digest``: of the header."""
+
+    parts: list[bytes | memoryview]
+    bytes: int
+    header_bytes: int
+    digest: Sha256
+
+
+@dataclass(frozen=True, eq=False)
+class ObjectSection:
+    """A group as it lies in an object.
+
+    ``start``: byte offset of its first record; ``segment_bytes``: of records that share a digest;
+    ``digests``: back to back.
+    """
+
+    group: BlockState
+    start: int = 0
+    segment_bytes: int = SEGMENT_BYTES
+    digests: bytes = b""
+
+
+@dataclass(frozen=True, eq=False)
+class ObjectHeader:
+    """What an object contains, without the values."""
+
+    sections: tuple[ObjectSection, ...]
+
+    @property
+    def groups(self) -> list[BlockState]:
+        return [section.group for section in self.sections]
+
+    @cached_property
+    def blocks(self) -> int:
+        return sum(len(section.group.ids) for section in self.sections)
+
+
+def object_ref(
+    key: str, encoded: EncodedObject, groups: Sequence[BlockState], owner: str, epoch: int, round_number: int
+) -> ObjectRef:
+    """How a manifest lists an object."""
+    return ObjectRef(
+        key=key,
+        bytes=encoded.bytes,
+        header_bytes=encoded.header_bytes,
+        digest=encoded.digest,
+        owner=owner,
+        epoch=epoch,
+        round=round_number,
+        blocks=sum(len(group.ids) for group in groups),
+        clock=min((group.clock for group in groups), default=0),
+    )
+
+
+def encode_object(job: Job, groups: Sequence[tuple[BlockState, BlockPayload]]) -> EncodedObject:
+    """The object's bytes; a block may occur once. Copies each payload once. Raises :class:`ShapeMismatch`."""
+    described: list[dict[str, Any]] = []
+    index: list[bytes] = []
+    records: list[memoryview] = []
+    for group, payload in groups:
+        if len(group.ids) == 0:
+            continue
+        pieces, digests = _encode_group(job.table(group.table), group.ids, payload)
+        records += pieces
+        index += [group.ids.astype("<u4", copy=False).tobytes(), *digests]
+        described.append(_describe_group(job.table(group.table), group))
+    about = {"format": FORMAT, "job": job.name, "segment": SEGMENT_BYTES, "groups": described}
+    text = json.dumps(about, separators=(",", ":")).encode()
+    head = b"".join([MAGIC, struct.pack("<I", len(text)), text, *index])
+    size = len(head) + sum(len(piece) for piece in records)
+    return EncodedObject([head, *records], size, len(head), hashlib.sha256(head).digest())
+
+
+def _describe_group(table: Table, group: BlockState) -> dict[str, Any]:
+    return {
+        "table": group.table,
+        "dtype": table.dtype.name,
+        "slots": list(table.rule.slots),
+        "blocks": len(group.ids),
+        "clock": group.clock,
+        "watermark": dict(group.watermark),
+        "owner": group.owner,
+    }
+
+
+def _encode_group(table: Table, ids: Ids, payload: BlockPayload) -> tuple[list[memoryview], list[bytes]]:
+    """Digests of the segments; records in pieces so small that temporaries of ragged blocks stay small."""
+    layout = table.layout.take(ids.astype(np.int64))
+    arrays = [payload.values, *(payload.slots[name] for name in table.rule.slots)]
+    if (
+        any(array.dtype != table.dtype or array.shape != (layout.elements,) for array in arrays)
+        or payload.steps.shape != ids.shape
+    ):
+        raise ShapeMismatch(
+            f"table {table.name}: a payload of {len(ids)} blocks must have {layout.elements} {table.dtype}"
+            " elements"
+        )
+    starts = record_starts(table, layout.sizes)
+    bounds = segment_bounds(starts, SEGMENT_BYTES)
+    cuts = bounds[np.searchsorted(starts[bounds], np.arange(PIECE_BYTES, starts[-1], PIECE_BYTES))]
+    pieces = []
+    digests: list[bytes] = []
+    for first, last in cut_range(cuts, len(ids)):
+        span = slice(int(layout.starts[first]), int(layout.starts[last]))
+        raw = pack_records(
+            table, layout.sizes[first:last], [array[span] for array in arrays], payload.steps[first:last]
+        )
+        edges = starts[bounds[(bounds >= first) & (bounds <= last)]] - starts[first]
+        digests += segment_digests(raw, edges[:-1], edges[1:])
+        pieces.append(raw)
+    return pieces, digests
+
+
+def cut_range(cuts: Positions, count: int) -> list[tuple[int, int]]:
+    """``range(count)`` cut before each of ``cuts``: (first, last) of each part that is not empty."""
+    bounds = np.unique(np.concatenate([[0], cuts, [count]])).tolist()
+    return list(pairwise(bounds))

@@ -1,0 +1,162 @@
+"""What failures cost: records of the ledger, and how what several leaders wrote comes together. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+UNKNOWN_NORM = -1.0
+UNKNOWN_SECONDS = -1.0
+MAX_COUNT = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class TableDelta:
+    """What a worker compared of one table. ``squared``: summed over the ``blocks`` that were compared.
+
+    ``behind``: they may not be the values that were lost: it had finished a clock since it pulled them, or
+    they had been put back before.
+    """
+
+    table: str
+    squared: float
+    blocks: int
+    behind: bool = False
+
+
+@dataclass(frozen=True)
+class WorkerReport:
+    """What a failure cost one worker. ``worker``: member key.
+
+    ``lost_pushes``: acknowledged pushes of which at least one block was lost; ``resent_pushes``: that went to
+    new owners.
+    """
+
+    worker: str
+    lost_pushes: int = 0
+    resent_pushes: int = 0
+    delta: tuple[TableDelta, ...] = ()
+
+
+@dataclass(frozen=True)
+class FailureRecord:
+    """What one failure cost. Fields as in ``scar.v1.FailureRecord``; durations in seconds.
+
+    ``epoch`` 0: nothing has repaired it yet. ``sources``: kind of source -> blocks. ``detect_seconds`` -1:
+    nobody had noticed the silence before a successor or a new leader found the member dead. ``load_seconds``
+    0: its blocks are not served yet. ``waiting``: keys of workers that have not reported yet.
+    """
+
+    number: int
+    members: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+    strategy: str = ""
+    epoch: int = 0
+    manifest: int = 0
+    clock: int = 0
+    lost_blocks: int = 0
+    total_blocks: int = 0
+    sources: Mapping[str, int] = field(default_factory=dict)
+    detect_seconds: float = UNKNOWN_SECONDS
+    wait_seconds: float = 0.0
+    commit_seconds: float = 0.0
+    load_seconds: float = 0.0
+    delta_norm: float = 0.0
+    delta_exact: bool = False
+    lost_pushes: int = 0
+    resent_pushes: int = 0
+    created: float = 0.0
+    waiting: tuple[str, ...] = ()
+    reports: tuple[WorkerReport, ...] = ()
+    damage: tuple[str, ...] = ()
+
+    @property
+    def exact_blocks(self) -> int:
+        """Of which a worker had the values that were lost, if the job is synchronous."""
+        return sum(delta.blocks for delta in best_comparisons(self.reports) if not delta.behind)
+
+    def with_members(
+        self, members: Sequence[str], evidence: Sequence[str], damage: Sequence[str] = ()
+    ) -> FailureRecord:
+        """Names members and damage that it did not name yet."""
+        fresh = {key: words for key, words in zip(members, evidence, strict=False) if key not in self.members}
+        return replace(
+            self,
+            members=(*self.members, *fresh.keys()),
+            evidence=(*self.evidence, *fresh.values()),
+            damage=tuple(dict.fromkeys((*self.damage, *damage))),
+        )
+
+    def with_reports(self, reports: Iterable[WorkerReport]) -> FailureRecord:
+        """Adds reports of workers that had not reported, and the sums over all reports."""
+        known = {report.worker for report in self.reports}
+        together = (*self.reports, *(report for report in reports if report.worker not in known))
+        best = best_comparisons(together)
+        norm = math.sqrt(sum(delta.squared for delta in best)) if best else self.delta_norm
+        return replace(
+            self,
+            reports=together,
+            lost_pushes=_total(report.lost_pushes for report in together),
+            resent_pushes=_total(report.resent_pushes for report in together),
+            delta_norm=norm,
+        )
+
+
+def _total(counts: Iterable[int]) -> int:
+    """Of what workers have said of themselves: no sum of theirs is too large for a record."""
+    return min(sum(counts), MAX_COUNT)
+
+
+def best_comparisons(reports: Iterable[WorkerReport]) -> list[TableDelta]:
+    """For each table the comparison of most blocks.
+
+    Workers compare the same blocks: of each table the report that compared most counts, never the sum over
+    workers; of equals the one that had pulled last.
+    """
+    best: dict[str, TableDelta] = {}
+    for delta in _valid_deltas(reports):
+        known = best.get(delta.table)
+        if known is None or _rank(delta) > _rank(known):
+            best[delta.table] = delta
+    return list(best.values())
+
+
+def _rank(delta: TableDelta) -> tuple[int, bool, float]:
+    return delta.blocks, not delta.behind, delta.squared
+
+
+def _valid_deltas(reports: Iterable[WorkerReport]) -> Iterator[TableDelta]:
+    for report in reports:
+        for delta in report.delta:
+            if delta.blocks and 0 <= delta.squared < math.inf:
+                yield delta
+
+
+def merge_records(records: Sequence[FailureRecord]) -> FailureRecord:
+    """What all versions of one record know together; the same in whatever order they come."""
+    best = max(records, key=lambda one: (_measured_seconds(one), bool(one.epoch), _sort_key(one)))
+    for other in sorted(records, key=_sort_key):
+        if other.epoch and not best.epoch:
+            best = replace(best, epoch=other.epoch, manifest=other.manifest, sources=other.sources)
+        # a worker may be named by later versions only: it died while the blocks of others waited
+        best = best.with_members(other.members, other.evidence, other.damage)
+        best = replace(
+            best,
+            clock=max(best.clock, other.clock),
+            load_seconds=max(best.load_seconds, other.load_seconds),
+            delta_exact=best.delta_exact or other.delta_exact,
+        )
+        best = best.with_reports(other.reports)
+    repaired = [set(one.waiting) for one in records if one.epoch]
+    waiting = set.intersection(*repaired) if repaired else set()
+    return replace(best, waiting=tuple(sorted(waiting - {one.worker for one in best.reports})))
+
+
+def _measured_seconds(record: FailureRecord) -> float:
+    """Above 0: by who answered the failure, not by a successor that has read of it."""
+    return max(0.0, record.detect_seconds) + record.wait_seconds + record.commit_seconds
+
+
+def _sort_key(record: FailureRecord) -> str:
+    return repr(replace(record, sources=dict(sorted(record.sources.items()))))

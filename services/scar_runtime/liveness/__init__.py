@@ -1,0 +1,1 @@
+"""Heartbeats, progress and leader leases, with Redis behind them."""

@@ -1,0 +1,1 @@
+"""A process of a service: boot, settings, logs, metrics, the gRPC server, signals."""

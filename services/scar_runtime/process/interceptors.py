@@ -1,0 +1,147 @@
+"""What happens around every call: typed errors on the wire, metrics, and decoding that refuses politely.
+
+A :class:`scar.errors.ScarError` becomes its gRPC code with its class and next step as trailing metadata.
+Anything else is a bug: it is logged with its traceback and the caller sees ``Internal`` without details. Only
+methods of ``scar.v1`` are wrapped, since health and reflection handlers carry marks of their own.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from scar import errors
+from scar_runtime.process.access import CallerCheck, check_nobody
+from scar_runtime.process.metrics import RPC_SECONDS
+from scar_runtime.process.request_streams import RequestStreams
+
+OURS = "/scar.v1."
+PROBE = "MemberService/Probe"  # what a failure detector asks
+_log = logging.getLogger(__name__)
+
+Behavior = Callable[[Any, grpc.ServicerContext], Any]
+Decode = Callable[[bytes], Any]
+CallGuard = Callable[[grpc.ServicerContext], AbstractContextManager[None]]
+OpenRequest = Callable[[Iterator[bytes], grpc.ServicerContext], AbstractContextManager[Any]]
+
+
+class Guard(grpc.ServerInterceptor):  # type: ignore[misc]
+    """Wraps handlers of all four kinds. Requests are read and decoded here, so that a malformed one, and one
+    whose sender is silent, is the caller's typed error.
+
+    ``check``: whether the caller may call a method at all; it raises the error to answer with. ``probes``:
+    the threads for :data:`PROBE`; None: the same as for all.
+    """
+
+    def __init__(
+        self,
+        check: CallerCheck = check_nobody,
+        requests: RequestStreams | None = None,
+        probes: ThreadPoolExecutor | None = None,
+    ) -> None:
+        self._check = check
+        self._requests = requests or RequestStreams()
+        self._probes = probes
+
+    def intercept_service(
+        self, continuation: Any, details: grpc.HandlerCallDetails
+    ) -> grpc.RpcMethodHandler | None:
+        handler = continuation(details)
+        if handler is None or not details.method.startswith(OURS):
+            return handler
+        method = details.method.removeprefix(OURS)
+        guard = partial(_guard_call, check=self._check, method=method)
+        opened = self._opener(handler)
+        serialize = handler.response_serializer
+        # for gRPC all requests are streams: it would wait for the only message of one for ever
+        if handler.response_streaming:
+            answers = _observe_stream(handler.unary_stream or handler.stream_stream, opened, guard)
+            return grpc.stream_stream_rpc_method_handler(answers, None, serialize)
+        answer: Any = _observe_unary(handler.unary_unary or handler.stream_unary, opened, guard)
+        if method == PROBE:
+            answer.experimental_thread_pool = self._probes
+        return grpc.stream_unary_rpc_method_handler(answer, None, serialize)
+
+    def _opener(self, handler: grpc.RpcMethodHandler) -> OpenRequest:
+        decode = _safe_decoder(handler.request_deserializer)
+        requests = self._requests
+        if handler.request_streaming:
+            return partial(_open_messages, requests, decode)
+        return lambda raws, context: nullcontext(decode(requests.read_one(raws, context)))
+
+
+@contextmanager
+def _open_messages(
+    requests: RequestStreams, decode: Decode, raws: Iterator[bytes], context: grpc.ServicerContext
+) -> Iterator[Iterator[Any]]:
+    """Nobody waits for them once the handler has ended: its error may keep them for long."""
+    with closing(requests.read(raws, context)) as messages:
+        yield map(decode, messages)
+
+
+def _safe_decoder(deserialize: Decode | None) -> Decode:
+    def decode(raw: bytes) -> Any:
+        if deserialize is None:
+            return raw
+        try:
+            return deserialize(raw)
+        except DecodeError:
+            raise errors.InvalidRequest("the request is no message of this method") from None
+
+    return decode
+
+
+def _observe_unary(behavior: Behavior, opened: OpenRequest, guard: CallGuard) -> Behavior:
+    def call(raws: Iterator[bytes], context: grpc.ServicerContext) -> Any:
+        with guard(context), opened(raws, context) as request:
+            return behavior(request, context)
+
+    return call
+
+
+def _observe_stream(behavior: Behavior, opened: OpenRequest, guard: CallGuard) -> Behavior:
+    def call(raws: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[Any]:
+        with guard(context), opened(raws, context) as request:
+            yield from behavior(request, context)
+
+    return call
+
+
+@contextmanager
+def _guard_call(context: grpc.ServicerContext, check: CallerCheck, method: str) -> Iterator[None]:
+    """Refuse who may not call, translate what is raised inside, and time it. The caller may be gone already:
+    then there is nobody to tell.
+    """
+    started = time.monotonic()
+    code = grpc.StatusCode.OK
+    try:
+        check(context, method)
+        yield
+    except GeneratorExit:
+        code = grpc.StatusCode.CANCELLED
+        raise
+    except Exception as error:
+        known = _typed_error(error) if context.is_active() else errors.Unreachable("the caller has gone")
+        if known is None:
+            _log.exception("rpc.failed", extra={"method": method})
+            known = errors.Internal(f"{method} failed")
+        code = known.code
+        context.set_trailing_metadata(errors.to_metadata(known))
+        context.abort(code, known.message)
+    finally:
+        RPC_SECONDS.labels(method, code.name).observe(time.monotonic() - started)
+
+
+def _typed_error(error: Exception) -> errors.ScarError | None:
+    """The error to send; None for a bug. A peer's failure that a handler let through keeps its class."""
+    if isinstance(error, errors.ScarError):
+        return error
+    return errors.from_rpc(error) if isinstance(error, grpc.RpcError) else None

@@ -1,0 +1,122 @@
+"""The thread that brings copies to the next replica: what it is told too late, refused, or not at all."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scar.errors import Busy, DeadlineExceeded, ScarError
+from scar.tables import Job, Table, add
+from scar.wire.transport import Deadline, retry
+from scar_ps import replica_sender
+from scar_ps.core.replication_chain import ReplicationChain
+from tests.component.ps_scene import SECONDS, Running, first
+
+BLOCKS = 8
+
+
+def job() -> Job:
+    return Job("job", [Table("w", (BLOCKS, 2), rule=add())], consistency="asp", recovery="sync-chain")
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Iterator[list[Running]]:
+    """The first has all blocks, the second keeps the copies."""
+    made = [Running(number, f"file://{tmp_path}") for number in range(2)]
+    epoch = first(job(), made)
+    for shard in made:
+        shard.adopt(epoch, job())
+        shard.settle(1)
+    yield made
+    for shard in made:
+        shard.stop()
+
+
+def push(owner: Running, block: int) -> None:
+    """Until it is acknowledged, as a worker does it."""
+    owner.seq += 1
+
+    def attempt(_: float) -> None:
+        owner.push({"w": ([block], np.ones(2, np.float32))}, seq=owner.seq)
+
+    retry(attempt, Deadline(SECONDS), "a push to be acknowledged")
+
+
+def copied(owner: Running, keeper: Running) -> bool:
+    """Is the copy equal to the values?"""
+    replica = keeper.service.state.replicas.by_owner[owner.member.key]
+    return bool((replica.stores["w"].values == owner.service.state.ownership.tables["w"].values).all())
+
+
+def test_a_copy_that_takes_longer_than_the_sender_waits_is_sent(shards, monkeypatch):
+    copy = ReplicationChain.next_outgoing
+
+    def slow(self, *arguments):
+        outgoing = copy(self, *arguments)
+        time.sleep(0.05)  # as long as it takes to copy 100 MB
+        return outgoing
+
+    monkeypatch.setattr(ReplicationChain, "next_outgoing", slow)
+    monkeypatch.setattr(replica_sender, "WAIT_SECONDS", 0.02)
+    for block in range(BLOCKS):
+        push(shards[0], block)
+        assert copied(*shards)
+
+
+@pytest.mark.parametrize("answer", ["arrived", "failed"])
+@pytest.mark.parametrize("error", [DeadlineExceeded("waited for its turn"), Busy("too many are waiting")])
+def test_an_apply_thread_that_does_not_hear_of_an_answer_gets_another(shards, monkeypatch, answer, error):
+    owner = shards[0]
+    call, silent = owner.service._sender._apply_thread.call, list[str]()
+
+    def busy(event, timeout, **options):
+        if timeout == replica_sender.STEP_SECONDS and len(silent) < 2:
+            silent.append("busy")
+            raise error
+        return call(event, timeout, **options)
+
+    def refused(self, link, batch):
+        monkeypatch.setattr(replica_sender.ReplicaSender, "_transfer", transfer)
+        raise Busy("try again")
+
+    push(owner, 0)
+    transfer = replica_sender.ReplicaSender._transfer
+    monkeypatch.setattr(owner.service._sender._apply_thread, "call", busy)
+    if answer == "failed":
+        monkeypatch.setattr(replica_sender.ReplicaSender, "_transfer", refused)
+    for block in range(BLOCKS):
+        push(owner, block)
+        assert copied(*shards)
+    assert silent == ["busy", "busy"]
+    assert owner.process.failures == []
+
+
+def test_workers_that_wait_do_not_stop_the_copies(shards, monkeypatch):
+    monkeypatch.setattr("scar_ps.core.shard.MAX_PARKED", 2)
+    owner, refused = shards[0], list[ScarError]()
+
+    def wait() -> None:
+        try:
+            owner.pull("w", clock=1 << 30, timeout=SECONDS)
+        except ScarError as error:
+            refused.append(error)
+
+    readers = [threading.Thread(target=wait) for _ in range(6)]
+    for reader in readers:
+        reader.start()
+    while len(refused) < 4:
+        owner.process.stopping.wait(0.01)
+    assert {type(error) for error in refused} == {Busy}
+    for block in range(BLOCKS):
+        push(owner, block)
+        assert copied(*shards)
+        owner.process.stopping.wait(0.01)  # its sender waits for something to send, too
+    assert owner.process.failures == []
+    owner.stop()
+    for reader in readers:
+        reader.join(SECONDS)

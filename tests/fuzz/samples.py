@@ -1,0 +1,128 @@
+"""A job, an epoch and what encoders write of them: the seeds."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+import scar
+from scar.placement import BlockGroup, BlockSource, Epoch, Member, Role
+from scar.tables import Job, Table
+from scar.v1 import ps_pb2
+from scar.wire import codec
+from scar.wire.codec import Chunk
+from tests.fuzz.mutations import Mutator
+
+JOB = Job(
+    "fuzz",
+    [
+        Table("w", (40, 3), rule=scar.adam()),
+        Table("r", (30, 2), rule=scar.momentum(0.1), blocks=scar.ragged([0, 3, 4, 10, 30])),
+        Table("i", 17, dtype="int32", rule=scar.add(), blocks=scar.rows(5)),
+    ],
+    shards=2,
+    workers=1,
+    recovery="sync-chain",
+)
+ME = Member(Role.SHARD, "ps-0", "0123456789ab", "h:1")
+OTHER = Member(Role.SHARD, "ps-1", "0123456789ac", "h:2")
+WORKER = Member(Role.WORKER, "worker-0", "0123456789ad")
+EPOCH = Epoch(
+    number=3,
+    author="recovery",
+    job=JOB.name,
+    shards=(ME, OTHER),
+    workers=(WORKER,),
+    owners={table.name: np.zeros(table.blocks, np.uint16) for table in JOB.tables},
+    moved=tuple(
+        BlockGroup(
+            table.name,
+            np.arange(table.blocks, dtype=np.uint32),
+            former_owner=OTHER.key,
+            source=BlockSource.OBJECT,
+            object_key="objects/x",
+            clock=1,
+            watermark={WORKER.key: 2},
+        )
+        for table in JOB.tables
+    ),
+    manifest=2,
+    clock=1,
+    cause="failure",
+    failure=1,
+)
+
+
+def all_ids(table: Table) -> np.ndarray:
+    return np.arange(table.blocks, dtype=np.uint32)
+
+
+def ones(table: Table) -> np.ndarray:
+    return np.ones(table.elements, table.dtype)
+
+
+# --- streams as one input: the messages, each after its length
+
+
+def join_stream(messages: Iterable[bytes]) -> bytes:
+    return b"".join(struct.pack("<I", len(message)) + message for message in messages)
+
+
+def split_stream(data: bytes) -> list[bytes]:
+    """Whatever the lengths say: the rest is the last message."""
+    messages = []
+    at = 0
+    while at + 4 <= len(data):
+        size = int(struct.unpack_from("<I", data, at)[0])
+        messages.append(data[at + 4 : at + 4 + size])
+        at += 4 + size
+    return messages
+
+
+def stream_of(parts: Sequence[tuple[ps_pb2.TensorHeader, np.ndarray]]) -> bytes:
+    """What a sender of these tensors sends."""
+    return join_stream(
+        codec.encode_chunk(chunk) for header, array in parts for chunk in codec.chunks(header, array)
+    )
+
+
+def mutate_stream(mutator: Mutator, data: bytes) -> bytes:
+    """One message of a stream: gone, twice, elsewhere, with other fields, other data or other bytes."""
+    rng = mutator.rng
+    messages = split_stream(data)
+    if not messages or rng.random() < 0.05:
+        return mutator.mutate_bytes(data)
+    at = rng.randrange(len(messages))
+    match rng.randrange(10):
+        case 0:
+            del messages[at]
+        case 1:
+            messages.insert(rng.randrange(len(messages) + 1), messages[at])
+        case 2:
+            messages[at] = mutator.mutate_bytes(messages[at])
+        case _:
+            messages[at] = mutate_chunk(mutator, messages[at])
+    return join_stream(messages)
+
+
+def mutate_chunk(mutator: Mutator, wire: bytes) -> bytes:
+    """Fields of its header, its data, or its bytes."""
+    rng = mutator.rng
+    try:
+        chunk = codec.decode_chunk(wire)
+    except scar.ScarError:
+        return mutator.mutate_bytes(wire)
+    pick = rng.random()
+    if pick < 0.6:
+        chunk.header = chunk.header or ps_pb2.TensorHeader()
+        mutator.shake(chunk.header)
+    elif pick < 0.8:
+        chunk.data = mutator.mutate_bytes(bytes(chunk.data))
+    elif pick < 0.9:
+        chunk = Chunk(chunk.header, shared=chunk.shared or ps_pb2.SharedRange(key=b"k" * 16, bytes=8))
+        mutator.shake(chunk.shared)  # type: ignore[arg-type]
+    else:
+        return mutator.mutate_bytes(wire)
+    return codec.encode_chunk(chunk)

@@ -1,0 +1,226 @@
+"""Targets: what lies in the store.
+
+Checksums are made right again after most changes, so that what they guard is reached.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from google.protobuf import json_format
+from google.protobuf.message import Message
+
+from scar.blocks import BlockState
+from scar.lost_ranges import LostRanges
+from scar.v1 import checkpoint_pb2, recovery_pb2, types_pb2
+from scar.wire import codec
+from scar.wire.lost_pushes import pack_losses
+from scar_runtime.checkpoint.initial_arrays import read_initial
+from scar_runtime.checkpoint.manifest import Manifest, ObjectRef
+from scar_runtime.checkpoint.manifest_codec import manifest_to_proto, read_manifest
+from scar_runtime.checkpoint.object_reader import read_blocks, read_header
+from scar_runtime.checkpoint.objects import MAGIC, PREFIX_BYTES, BlockPayload, encode_object
+from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
+from scar_runtime.failure_records import FailureRecord, TableDelta, WorkerReport
+from scar_runtime.store.failure_codec import failure_from_proto, failure_to_proto
+from scar_runtime.store.failure_log import FailureLog
+from scar_runtime.store.layout import manifest_key, pin_key
+from scar_runtime.store.pins import Pins
+from scar_runtime.store.records import decode_record, encode_record
+from tests.framework.recovery import MemoryStore
+from tests.fuzz import samples
+from tests.fuzz.engine import FuzzTarget
+from tests.fuzz.mutations import Mutator
+from tests.fuzz.samples import EPOCH, JOB, ME, WORKER, all_ids, ones
+
+MANIFEST = Manifest(
+    number=3,
+    parent=2,
+    job=JOB.name,
+    author="checkpoint-0@0123456789ab",
+    epoch=3,
+    selection="priority",
+    objects=(ObjectRef("objects/x", 100, 50, ME.key, 3, 1, 40, 1),),
+)
+FAILURE = FailureRecord(
+    number=1,
+    members=(ME.key,),
+    evidence=("silent",),
+    strategy="partial",
+    epoch=3,
+    sources={"object": 3},
+    reports=(WorkerReport(WORKER.key, 1, 2, (TableDelta("w", 0.5, 3),)),),
+)
+
+
+# --- records
+
+
+def record_target(name: str, message: Message, read: Callable[[bytes], object], cost: int = 1) -> FuzzTarget:
+    """A record of this kind, and what reads it."""
+    return FuzzTarget(
+        name, lambda: [encode_record(message)], read, partial(_mutate_record, type(message)), cost
+    )
+
+
+def _mutate_record(kind: type[Message], mutator: Mutator, data: bytes) -> bytes:
+    head, _, body = data.partition(b"\n")
+    match mutator.rng.randrange(5):
+        case 0:
+            return mutator.mutate_bytes(data)
+        case 1 | 2:
+            body = mutator.mutate_json(body[:-1])
+        case _:
+            body = _shaken(kind, mutator, body[:-1])
+    return b"%s %08x\n%s\n" % (head[: -len(" 01234567")], zlib.crc32(body), body)
+
+
+def _shaken(kind: type[Message], mutator: Mutator, body: bytes) -> bytes:
+    try:
+        message = json_format.Parse(body, kind())
+    except (ValueError, RecursionError, json_format.ParseError):
+        return mutator.mutate_json(body)
+    mutator.shake(message)
+    return json_format.MessageToJson(message, indent=None, preserving_proto_field_name=True).encode()
+
+
+def _read_manifest(data: bytes) -> None:
+    read_manifest(MemoryStore({manifest_key(3): data}), 3)
+
+
+def _read_pin(data: bytes) -> None:
+    Pins(MemoryStore({pin_key("a"): data}), lambda: 0.0).manifests()
+
+
+def _lost_log() -> FailureLog:
+    store = MemoryStore()
+    ids = all_ids(JOB.tables[0])
+    lost = LostRanges("w", ids, np.zeros(len(ids), np.int64), np.ones(len(ids), np.int64))
+    log = FailureLog(store)
+    log.write(failure_to_proto(FAILURE), "recovery-0")
+    log.write_lost(1, WORKER.key, [pack_losses(lost)])
+    return log
+
+
+def _ledger() -> list[bytes]:
+    """The ledger of one failure, its objects in the order of their keys."""
+    objects = _lost_log()._store.objects  # type: ignore[attr-defined]
+    return [samples.join_stream(data for _, data in sorted(objects.items()))]
+
+
+def _read_ledger(data: bytes) -> None:
+    keys = sorted(_lost_log()._store.objects)  # type: ignore[attr-defined]
+    log = FailureLog(MemoryStore(dict(zip(keys, samples.split_stream(data), strict=False))))
+    for record in log.read(lost=True):
+        failure_from_proto(record)
+
+
+def _mutate_ledger(mutator: Mutator, data: bytes) -> bytes:
+    parts = samples.split_stream(data)
+    if not parts or mutator.rng.random() < 0.1:
+        return mutator.mutate_bytes(data)
+    at = mutator.rng.randrange(len(parts))
+    kinds = (recovery_pb2.FailureRecord, recovery_pb2.LostBlocks, recovery_pb2.LostReport)
+    kind = next((one for one in kinds if one.DESCRIPTOR.name.encode() in parts[at][:64]), kinds[0])
+    parts[at] = _mutate_record(kind, mutator, parts[at])
+    return samples.join_stream(parts)
+
+
+# --- objects of the running checkpoint
+
+
+def _object() -> bytes:
+    groups = []
+    for table in JOB.tables:
+        state = BlockState(table.name, all_ids(table), 1, {WORKER.key: 4}, ME.key)
+        slots = {name: ones(table) for name in table.rule.slots}
+        groups.append((state, BlockPayload(ones(table), slots, np.zeros(table.blocks, np.int64))))
+    encoded = encode_object(JOB, groups)
+    whole = b"".join(map(bytes, encoded.parts))
+    return struct.pack("<II", len(whole), encoded.header_bytes) + whole
+
+
+def _read_object(data: bytes) -> None:
+    """``data``: sizes by the manifest, whose digest fits the header, then the object."""
+    size, header_bytes = struct.unpack("<II", data[:8].ljust(8, b"\0"))
+    digest = hashlib.sha256(data[8 : 8 + header_bytes]).digest()
+    ref = ObjectRef("objects/o", size, header_bytes, digest=digest)
+    store = MemoryStore({ref.key: data[8:]})
+    header = read_header(store, ref, JOB)
+    RunningCheckpoint(JOB).append(ref, header)
+    for section in header.sections:
+        read_blocks(store, ref, header, JOB, section.group.table, section.group.ids)
+
+
+def _mutate_object(mutator: Mutator, data: bytes) -> bytes:
+    whole = data[8:]
+    size, header_bytes = struct.unpack("<II", data[:8].ljust(8, b"\0"))
+    text_end = PREFIX_BYTES + int.from_bytes(whole[len(MAGIC) : PREFIX_BYTES], "little")
+    text = whole[PREFIX_BYTES:text_end]
+    index = whole[text_end : max(text_end, header_bytes)]
+    blocks = whole[header_bytes:]
+    match mutator.rng.randrange(8):
+        case 0:
+            return mutator.mutate_bytes(data)
+        case 1:
+            blocks = mutator.mutate_bytes(blocks)
+        case 2 | 3:
+            index = mutator.mutate_bytes(index)
+        case _:
+            text = mutator.mutate_json(text)
+    head = MAGIC + struct.pack("<I", len(text)) + text + index
+    named = size + len(head) - header_bytes if mutator.rng.random() < 0.9 else size
+    return struct.pack("<II", named & 0xFFFFFFFF, len(head)) + head + blocks
+
+
+# --- initial arrays
+
+
+def _read_initial(data: bytes) -> None:
+    table = codec.job_from_proto(_given_job()).tables[0]
+    given = read_initial(MemoryStore({table.init.key: data}), table)
+    table.initial(JOB.seed, all_ids(table), given)
+
+
+def _given_job() -> types_pb2.JobSpec:
+    spec = codec.job_to_proto(JOB)
+    spec.tables[0].init.kind = "given"
+    spec.tables[0].init.key = "init/w"
+    return spec
+
+
+TARGETS = [
+    record_target(
+        "job-record",
+        codec.job_to_proto(JOB),
+        lambda data: codec.job_from_proto(decode_record(types_pb2.JobSpec, data)),
+        cost=10,
+    ),
+    record_target(
+        "epoch-record",
+        codec.epoch_to_proto(EPOCH),
+        lambda data: codec.epoch_from_proto(decode_record(types_pb2.Epoch, data)).ensure_valid(JOB),
+        cost=10,
+    ),
+    record_target("manifest-record", manifest_to_proto(MANIFEST), _read_manifest, cost=6),
+    record_target(
+        "pin-record", checkpoint_pb2.Pin(manifests=[1, 2], holder="me@here", count=3), _read_pin, cost=4
+    ),
+    record_target(
+        "finished-record",
+        recovery_pb2.FinishedRecord(),
+        partial(decode_record, recovery_pb2.FinishedRecord),
+        cost=4,
+    ),
+    record_target(
+        "owner-record", recovery_pb2.JobOwner(), partial(decode_record, recovery_pb2.JobOwner), cost=4
+    ),
+    FuzzTarget("ledger", _ledger, _read_ledger, _mutate_ledger, cost=40),
+    FuzzTarget("object", lambda: [_object()], _read_object, _mutate_object, cost=20),
+    FuzzTarget("initial-array", lambda: [ones(JOB.tables[0]).tobytes()], _read_initial, cost=4),
+]

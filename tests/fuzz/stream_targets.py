@@ -1,0 +1,130 @@
+"""Targets: streams of tensors, as shards and clients take them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from scar._client.pulls import receive_tensors
+from scar.blocks import BlockState
+from scar.v1 import ps_pb2
+from scar.wire import codec
+from scar.wire.codec import Chunk
+from scar_ps.core.block_data import BlockContents, CopiedBlocks
+from scar_ps.core.block_store import BlockStore
+from scar_ps.core.replica_store import ReplicaStore, ReplicationBatch
+from scar_ps.core.requests import ShardView
+from scar_ps.wire.migration import PUSH, SAVED, decode_frozen
+from scar_ps.wire.push_decoder import PushStaging
+from scar_ps.wire.replication_stream import decode_batch, encode_batch
+from scar_ps.wire.tensor_parts import contents_parts
+from tests.fuzz import samples
+from tests.fuzz.engine import FuzzTarget
+from tests.fuzz.samples import EPOCH, JOB, ME, OTHER, WORKER, all_ids, mutate_stream, ones
+
+ROOM = 1 << 20  # bytes of pushes that wait
+
+
+def _chunks(data: bytes) -> Iterator[Chunk]:
+    return map(codec.decode_chunk, samples.split_stream(data))
+
+
+def _contents(index: int) -> BlockContents:
+    table = JOB.tables[index]
+    slots = {name: ones(table) for name in table.rule.slots}
+    return BlockContents(ones(table), slots, np.zeros(table.blocks, np.int64))
+
+
+# --- a push
+
+
+def _push() -> bytes:
+    parts = []
+    for table in JOB.tables:
+        header = ps_pb2.TensorHeader(
+            table=table.name,
+            dtype=table.dtype.name,
+            worker=WORKER.name,
+            incarnation=WORKER.incarnation,
+            seq=1,
+            push_id=1,
+            epoch=3,
+            dense=table.name != "w",
+            block_ids=codec.ids_to_bytes(all_ids(table)) if table.name == "w" else b"",
+        )
+        parts.append((header, ones(table)))
+    return samples.stream_of(parts)
+
+
+def _read_push(data: bytes) -> None:
+    view = ShardView(3, {table.name: BlockStore(table, all_ids(table)) for table in JOB.tables}, ROOM)
+    with PushStaging(ROOM, lambda: 0).open_push(view) as decoder:
+        for chunk in _chunks(data):
+            decoder.read_chunk(chunk)
+        decoder.finish()
+
+
+# --- replicas and migration
+
+
+def _batch() -> bytes:
+    copies = [
+        CopiedBlocks(BlockState(table.name, all_ids(table), 1, {WORKER.key: 2}), _contents(index))
+        for index, table in enumerate(JOB.tables)
+    ]
+    batch = ReplicationBatch(OTHER.key, 3, 1, 0, 1, {WORKER.key: 2}, copies)
+    return samples.join_stream(encode_batch(batch))
+
+
+def _read_batch(data: bytes) -> None:
+    ReplicaStore(ME.key).receive_batch(JOB, EPOCH, decode_batch(_chunks(data), JOB))
+
+
+def _frozen() -> bytes:
+    parts = []
+    for index, table in enumerate(JOB.tables):
+        arrays = {**contents_parts(_contents(index)), SAVED: ones(table), PUSH: ones(table)}
+        for part, array in arrays.items():
+            header = ps_pb2.TensorHeader(
+                table=table.name,
+                dtype=array.dtype.name,
+                epoch=3,
+                part=part,
+                block_ids=codec.ids_to_bytes(all_ids(table)),
+                worker=WORKER.name,
+                push_id=3,
+            )
+            parts.append((header, array))
+    return samples.stream_of(parts)
+
+
+# --- an answer to a pull
+
+
+def _answer() -> bytes:
+    header = {"epoch": 3, "clock": 2, "loss_clock": 2, "loss": 0.5}
+    return samples.stream_of(
+        [
+            (ps_pb2.TensorHeader(table=table.name, dtype=table.dtype.name, **header), ones(table))
+            for table in JOB.tables
+        ]
+    )
+
+
+def _read_answer(data: bytes) -> None:
+    receive_tensors(_chunks(data), {table.name: np.empty_like(ones(table)) for table in JOB.tables}, "ps-0")
+
+
+TARGETS = [
+    FuzzTarget("push", lambda: [_push()], _read_push, mutate_stream, cost=6),
+    FuzzTarget("ship", lambda: [_batch()], _read_batch, mutate_stream, cost=12),
+    FuzzTarget(
+        "fetch",
+        lambda: [_frozen()],
+        lambda data: decode_frozen(_chunks(data), JOB, OTHER.key, 3),
+        mutate_stream,
+        cost=12,
+    ),
+    FuzzTarget("pull-answer", lambda: [_answer()], _read_answer, mutate_stream, cost=4),
+]

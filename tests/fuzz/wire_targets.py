@@ -1,0 +1,201 @@
+"""Targets: what comes over the wire in one message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+import grpc
+import numpy as np
+from google.protobuf.message import Message
+
+from scar.errors import ScarError, StaleEpoch, from_rpc, to_metadata
+from scar.losses import LossPart, LossPoint
+from scar.lost_ranges import LostRanges
+from scar.placement import Epoch
+from scar.v1 import ps_pb2, recovery_pb2, types_pb2
+from scar.wire import codec, loss_messages
+from scar.wire.codec import Chunk
+from scar.wire.lost_pushes import pack_losses
+from scar_checkpoint.round_codec import reports_from_proto
+from scar_ps.servicer import _decode_wanted
+from scar_ps.wire.shared_memory_pool import SharedMemoryPool
+from scar_recovery.codec import job_fields_from_proto, reroute_report_from_proto
+from scar_runtime.checkpoint.selection import RoundSelection
+from scar_runtime.checkpoint.selection_codec import read_selection, write_selection
+from scar_runtime.failure_records import FailureRecord, WorkerReport
+from scar_runtime.process import interceptors
+from scar_runtime.store.failure_codec import failure_to_proto
+from tests.fuzz import samples
+from tests.fuzz.engine import FuzzTarget
+from tests.fuzz.mutations import Mutator
+from tests.fuzz.samples import EPOCH, JOB, ME, WORKER
+from tests.unit.ps_support import DrivenShard, load_initial
+
+Kind = TypeVar("Kind", bound=Message)
+
+
+def message_target(name: str, seeds: list[Kind], read: Callable[[Kind], object], cost: int = 1) -> FuzzTarget:
+    """Bytes that a servicer or a client takes as a message of this kind, and what reads it."""
+    kind = type(seeds[0])
+    decode = interceptors._safe_decoder(kind.FromString)
+    wires = [seed.SerializeToString() for seed in seeds]
+    return FuzzTarget(
+        name, lambda: wires, lambda data: read(decode(data)), partial(_mutate_message, kind), cost
+    )
+
+
+def _mutate_message(kind: type[Message], mutator: Mutator, data: bytes) -> bytes:
+    return mutator.mutate_message(kind, data)
+
+
+# --- chunks and ids
+
+
+def _chunks() -> list[bytes]:
+    header = ps_pb2.TensorHeader(
+        table="w", dtype="float32", worker="worker-0", seq=1, push_id=1, epoch=3, bytes=12
+    )
+    shared = ps_pb2.SharedRange(key=b"k" * 16, offset=8, bytes=16)
+    return [codec.encode_chunk(Chunk(header, b"x" * 12)), codec.encode_chunk(Chunk(None, shared=shared))]
+
+
+class _OneSegment(SharedMemoryPool):
+    """A pool that knows one segment."""
+
+    def find_segment(self, key: bytes) -> memoryview:
+        return memoryview(bytes(64)) if key == b"k" * 16 else super().find_segment(key)
+
+
+def _read_chunk(data: bytes) -> None:
+    list(_OneSegment(True).read_chunks([codec.decode_chunk(data)]))
+
+
+def _read_ids(data: bytes) -> None:
+    codec.ids_from_bytes(data[1:], (1, 5, 40, 1 << 24)[data[0] % 4] if data else 1)
+
+
+# --- jobs and epochs
+
+
+def _read_job(message: types_pb2.JobSpec) -> None:
+    job = codec.job_from_proto(message)
+    job_fields_from_proto(codec.job_to_proto(job))
+    assert job.blocks >= len(job.tables)
+
+
+def _adopting_shard() -> DrivenShard:
+    shard = DrivenShard(ME)
+    first = Epoch(2, "recovery", JOB.name, EPOCH.shards, EPOCH.workers, EPOCH.owners, EPOCH.moved)
+    load_initial(shard, JOB, shard.adopt(first, JOB))
+    return shard
+
+
+def _read_epoch(message: types_pb2.Epoch) -> None:
+    """As a shard takes it from anybody who may call Adopt."""
+    epoch = codec.epoch_from_proto(message)
+    epoch.ensure_valid(JOB)
+    _adopting_shard().adopt(epoch, JOB)
+
+
+# --- answers and reports
+
+
+def _distances() -> ps_pb2.DistancesReply:
+    return ps_pb2.DistancesReply(
+        tables=[
+            ps_pb2.TableDistances(
+                table=table.name,
+                block_ids=codec.ids_to_bytes(samples.all_ids(table)),
+                distances=np.ones(table.blocks, "<f4").tobytes(),
+            )
+            for table in JOB.tables
+        ]
+    )
+
+
+def _selection() -> ps_pb2.SaveRequest:
+    request = ps_pb2.SaveRequest(epoch=3, round=1)
+    write_selection(
+        RoundSelection("priority", threshold=0.5, tie_before=3, first=0, count=3, seed=7), request
+    )
+    return request
+
+
+def _reroute() -> recovery_pb2.RerouteReport:
+    ids = samples.all_ids(JOB.tables[0])
+    lost = LostRanges("w", ids, np.ones(len(ids), np.int64), np.full(len(ids), 4, np.int64))
+    return recovery_pb2.RerouteReport(
+        epoch=3,
+        worker=codec.member_to_proto(WORKER),
+        lost=[pack_losses(lost)],
+        delta=[recovery_pb2.TableDelta(table="w", squared=0.5, blocks=3)],
+        resent=2,
+    )
+
+
+def _read_reroute(message: recovery_pb2.RerouteReport) -> None:
+    """As it gets into the ledger."""
+    report = reroute_report_from_proto(message, JOB)
+    told = WorkerReport(report.worker, 1, report.resent, report.delta)
+    failure_to_proto(
+        FailureRecord(1, resent_pushes=3).with_reports([told, replace(told, worker="worker-1@x")])
+    )
+
+
+def _read_losses(message: ps_pb2.TensorHeader) -> None:
+    loss_messages.point_from_header(message)
+
+
+class _RpcFailure(grpc.RpcError):
+    """What gRPC raises, with this metadata."""
+
+    def __init__(self, data: bytes) -> None:
+        self._pairs = [pair.split("=", 1) for pair in data.decode(errors="replace").split("\n")]
+
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.ABORTED
+
+    def details(self) -> str:
+        return self._pairs[0][-1]
+
+    def trailing_metadata(self) -> list[tuple[str, str]]:
+        return [(pair[0], pair[1]) for pair in self._pairs if len(pair) == 2]
+
+
+def _read_error(data: bytes) -> None:
+    assert isinstance(from_rpc(_RpcFailure(data), "ps-0"), ScarError)
+
+
+def _error() -> bytes:
+    return "\n".join(f"{key}={value}" for key, value in to_metadata(StaleEpoch("old", epoch=3))).encode()
+
+
+TARGETS = [
+    FuzzTarget("chunk", _chunks, _read_chunk, samples.mutate_chunk),
+    FuzzTarget(
+        "block-ids", lambda: [b"\x02" + codec.ids_to_bytes(samples.all_ids(JOB.tables[0]))], _read_ids
+    ),
+    FuzzTarget("rpc-error", lambda: [_error()], _read_error, Mutator.mutate_text),
+    message_target("job", [codec.job_to_proto(JOB)], _read_job, cost=4),
+    message_target("epoch", [codec.epoch_to_proto(EPOCH)], _read_epoch, cost=40),
+    message_target(
+        "wanted-blocks",
+        [ps_pb2.PullRequest(tables=[ps_pb2.TableBlocks(table="w", block_ids=b"\0\0\0\0")], epoch=3)],
+        lambda message: _decode_wanted(message.tables),
+    ),
+    message_target("distances", [_distances()], lambda message: reports_from_proto(JOB, message, False)),
+    message_target("selection", [_selection()], read_selection),
+    message_target("reroute-report", [_reroute()], _read_reroute, cost=2),
+    message_target(
+        "loss-part",
+        [loss_messages.part_to_proto(LossPart(0.5, 0, 1, 3, 3, True, (1,)))],
+        loss_messages.part_from_proto,
+    ),
+    message_target(
+        "loss-point", [loss_messages.point_to_proto(LossPoint(3, 0.5, 1.0))], loss_messages.point_from_proto
+    ),
+    message_target("pull-header", [ps_pb2.TensorHeader(loss_clock=3, loss=0.5)], _read_losses),
+]

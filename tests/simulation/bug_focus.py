@@ -1,0 +1,64 @@
+"""Parts of all runs in which old bugs and fresh edits are looked for: see :mod:`tests.simulation.bugs`."""
+
+from __future__ import annotations
+
+from tests.simulation.faults.kind import any_shard, any_worker, lasting, sudden
+from tests.simulation.faults.moments import held_commits
+from tests.simulation.faults.network import data_path
+from tests.simulation.faults.rpc import calls_of
+from tests.simulation.plan import Focus
+
+SMALL = {
+    "shards": 2,
+    "workers": 1,
+    "standby": False,
+    "recovery": "partial",
+    "replicas": 0,
+    "disk": False,
+    "seconds": 20.0,
+}
+BSP = {**SMALL, "consistency": "bsp"}
+CHAIN = {**SMALL, "recovery": "sync-chain", "consistency": "asp", "pace": 1.0}
+STORED = {**SMALL, "recovery": "stateless", "consistency": "asp", "pace": 1.0}
+TWICE = {**SMALL, "standby": True, "pace": 1.0}
+_STOPS = ("kill", "pause-at-moment")
+_DEATHS = ("kill", "pause", "slow-copies")
+_PUSHES = calls_of("Push", "Settle", "Clock")
+_LONG_LOADS = lasting(any_shard, 120.0, 300.0)
+_LONG_ABSENCES = lasting(any_shard, 40.0, 60.0)
+_CUTS = ("isolation", "partition", "one-way-partition")
+
+BUG_FOCUSES: dict[str, Focus] = {
+    "lone_worker": Focus(BSP, ("pause",), ("worker",)),
+    "chain": Focus(CHAIN, ("kill", "slow-copies"), ("ps",), (6, 12)),
+    "crowd": Focus({**CHAIN, "pace": 0.5}, ("crowd",), faults=(1, 2)),
+    "loads": Focus(
+        {**STORED, "shards": 3}, ("kill", "loads-refused"), ("ps",), (3, 6), {"loads-refused": _LONG_LOADS}
+    ),
+    "recovery": Focus(SMALL, _STOPS, ("ps", "recovery"), (4, 8)),
+    "two_recoveries": Focus(TWICE, _STOPS, ("ps", "recovery"), (5, 10)),
+    "two_checkpoints": Focus(
+        {**STORED, "standby": True},
+        ("pause-at-moment",),
+        faults=(4, 8),
+        draws={"pause-at-moment": held_commits},
+    ),
+    "lone_checkpoint": Focus({**SMALL, "pace": 0.5}, _STOPS, ("ps", "checkpoint"), (8, 14)),
+    "debts": Focus(
+        STORED, ("kill", "partition", "request-lost"), faults=(6, 12), draws={"request-lost": _PUSHES}
+    ),
+    "deaths": Focus({**BSP, "workers": 2, "pace": 1.0}, _DEATHS, ("ps", "worker"), (5, 9)),
+    "successors": Focus(
+        {**BSP, "pace": 1.0},
+        ("kill", "partition"),
+        draws={"kill": sudden(any_worker), "partition": lasting(data_path, 1.0, 10.0)},
+    ),
+    "answers": Focus({**SMALL, "pace": 1.0}, ("answer-lost", "kill"), draws={"answer-lost": _PUSHES}),
+    "absences": Focus(
+        {**SMALL, "pace": 2.0},
+        ("hold-down", "refused"),
+        faults=(4, 8),
+        draws={"hold-down": _LONG_ABSENCES, "refused": calls_of("ReportFailure")},
+    ),
+    "leases": Focus({**SMALL, "pace": 1.0}, _CUTS, faults=(3, 6)),
+}

@@ -1,0 +1,28 @@
+"""Parts of all runs: where to look when there is no time for everything."""
+
+from __future__ import annotations
+
+from tests.simulation.bug_focus import BUG_FOCUSES
+from tests.simulation.faults import clocks, hosts, network, redis, rpc, store
+from tests.simulation.faults.kind import FaultKind
+from tests.simulation.plan import ANYWHERE, Focus
+
+_DEATHS = ("kill", "pause")
+
+
+def _names(*modules: tuple[FaultKind, ...]) -> tuple[str, ...]:
+    return tuple(kind.name for kinds in modules for kind in kinds)
+
+
+FOCUSES: dict[str, Focus] = {
+    "swarm": ANYWHERE,
+    "network": Focus({"seconds": 60.0}, (*_names(network.KINDS), *_DEATHS)),
+    "rpc": Focus({"seconds": 60.0}, (*_names(rpc.KINDS), *_DEATHS)),
+    "hosts": Focus({"seconds": 60.0}, _names(hosts.KINDS)),
+    "clocks": Focus({"seconds": 60.0}, _names(clocks.KINDS)),
+    "redis": Focus({"seconds": 60.0}, _names(redis.KINDS)),
+    "store": Focus({"seconds": 60.0, "disk": False}, _names(store.KINDS)),
+    "disk": Focus({"seconds": 60.0, "disk": True}, _names(store.KINDS, hosts.KINDS)),
+    "edge": Focus({}, _names(hosts.KINDS, clocks.KINDS, redis.KINDS, store.KINDS)),
+    **BUG_FOCUSES,
+}

@@ -1,0 +1,210 @@
+"""What happens in a run, as data drawn from a seed: the job, the cluster, and groups of faults.
+
+A run is 60 simulated seconds, one in five is 400: faults strike in groups, after each of which the cluster
+has to heal, come to rest, and be judged. Each seed turns on a random part of the kinds of faults (swarm
+testing): a run that does everything does little of each.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from scar.strategies import STRATEGIES
+from scar.worker_strategies import WORKER_STRATEGIES
+from scar_chaos.core.counting_job import strategy_options
+from tests.simulation.heartbeats import DEFAULT, heartbeat_of
+
+SHORT, LONG = 60.0, 400.0  # simulated seconds of a run, at least
+LONG_EVERY = 5  # seeds, of which one is long
+FAULTS = (4, 14)  # of a group
+WINDOW = 20.0  # seconds within which the faults of a group begin
+DISK_SHARE = 0.2  # of the runs have a directory as their store
+KIND_SHARE = 0.4  # of the kinds are turned on by a seed
+PACES = (0.5, 1.0, 2.0, 4.0)  # seconds of computing in a clock
+
+
+@dataclass(frozen=True)
+class RunShape:
+    """The job and its cluster. ``standby``: each coordinator twice; ``pace``: seconds of computing in a
+    clock; ``seconds``: of the run, at least; ``disk``: the store is a directory; ``heartbeat``: see
+    :mod:`tests.simulation.heartbeats`.
+    """
+
+    shards: int = 2
+    workers: int = 1
+    standby: bool = False
+    consistency: str = "bsp"
+    staleness: int = 0
+    recovery: str = "partial"
+    replicas: int = 0
+    worker_recovery: str = "ignr"
+    share: str = "takeover"
+    pace: float = 0.5
+    seconds: float = SHORT
+    disk: bool = False
+    heartbeat: float = DEFAULT
+
+    def job_options(self, seed: int) -> dict[str, Any]:
+        """Of :func:`scar_chaos.core.counting_job.make_job`."""
+        names = ("shards", "workers", "consistency", "staleness", "replicas", "share", "pace")
+        options = {name: getattr(self, name) for name in names}
+        options |= {"worker_recovery": self.worker_recovery, "seed": seed, **strategy_options(self.recovery)}
+        if WORKER_STRATEGIES[self.worker_recovery].rollback:
+            options["checkpoint"] = {"selection": "full", "fraction": 1.0, "period": 8}
+        return options
+
+    @property
+    def coordinators(self) -> list[str]:
+        kinds = ("recovery", "checkpoint", "detector")
+        return [f"{kind}-{number}" for kind in kinds for number in range(1 + self.standby)]
+
+    @property
+    def shard_names(self) -> list[str]:
+        return [f"ps-{number}" for number in range(self.shards)]
+
+    @property
+    def worker_names(self) -> list[str]:
+        return [f"worker-{number}" for number in range(self.workers)]
+
+    @property
+    def members(self) -> list[str]:
+        """Every process of the cluster but Redis."""
+        return [*self.shard_names, *self.worker_names, *self.coordinators]
+
+
+@dataclass(frozen=True)
+class SimulatedFault:
+    """One thing that goes wrong. ``at``: seconds after its group began; ``seconds``: how long it lasts, 0:
+    it happens at once; ``amount``: what its kind says.
+    """
+
+    kind: str
+    target: str
+    at: float
+    seconds: float = 0.0
+    amount: float = 0.0
+
+    @property
+    def end(self) -> float:
+        return self.at + self.seconds
+
+    def __str__(self) -> str:
+        lasts = f" for {self.seconds:.3g} s" if self.seconds else ""
+        amount = f" ({self.amount:.3g})" if self.amount else ""
+        return f"{self.at:5.1f} s  {self.kind} {self.target}{lasts}{amount}"
+
+
+FaultGroup = tuple[SimulatedFault, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``groups``: faults that strike together."""
+
+    seed: int
+    shape: RunShape
+    groups: tuple[FaultGroup, ...]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Raises ValueError, TypeError or KeyError for what is none."""
+        data = json.loads(text)
+        groups = tuple(tuple(SimulatedFault(**fault) for fault in group) for group in data["groups"])
+        return cls(data["seed"], RunShape(**data["shape"]), groups)
+
+    @property
+    def faults(self) -> list[SimulatedFault]:
+        return [fault for group in self.groups for fault in group]
+
+
+DrawFault = Callable[[random.Random, RunShape], tuple[str, float, float]]  # target, seconds, amount
+
+
+@dataclass(frozen=True)
+class Focus:
+    """A part of all runs. ``shape``: fields that are not drawn; ``kinds``: of faults, all of which are turned
+    on, ``roles``: of their targets; none: all. ``faults``: least and most of a group. ``draws``: of kinds
+    whose targets, durations and amounts are drawn in another way than anywhere else.
+    """
+
+    shape: Mapping[str, Any] = field(default_factory=dict)
+    kinds: Sequence[str] = ()
+    roles: Sequence[str] = ()
+    faults: tuple[int, int] = FAULTS
+    draws: Mapping[str, DrawFault] = field(default_factory=dict)
+
+    def aims_at(self, target: str) -> bool:
+        """Whether faults of this target are played."""
+        return not self.roles or target.partition("-")[0] in self.roles
+
+
+ANYWHERE = Focus()
+
+
+def draw_shape(draw: random.Random, seed: int, focus: Focus = ANYWHERE) -> RunShape:
+    """The order of the draws is part of what a seed means."""
+    recovery = draw.choice(["partial", *STRATEGIES])  # partial twice as often
+    consistency = draw.choice(["bsp", "ssp", "asp"])
+    shape = RunShape(
+        shards=draw.choice([2, 3, 4]),
+        workers=draw.choice([1, 2, 3]),
+        standby=draw.random() < 0.5,
+        consistency=consistency,
+        staleness=draw.choice([1, 2]) if consistency == "ssp" else 0,
+        recovery=recovery,
+        replicas=draw.choice([0, 0, 1]),
+        worker_recovery=draw.choice(["ignr", "ignr", *WORKER_STRATEGIES]),
+        share=draw.choice(["takeover", "takeover", "drop"]),
+        pace=draw.choice(PACES),
+        seconds=SHORT if seed % LONG_EVERY else LONG,
+        disk=draw.random() < DISK_SHARE,
+        heartbeat=heartbeat_of(seed) if focus is ANYWHERE else DEFAULT,
+    )
+    return _consistent(replace(shape, **focus.shape))
+
+
+def _consistent(shape: RunShape) -> RunShape:
+    """The nearest shape of which a job can be made."""
+    strategy = STRATEGIES[shape.recovery]
+    if strategy.stores:  # its rounds save what has changed, and nobody waits for a clock
+        shape = replace(shape, consistency="asp", staleness=0)
+        if WORKER_STRATEGIES[shape.worker_recovery].rollback:
+            shape = replace(shape, worker_recovery="ignr")
+    if strategy.rollback or strategy.stores:
+        shape = replace(shape, replicas=0)
+    if WORKER_STRATEGIES[shape.worker_recovery].waits:
+        shape = replace(shape, share="takeover")
+    return shape
+
+
+def draw_plan(seed: int, kinds: Mapping[str, DrawFault], focus: Focus = ANYWHERE) -> Plan:
+    """``kinds``: how target, duration and amount of each kind of fault are drawn."""
+    draw = random.Random(f"plan {seed}")
+    shape = draw_shape(draw, seed, focus)
+    known = sorted(kinds)
+    chosen = [kind for kind in known if draw.random() < KIND_SHARE] or [draw.choice(known)]
+    count = 1 if shape.seconds < LONG else draw.choice([3, 4])
+    drawn = {kind: focus.draws.get(kind, kinds[kind]) for kind in focus.kinds or chosen}
+    groups = tuple(_draw_group(draw, shape, drawn, focus) for _ in range(count))
+    return Plan(seed, shape, groups)
+
+
+def _draw_group(
+    draw: random.Random, shape: RunShape, kinds: Mapping[str, DrawFault], focus: Focus
+) -> FaultGroup:
+    names = sorted(kinds)
+    faults = []
+    for _ in range(draw.randint(*focus.faults)):
+        kind = draw.choice(names)
+        target, seconds, amount = kinds[kind](draw, shape)
+        if target and focus.aims_at(target):
+            at = round(draw.uniform(0.0, WINDOW), 3)
+            faults.append(SimulatedFault(kind, target, at, round(seconds, 3), amount))
+    return tuple(sorted(faults, key=lambda fault: fault.at))

@@ -1,0 +1,149 @@
+"""What an operator does, what goes wrong meanwhile, drawn by the seed, and what must be true at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import scar
+from scar.errors import JobExists
+from scar.tables import Job, Table, add
+from scar.v1 import types_pb2
+from scar.wire import codec
+from tests.simulation.cluster import Cluster
+from tests.simulation.focus import FOCUSES
+from tests.simulation.network import Weather
+from tests.simulation.plan import ANYWHERE, Focus
+from tests.simulation.swarm import plan_of, play
+from tests.simulation.world import World
+
+JOB = "job"
+CLOCKS, CLOCK_SECONDS = 20, 0.5  # of a training, and of the computation in each clock
+HEALED = 90.0  # seconds within which a recovery ends once the faults have
+
+
+def lost_shard(world: World) -> None:
+    """A shard dies, and the machine of the other one has trouble while it takes over."""
+    cluster = _training(world, "one")
+    victim, survivor = world.random.sample(["ps-0", "ps-1"], 2)
+    before = cluster.epochs(JOB)[-1].number
+    gone = cluster.members[victim]
+    world.scheduler.crash(cluster.hosts[victim])
+    _trouble(world, cluster, survivor)
+    cluster.report_death(gone)
+
+    def recovered() -> bool:
+        newest = cluster.epochs(JOB)[-1]
+        return newest.number > before and cluster.serves(newest)
+
+    cluster.wait_for(recovered, HEALED, "the recovery")
+
+
+def _trouble(world: World, cluster: Cluster, name: str) -> None:
+    """Nothing, or a process that is paused or slow, one slow thread of it (it copies gigabytes, or swaps), a
+    bad network, a busy store.
+    """
+    scheduler, draw = world.scheduler, world.random
+    host, seconds = cluster.hosts[name], draw.uniform(1.0, 20.0)
+    kind = draw.choice(["none", "pause", "slow process", "slow thread", "network", "store"])
+    scheduler.record(f"trouble {kind} {seconds:.3f}")
+    if kind == "pause":
+        scheduler.at(scheduler.now + draw.uniform(0.0, 0.5), lambda: scheduler.pause(host, seconds))
+    elif kind == "slow process":
+        host.slow = draw.uniform(0.001, 0.02)
+        scheduler.at(scheduler.now + seconds, lambda: setattr(host, "slow", 0.0))
+    elif kind == "slow thread":
+        task = cluster.task(name, "apply")
+        task.slow = draw.uniform(0.2, 1.5)
+        scheduler.at(scheduler.now + seconds, lambda: setattr(task, "slow", 0.0))
+    elif kind == "network":
+        world.network.weather = Weather(lost=draw.uniform(0.0, 0.1), delayed=draw.uniform(0.0, 0.3))
+        scheduler.at(scheduler.now + seconds, lambda: setattr(world.network, "weather", Weather()))
+    elif kind == "store":
+        share = draw.uniform(0.05, 0.5)
+        world.bucket.troubles.begin("busy", share)
+        scheduler.at(scheduler.now + seconds, lambda: world.bucket.troubles.end("busy", share))
+
+
+def two_clusters(world: World) -> None:
+    """A job is trained, and another cluster on the same store, by mistake, has its name or its label."""
+    one = _training(world, "one")
+    world.scheduler.sleep(world.random.uniform(0.0, 5.0))
+    before = one.epochs(JOB)
+    same_label = world.random.random() < 0.5
+    if world.random.random() < 0.5:  # as in another namespace, whose network policy lets nobody through
+        for name in ("ps-0", "ps-1", "recovery-0"):
+            world.network.cut("two/recovery-0", f"one/{name}", 1e6)
+    two = Cluster(world, "two", "recovery-0", "ps-0", "ps-1", label="scar" if same_label else "other")
+    if not same_label:
+        try:
+            two.start_job(small_job(2), resume=True)
+            raise AssertionError("a second cluster may go on with a job that is trained")
+        except JobExists:
+            pass
+    world.scheduler.sleep(20.0)
+    authors = {epoch.author for epoch in one.epochs(JOB)}
+    assert authors == {before[-1].author}, f"{len(authors)} clusters write epochs of one job"
+    assert one.serves(before[-1]), "the first cluster does not serve any more"
+
+
+def _training(world: World, name: str) -> Cluster:
+    """A cluster whose two shards serve a job."""
+    cluster = Cluster(world, name, "recovery-0", "ps-0", "ps-1")
+    cluster.start_job(small_job(2))
+
+    def served() -> types_pb2.Epoch | None:
+        epochs = cluster.epochs(JOB)
+        return epochs[-1] if epochs and len(epochs[-1].shards) == 2 and cluster.serves(epochs[-1]) else None
+
+    epoch = cluster.wait_for(served, HEALED, "the first epoch")
+    assert {codec.member_from_proto(member).name for member in epoch.shards} == {"ps-0", "ps-1"}
+    return cluster
+
+
+def whole_cluster(world: World) -> None:
+    """Every service, coordinators twice; workers train, and a shard dies, found by the detectors alone."""
+    shards = [f"ps-{number}" for number in range(4)]
+    pairs = [f"{kind}-{number}" for kind in ("recovery", "checkpoint", "detector") for number in range(2)]
+    cluster = Cluster(world, "one", *pairs, *shards)
+    for member in (*pairs, *shards):
+        cluster.supervise(member)
+    cluster.start_job(small_job(4, workers=3, consistency="bsp"))
+    done: list[str] = []
+
+    def train(worker: scar.Worker) -> None:
+        for _ in worker.clocks(limit=CLOCKS):
+            values = worker.pull("t0")
+            time.sleep(CLOCK_SECONDS)  # it computes
+            worker.push("t0", np.ones_like(values))
+        done.append(worker.member.name)
+
+    for number in range(3):
+        cluster.work(f"worker-{number}", train)
+    world.scheduler.sleep(world.random.uniform(2.0, 0.5 * CLOCKS * CLOCK_SECONDS))
+    world.scheduler.crash(cluster.hosts[world.random.choice(shards)])
+    cluster.wait_for(lambda: len(done) == 3, 3 * CLOCKS * CLOCK_SECONDS + HEALED, "the end of the training")
+
+
+def small_job(shards: int, **options: Any) -> Job:
+    """Many tables in several blocks each: following an epoch is more than one step."""
+    tables = [Table(f"t{number}", (8 + number, 2), rule=add()) for number in range(12)]
+    return Job(JOB, tables, **{"consistency": "asp", "shards": shards, "seed": 7, **options})
+
+
+def swarm(world: World, focus: Focus = ANYWHERE) -> None:
+    """Everything at once: see :mod:`tests.simulation.swarm`."""
+    play(world, world.plan or plan_of(world.seed, focus))
+
+
+SCENARIOS: dict[str, Callable[[World], None]] = {
+    **{name: partial(swarm, focus=focus) for name, focus in FOCUSES.items()},
+    "lost_shard": lost_shard,
+    "two_clusters": two_clusters,
+    "whole_cluster": whole_cluster,
+}
+SECONDS = 2000.0  # of simulated time, for a whole story

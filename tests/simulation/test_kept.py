@@ -1,0 +1,21 @@
+"""Every run that has ever failed, cut down, is played again: see tests/simulation/shrink.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.plan import Plan
+from tests.simulation.shrink import KEPT, play_plan
+
+PLANS = sorted(KEPT.glob("*.json"))
+
+
+@pytest.mark.parametrize("file", PLANS, ids=lambda file: file.stem)
+def test_it_holds_now(file: Path) -> None:
+    assert play_plan(Plan.from_json(file.read_text())).wrong == ""
+
+
+def test_there_are_some() -> None:
+    assert PLANS

@@ -1,0 +1,54 @@
+"""Plans: pure data from a seed, and every one of them can be played."""
+
+from __future__ import annotations
+
+import pytest
+
+from scar_chaos.core.counting_job import make_job
+from tests.simulation.heartbeats import heartbeat_of
+from tests.simulation.plan import LONG, LONG_EVERY, Focus, Plan, draw_plan
+from tests.simulation.simulate import CHUNK, chunks_of
+from tests.simulation.swarm import plan_of
+
+SEEDS = range(1, 301)
+
+
+def test_a_seed_is_a_plan_and_survives_json() -> None:
+    assert plan_of(7) == plan_of(7)
+    assert plan_of(7) != plan_of(8)
+    assert all(Plan.from_json(plan_of(seed).to_json()) == plan_of(seed) for seed in SEEDS)
+
+
+def test_every_shape_is_a_job() -> None:
+    """:class:`scar.Job` refuses what does not go together."""
+    jobs = [make_job(**plan_of(seed).shape.job_options(seed)) for seed in SEEDS]
+    assert {job.recovery for job in jobs} >= {"partial", "full", "sync-chain", "async-chain", "stateless"}
+    assert {job.worker_recovery for job in jobs} == {"ignr", "ps", "ckpt"}
+
+
+def test_faults_strike_members_that_there_are() -> None:
+    kinds = {name: lambda draw, shape: (draw.choice(shape.members), 1.0, 0.0) for name in ("a", "b", "c")}
+    plans = [draw_plan(seed, kinds) for seed in SEEDS]
+    assert all(fault.target in plan.shape.members for plan in plans for fault in plan.faults)
+    assert sum(plan.shape.seconds == LONG for plan in plans) == len(SEEDS) // LONG_EVERY
+    assert {len({fault.kind for fault in plan.faults}) for plan in plans} == {1, 2, 3}
+
+
+def test_a_focus_fixes_what_it_names() -> None:
+    plan = plan_of(3, Focus({"recovery": "sync-chain", "shards": 3}, ("kill",)))
+    assert (plan.shape.recovery, plan.shape.shards) == ("sync-chain", 3)
+    assert {fault.kind for fault in plan.faults} == {"kill"}
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"seed": 1, "shape": {"shard": 2}, "groups": []}'])
+def test_what_is_no_plan_is_refused(text: str) -> None:
+    with pytest.raises((KeyError, TypeError)):
+        Plan.from_json(text)
+
+
+@pytest.mark.parametrize(("first", "seeds"), [(1, 1), (1, 200), (5, 5), (7, 12), (10, 10), (13, 1)])
+def test_a_chunk_has_one_heartbeat_and_every_seed_is_in_one(first: int, seeds: int) -> None:
+    chunks = chunks_of(first, seeds)
+    assert [seed for chunk in chunks for seed in chunk] == list(range(first, first + seeds))
+    assert all(len({heartbeat_of(seed) for seed in chunk}) == 1 for chunk in chunks)
+    assert len(chunks) <= seeds // CHUNK + 2

@@ -1,0 +1,20 @@
+"""What a restored value lacks, when it is older than the one before."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scar._client.core.rerouting import AckedPushes
+from tests.unit.ps_support import job
+
+
+def test_an_older_copy_than_the_one_before_lacks_more() -> None:
+    """The copy that an epoch named was damaged: what it contained is lost with it."""
+    acked, ids = AckedPushes(job()), np.arange(3, dtype=np.uint32)
+    acked.release_blocks("w", ids, 9)
+    acked.report_losses("w", ids, 7)
+    again = acked.report_losses("w", ids[:2], 4)
+    assert [(loss.ids.tolist(), loss.ranges) for loss in again] == [([0, 1], [(4, 7)])]
+    assert acked.report_losses("w", ids[:2], 4) == []
+    (last,) = acked.report_losses("w", ids, 4)
+    assert (last.ids.tolist(), last.ranges) == ([2], [(4, 7)])

@@ -1,0 +1,53 @@
+"""Copies that a shard keeps for others: what it refuses, and what it forgets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from scar.blocks import BlockState
+from scar.errors import OutOfOrder
+from scar_ps.core.block_data import CopiedBlocks
+from scar_ps.core.block_store import BlockStore
+from scar_ps.core.replica_store import OwnerReplica, ReplicationBatch
+from tests.unit.ps_support import ME, OTHER, push
+from tests.unit.replication_pair import Pair, job
+
+
+def test_a_batch_after_one_that_never_came_is_refused() -> None:
+    pair = Pair(job())
+    pair.ship()
+    push(pair.me, 0, 1, None, [1, 1] * 3)
+    pair.load()  # lost on the way
+    push(pair.me, 0, 2, None, [1, 1] * 3)
+    later = pair.load()
+    claimed = replace(later.batches[0], since=later.batches[0].number - 1)
+    with pytest.raises(OutOfOrder):
+        pair.copies[OTHER.key].receive(claimed)
+
+
+def test_who_is_no_part_of_the_chain_any_more_keeps_nothing() -> None:
+    pair = Pair(job())
+    pair.ship()
+    assert pair.copies[OTHER.key].kept
+    alone = replace(pair.epoch, shards=(ME, OTHER), number=2)
+    no_copies = job(recovery="partial")
+    pair.other.replicas.release_owner(no_copies, alone, ME.key)
+    assert not pair.copies[OTHER.key].kept
+
+
+def test_what_no_copy_contains_any_more_is_forgotten() -> None:
+    replica = OwnerReplica(ME.key)
+    table = job().tables[0]
+    ids = np.arange(2, dtype=np.uint32)
+    for number in range(1, 10):
+        restored = BlockState(table.name, ids[number % 2 :], watermark={f"worker-0@{number:012x}": number})
+        store = BlockStore(table, restored.ids)
+        copied = CopiedBlocks(restored, store.copy_blocks(np.arange(len(restored.ids))))
+        replica.apply_batch(job(), ReplicationBatch(ME.key, 1, number, number - 1, 1, {}, (copied,)))
+        newest = replica.find_copies([(table.name, ids[1:])])
+        assert [state.watermark for state in newest] == [restored.watermark]
+    assert sum(map(bool, replica.base_watermarks)) == 2, "of each block one"
+    assert len(replica.base_watermarks) <= 4, "numbers are used again"

@@ -1,0 +1,103 @@
+"""Blocks that move while training goes on: to a shard that joins, from one that leaves. Time is made up."""
+
+from scar.placement import BlockSource, Epoch
+from scar_recovery.core.actions import MoveBlocks
+from scar_recovery.core.epoch_intent import FrozenTransfer
+from scar_recovery.core.events import (
+    BlocksMoved,
+    EpochLoaded,
+    MemberArrived,
+    MemberLeft,
+)
+from scar_recovery.core.planner import Planner
+from tests.framework.recovery import due, owned_counts
+from tests.unit.planner_steps import commit, shard, started, worker
+
+
+def finish_moves(planner: Planner, now: float) -> list[Epoch]:
+    """Carry out moves until there are none."""
+    created = []
+    while isinstance(move := due(planner, now), MoveBlocks):
+        done = tuple(FrozenTransfer(transfer, 9, {"w@1": 4}) for transfer in move.transfers)
+        planner.handle(BlocksMoved(move.number, done, True), now)
+        created.append(commit(planner, now))
+        planner.handle(EpochLoaded(created[-1].number), 0.0)
+        assert len(created) < 100
+    assert move is None
+    return created
+
+
+def test_join_moves_blocks_in_slices_until_level() -> None:
+    planner = started(move_bytes=40)
+    planner.handle(MemberArrived(shard("ps-3")), 1.0)
+    assert commit(planner, 1.1, "join").moved == ()
+    planner.handle(EpochLoaded(2), 0.0)
+    epochs = finish_moves(planner, 1.2)
+    assert len(epochs) > 2
+    assert {epoch.cause for epoch in epochs} == {"join"}
+    counts = owned_counts(epochs[-1].owners, 4)
+    assert int(counts.max() - counts.min()) <= 1
+    groups = [group for epoch in epochs for group in epoch.moved]
+    assert {group.source for group in groups} == {BlockSource.DONOR}
+    assert {group.clock for group in groups} == {9}
+    assert all(group.watermark == {"w@1": 4} for group in groups)
+    assert epochs[-1].clock == 9
+
+
+def test_leaving_shard_gives_everything_and_is_left_out_with_its_last_block() -> None:
+    planner = started(rebalance=False)
+    planner.handle(MemberLeft(shard("ps-1")), 1.0)
+    assert planner.owned_blocks("ps-1@ps-1-1") == 20
+    epochs = finish_moves(planner, 1.0)
+    assert {epoch.cause for epoch in epochs} == {"leave"}
+    assert [member.name for member in epochs[-1].shards] == ["ps-0", "ps-2"]
+    assert owned_counts(epochs[-1].owners, 2).tolist() == [30, 30]
+    assert planner.owned_blocks("ps-1@ps-1-1") == 0
+    assert epochs[-1].fenced == ()
+
+
+def test_nobody_to_give_to() -> None:
+    planner = started(shards=1)
+    planner.handle(MemberLeft(shard("ps-0")), 1.0)
+    assert due(planner, 5.0) is None
+    assert planner.owned_blocks("ps-0@ps-0-1") == 60
+
+
+def test_a_leaving_shard_that_still_owns_blocks_is_in_every_epoch() -> None:
+    planner = started(shards=1)
+    planner.handle(MemberLeft(shard("ps-0")), 1.0)
+    planner.handle(MemberArrived(worker("worker-0")), 2.0)
+    assert [member.name for member in commit(planner, 2.1, "workers").shards] == ["ps-0"]
+    assert planner.owned_blocks("ps-0@ps-0-1") == 60
+
+
+def test_failed_move_ends_its_freeze_by_an_epoch_and_is_tried_later() -> None:
+    planner = started()
+    planner.handle(MemberArrived(shard("ps-3")), 1.0)
+    commit(planner, 1.1)
+    planner.handle(EpochLoaded(2), 0.0)
+    assert isinstance(due(planner, 1.1), MoveBlocks)
+    planner.handle(MemberArrived(worker("worker-0")), 1.1)
+    assert due(planner, 1.5) is None  # workers wait for the end of a move, not the other way round
+    planner.handle(BlocksMoved(2, (), False), 1.5)
+    epoch = commit(planner, 1.5, "join")
+    assert epoch.moved == ()
+    assert [member.name for member in epoch.workers] == ["worker-0"]
+    planner.handle(EpochLoaded(3), 0.0)
+    assert due(planner, 1.6) is None
+    assert isinstance(due(planner, 2.6), MoveBlocks)
+
+
+def test_moves_that_never_work_are_tried_less_and_less_often() -> None:
+    planner, now, waits = started(), 1.0, []
+    planner.handle(MemberArrived(shard("ps-3")), now)
+    commit(planner, now + 0.1)
+    for number in range(2, 10):
+        planner.handle(EpochLoaded(number), 0.0)
+        wait = planner.wake_after(now)
+        waits.append(round(wait, 1))
+        now += wait
+        assert isinstance(due(planner, now), MoveBlocks)
+        planner.handle(BlocksMoved(number, (), False), now)
+        commit(planner, now, "join")
+    assert waits[1:] == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0]

@@ -1,0 +1,214 @@
+"""Memory that two processes share: found only where it is and by its key, and let go with whoever lent it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+from dataclasses import replace
+from itertools import chain
+
+import numpy as np
+import pytest
+
+from scar import errors
+from scar.v1.ps_pb2 import SharedRange, TensorChunk, TensorHeader
+from scar.wire import codec
+from scar.wire.codec import Chunk
+from scar.wire.shared_memory import (
+    LEAST_BYTES,
+    MOST_BYTES,
+    PIECE_BYTES,
+    Segment,
+    SegmentAllocator,
+    SegmentOffer,
+    attach_segment,
+)
+from scar_ps.wire.shared_memory_pool import MAX_SEGMENTS, SharedMemoryPool
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory without a name is Linux's")
+
+
+def test_only_sealed_memory_with_the_key_is_taken(tmp_path) -> None:
+    segment = Segment(100)
+    assert attach_segment(segment.offer) is not None
+    assert attach_segment(replace(segment.offer, key=bytes(16))) is None
+    assert attach_segment(replace(segment.offer, size=99)) is None
+    assert attach_segment(replace(segment.offer, pid=1 << 40)) is None
+    file = (tmp_path / "file").open("w+b")
+    file.write(segment.offer.key + bytes(100))
+    file.flush()
+    assert attach_segment(replace(segment.offer, number=file.fileno())) is None  # somebody could cut it short
+    file.close()
+    reader, writer = os.pipe()
+    assert attach_segment(replace(segment.offer, number=reader)) is None
+    os.close(reader)
+    os.close(writer)
+
+
+def test_what_is_dropped_is_let_go() -> None:
+    pool = SharedMemoryPool(allowed=True)
+    segment = Segment(10)
+    key = segment.offer.key
+    assert pool.attach_segment(segment.offer)
+    pool.drop_released()
+    pool.find_segment(key)
+    del segment
+    pool.drop_released()
+    with pytest.raises(errors.NotServing):
+        pool.find_segment(key)
+
+
+def test_one_process_cannot_lend_without_end() -> None:
+    pool = SharedMemoryPool(allowed=True)
+    segments = [Segment(1) for _ in range(MAX_SEGMENTS + 1)]
+    assert all(pool.attach_segment(segment.offer) for segment in segments[:MAX_SEGMENTS])
+    with pytest.raises(errors.Busy):
+        pool.attach_segment(segments[MAX_SEGMENTS].offer)
+
+
+def test_a_thread_is_not_another_process() -> None:
+    """Under its number the same process could lend once more as much."""
+    found: list[object] = []
+    segment = Segment(4)
+
+    def offer() -> None:
+        found.append(attach_segment(replace(segment.offer, pid=threading.get_native_id())))
+
+    thread = threading.Thread(target=offer)
+    thread.start()
+    thread.join()
+    assert found == [None]
+
+
+def test_a_shard_that_may_not_share_finds_nothing() -> None:
+    assert not SharedMemoryPool(allowed=False).attach_segment(Segment(1).offer)
+
+
+def test_chunks_go_through_a_segment_and_come_back_as_copies() -> None:
+    values = np.arange(700_000, dtype=np.float32)
+    segment, pool = Segment(values.nbytes), SharedMemoryPool(allowed=True)
+    assert pool.attach_segment(segment.offer)
+    sent = segment.fill_segment(codec.chunks(TensorHeader(table="w"), values))
+    wires = [codec.encode_chunk(chunk) for chunk in sent]
+    assert sum(map(len, wires)) < 1000
+    taken = list(pool.read_chunks(map(codec.decode_chunk, wires)))
+    segment.room[:] = bytes(len(segment.room))
+    assert taken[0].header.bytes == values.nbytes
+    assert b"".join(bytes(chunk.data) for chunk in taken) == values.tobytes()
+
+
+@pytest.mark.parametrize("sizes", [[0], [0, 5, 0], [3 << 20, 9 << 20], [4 << 20, 0, 1], [1, 1, 1]])
+def test_every_table_keeps_its_header_and_its_data(sizes: list[int]) -> None:
+    tables = {f"t{number}": np.full(size, number, np.uint8) for number, size in enumerate(sizes)}
+    segment, pool = Segment(sum(sizes) + 1), SharedMemoryPool(allowed=True)
+    assert pool.attach_segment(segment.offer)
+    stream = chain.from_iterable(
+        codec.chunks(TensorHeader(table=name), values) for name, values in tables.items()
+    )
+    found: dict[str, bytes] = {}
+    for chunk in pool.read_chunks(segment.fill_segment(stream)):
+        if chunk.header is not None:
+            name = chunk.header.table
+            found[name] = b""
+        found[name] += chunk.data
+        assert len(chunk.data) <= PIECE_BYTES
+    assert found == {name: values.tobytes() for name, values in tables.items()}
+
+
+@pytest.mark.parametrize(("offset", "size"), [(0, 11), (11, 0), (1 << 63, 1), (5, (1 << 64) - 1)])
+def test_a_range_ends_within_its_segment(offset: int, size: int) -> None:
+    segment, pool = Segment(10), SharedMemoryPool(allowed=True)
+    assert pool.attach_segment(segment.offer)
+    chunk = Chunk(shared=SharedRange(key=segment.offer.key, offset=offset, bytes=size))
+    with pytest.raises(errors.InvalidRequest):
+        segment.read_chunk(chunk)
+    with pytest.raises(errors.InvalidRequest):
+        list(pool.read_chunks([chunk]))
+
+
+def test_shared_chunks_on_the_wire_are_what_protobuf_says() -> None:
+    header, shared = TensorHeader(table="w"), SharedRange(key=b"k" * 16, offset=7, bytes=9)
+    assert TensorChunk.FromString(codec.encode_chunk(Chunk(header, shared=shared))) == TensorChunk(
+        header=header, shared=shared
+    )
+    back = codec.decode_chunk(TensorChunk(shared=shared).SerializeToString())
+    assert (back.header, len(back.data), back.shared) == (None, 0, shared)
+
+
+class Other:
+    """The other side of a connection."""
+
+    def __init__(self, answer: bool = True) -> None:
+        self.answer, self.error, self.shown = answer, None, []
+
+    def show(self, offer: SegmentOffer) -> bool:
+        if self.error is not None:
+            raise self.error
+        self.shown.append(offer)
+        return self.answer
+
+
+def test_a_segment_is_lent_again_after_a_call_and_never_after_a_failure() -> None:
+    other = Other()
+    lender = SegmentAllocator(other.show)
+    with lender.lend_segment(LEAST_BYTES) as first:
+        assert first is not None
+        with lender.lend_segment(LEAST_BYTES) as beside:
+            assert beside is not first
+    with lender.lend_segment(LEAST_BYTES) as again:
+        assert again in (first, beside)
+    kept = len(other.shown)
+    for _ in range(3):
+        with pytest.raises(errors.Unreachable), lender.lend_segment(LEAST_BYTES):
+            raise errors.Unreachable("no answer")
+    with lender.lend_segment(LEAST_BYTES) as fresh:
+        assert fresh not in (first, beside)
+    assert len(other.shown) == kept + 2
+    with lender.lend_segment(2 * LEAST_BYTES) as larger:
+        assert len(larger.room) == 2 * LEAST_BYTES
+
+
+@pytest.mark.parametrize("size", [0, LEAST_BYTES - 1, MOST_BYTES + 1])
+def test_small_and_huge_payloads_travel_as_messages(size: int) -> None:
+    other = Other()
+    with SegmentAllocator(other.show).lend_segment(size) as segment:
+        assert segment is None
+    assert other.shown == []
+
+
+@pytest.mark.parametrize("error", [None, errors.Internal("such a method is not known")])
+def test_a_refusal_is_remembered(error: errors.ScarError | None) -> None:
+    other = Other(answer=False)
+    other.error = error
+    lender = SegmentAllocator(other.show)
+    for _ in range(2):
+        with lender.lend_segment(LEAST_BYTES) as segment:
+            assert segment is None
+    other.error, other.answer = None, True
+    with lender.lend_segment(LEAST_BYTES) as segment:
+        assert segment is None
+    assert len(other.shown) <= 1
+
+
+def test_after_a_lost_answer_it_is_offered_again() -> None:
+    other = Other()
+    other.error = errors.Unreachable("no answer")
+    lender = SegmentAllocator(other.show)
+    with lender.lend_segment(LEAST_BYTES) as segment:
+        assert segment is None
+    other.error = None
+    with lender.lend_segment(LEAST_BYTES) as segment:
+        assert segment is not None
+
+
+def test_a_segment_that_cannot_be_made_closes_its_file_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[int] = []
+    close = os.close
+    monkeypatch.setattr(os, "close", lambda file: (closed.append(file), close(file)))
+    monkeypatch.setattr(os, "ftruncate", lambda *_: (_ for _ in ()).throw(OSError("no memory")))
+    with pytest.raises(OSError, match="no memory"):
+        Segment(10)
+    gc.collect()
+    assert len(closed) == len(set(closed)) == 1
