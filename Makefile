@@ -22,7 +22,7 @@ PROTO := $(wildcard proto/scar/v1/*.proto)
 PROTOC = $(BIN)/python -m grpc_tools.protoc -Iproto --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy \
 	--plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc
 
-# A test of real processes that fails is played once more, and its first failure is printed at the end; at most three in a run.
+# A test of real processes or pods that fails is played once more, and its first failure is printed at the end; at most three in a run.
 REPEATS := --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks --rerun-exclude-path tests/repo \
 	--rerun-exclude-path tests/unit --rerun-exclude-path tests/fuzz --rerun-exclude-path tests/simulation --rerun-exclude-path tests/helm
 
@@ -68,7 +68,7 @@ chaos: $(if $(filter local,$(ON)),$(DEMO),$(DEV)) ## break a cluster by seeded s
 	$(BIN)/scar chaos --seed $(SEED) --runs $(RUNS) --on $(ON)
 
 e2e: $(DEV) tools ## install, break, judge and upgrade a release on Kubernetes: any KUBECONFIG, or a kind cluster
-	$(BIN)/python -m pytest tests/e2e
+	$(BIN)/python -m pytest tests/e2e $(REPEATS)
 
 lint: $(DEV) ## style and types
 	$(BIN)/ruff check .
