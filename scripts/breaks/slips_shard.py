@@ -286,4 +286,11 @@ BREAKS = (
         "",
         "tests/unit/test_ps_push_decoder.py::test_a_push_that_is_over_leaves_its_memory_at_once",
     ),
+    Break(
+        "ps-loaded-late",
+        "services/scar_ps/core/loads.py",
+        "self._state.chain.urgent = True",
+        "",
+        "tests/unit/test_ps_replication.py::test_a_block_that_is_loaded_after_it_was_settled_goes_at_once",
+    ),
 )

@@ -154,6 +154,25 @@ def test_unsettled_blocks_do_not_go() -> None:
     assert shard.load().batches[0].block_count == 4
 
 
+def test_a_block_that_is_loaded_after_it_was_settled_goes_at_once() -> None:
+    """Nobody may push for long, and till then its copy is missing, and older copies elsewhere are kept."""
+    spec = job(recovery="async-chain")
+    shard, epoch = DrivenShard(ME), first_epoch(spec, MINE)
+    *early, late = shard.adopt(epoch, spec)
+    load_initial(shard, spec, early)
+    shard.settle(sender(0), 1)
+    first = shard.load()
+    for batch in first.batches:
+        shard.arrived(first, batch)
+    shard.complete(first, released=True)
+    with pytest.raises(MustWait):
+        shard.load()
+    load_initial(shard, spec, [late])
+    after = shard.load()
+    assert [copy.state.table for copy in after.batches[0].copies] == [late.table]
+    assert after.release == [OTHER]
+
+
 def test_what_did_not_arrive_goes_again() -> None:
     pair = Pair(job())
     pair.ship()

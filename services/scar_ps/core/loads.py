@@ -59,6 +59,7 @@ class LoadHandler:
         self._attempts.pop(event.load, None)
         if not self._state.dismissed:
             self._state.ownership.install_load(event.load, event.contents)
+            self._state.chain.urgent = True  # workers may have settled before: no other change would send it
         self._state.story.note(loading=self._state.ownership.loading_blocks)
 
     def record_failure(self, event: LoadFailed) -> None:

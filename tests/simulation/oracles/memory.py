@@ -123,6 +123,7 @@ BY_FAILURES = {  # one for each epoch or failure of the job, which the ledger is
     "FailureRecord.sources",
     "Ledger._records",
     "Membership._removed",  # those who may never come back
+    "Membership.secret_hashes",  # of each life that ever was: nobody may speak for it when it has gone
 }
 BY_MEMBERS = {  # one for each member that beats, kept by whoever leads
     "CoordinatorRegistry._counts",  # what Redis had at the last look; who is dead goes from there
