@@ -162,8 +162,8 @@ BREAKS = (
     Break(
         "ps-replica-gap",
         "services/scar_ps/core/replica_store.py",
-        "known.number != batch.since)",
-        "known.number > batch.since)",
+        "batch.since != have)",
+        "batch.since < have)",
         f"{PS_REPLICA_STORE}::test_a_batch_after_one_that_never_came_is_refused",
     ),
     Break(
@@ -292,5 +292,12 @@ BREAKS = (
         "self._state.chain.urgent = True",
         "",
         "tests/unit/test_ps_replication.py::test_a_block_that_is_loaded_after_it_was_settled_goes_at_once",
+    ),
+    Break(
+        "ps-replica-overtaken",
+        "services/scar_ps/core/replica_store.py",
+        "if overtaken or (batch.since and batch.since != have):",
+        "if batch.since and batch.since != have:",
+        "tests/unit/test_ps_replica_store.py::test_a_whole_batch_that_was_overtaken_is_refused",
     ),
 )

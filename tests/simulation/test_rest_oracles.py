@@ -64,8 +64,9 @@ def test_what_grows_from_one_rest_to_the_next_is_found() -> None:
     assert "grown from 3 to 12 items" in watch.look("ps-0@1", {"A._queue": 4 + SLACK})[0]
     assert "grown from 0 to 101" in watch.look("ps-0@1", {"tasks": BOUNDED["tasks"] + 1})[0]
     assert watch.look("ps-0@1", {"tasks": BOUNDED["tasks"]}) == []
-    assert watch.look("recovery-0@1", {"Membership.secret_hashes": 8}) == []
-    assert watch.look("recovery-0@1", {"Membership.secret_hashes": 17}) == [], "of each life that ever was"
+    assert watch.look("recovery-0@1", {"Membership.secret_hashes": 8, "DirectoryStore._durable": 5}) == []
+    many = {"Membership.secret_hashes": 17, "DirectoryStore._durable": 20}
+    assert watch.look("recovery-0@1", many) == [], "of each life that ever was, and of each failure"
     of_members = {"CoordinatorRegistry._counts": 12}
     assert watch.look("recovery-0@1", of_members, members=12) == [], "it leads now"
     assert "grown from 0 to 12" in watch.look("recovery-0@1", of_members, members=3)[0], "it keeps the dead"

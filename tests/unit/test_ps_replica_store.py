@@ -28,6 +28,19 @@ def test_a_batch_after_one_that_never_came_is_refused() -> None:
         pair.copies[OTHER.key].receive(claimed)
 
 
+def test_a_whole_batch_that_was_overtaken_is_refused() -> None:
+    """It waited on the replica for longer than its owner, which has sent a newer one in its place."""
+    pair = Pair(job())
+    late = pair.load().batches[0]
+    pair.me.failed(late, gap=False)
+    push(pair.me, 0, 1, None, [1, 1] * 3)
+    assert pair.ship().batches[0].since == late.since == 0
+    with pytest.raises(OutOfOrder):
+        pair.other.receive(late)
+    assert pair.other.replicas.by_owner[ME.key].stores["w"].values.tolist() == [1.0] * 6
+    pair.me.await_copy(1)
+
+
 def test_who_is_no_part_of_the_chain_any_more_keeps_nothing() -> None:
     pair = Pair(job())
     pair.ship()

@@ -49,12 +49,13 @@ class ReplicationBatch:
 
 @dataclass(eq=False, slots=True)
 class OwnerReplica:
-    """All copies of blocks of one owner.
+    """All copies of blocks of one owner. ``epoch``, ``number``: of the newest batch.
 
     ``base_watermarks``: what restored blocks contain beside ``watermark``, by their origin.
     """
 
     owner: str
+    epoch: int = 0
     number: int = 0
     clock: int = 0
     watermark: Mapping[str, int] = field(default_factory=dict)
@@ -66,6 +67,7 @@ class OwnerReplica:
 
     def apply_batch(self, job: Job, batch: ReplicationBatch) -> None:
         """The owner's next batch."""
+        self.epoch = batch.epoch
         self.number = batch.number
         self.clock = batch.clock
         self.watermark = batch.watermark
@@ -150,14 +152,16 @@ class ReplicaStore:
     def receive_batch(self, job: Job, epoch: Epoch, batch: ReplicationBatch) -> None:
         """Take a batch of this epoch, or nothing of it.
 
-        Raises :class:`OutOfOrder` when one before it is missing, :class:`NotServing` while its owner is being
-        declared dead.
+        Raises :class:`OutOfOrder` when one before it is missing, or a later one was overtaken by it;
+        :class:`NotServing` while its owner is being declared dead.
         """
         if batch.owner in self._sealed or epoch.shard_index(batch.owner) < 0:
             raise NotServing(f"nothing more is taken from {batch.owner} in epoch {epoch.number}")
         known = self.by_owner.get(batch.owner)
-        if batch.since and (known is None or known.number != batch.since):
-            have = known.number if known else 0
+        have = known.number if known else 0
+        # nobody waits for it any more, and it came later than what was sent in its place
+        overtaken = known is not None and known.epoch == batch.epoch and batch.number < have
+        if overtaken or (batch.since and batch.since != have):
             raise OutOfOrder(f"{self._key} has batch {have} of {batch.owner}, not {batch.since}")
         replica = known if known is not None and batch.since else OwnerReplica(batch.owner)
         replica.apply_batch(job, batch)

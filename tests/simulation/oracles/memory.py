@@ -117,6 +117,7 @@ BOUNDED = {  # how many items there may be, by design
     "SimpleQueue._waiters": 100,
 }
 BY_FAILURES = {  # one for each epoch or failure of the job, which the ledger is to remember
+    "DirectoryStore._durable",  # the folder of each failure
     "EpochLog._epochs",  # up to 64 MiB
     "FailureLog._versions",
     "FailureLog._versions[]",
