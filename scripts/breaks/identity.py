@@ -176,6 +176,13 @@ BREAKS = (
         "tests/component/test_protocol_number.py::test_another_protocol_is_refused_and_training_goes_on",
     ),
     Break(
+        "protocol-recall",
+        "services/scar_recovery/membership_api.py",
+        "                check_protocol(member, protocol)\n",
+        "",
+        "tests/component/test_protocol_number.py::test_who_is_refused_does_not_come_in_by_its_heartbeats",
+    ),
+    Break(
         "bind-insecure",
         "sdk/scar/wire/credentials.py",
         "        if not insecure and not is_loopback(listen):\n",

@@ -91,18 +91,25 @@ class MembershipApi:
         return self._state.all_members()
 
     def recall_from_heartbeats(self, heartbeats: HeartbeatStore) -> None:
-        """Take in members that announced themselves to a former leader and are in no epoch."""
+        """Take in members that announced themselves to a former leader and are in no epoch; but none that
+        it has refused, and that sends heartbeats all the same.
+        """
         try:
             beating = [beat.member for beat in heartbeats.read_heartbeats().values()]
         except LivenessUnavailable:
             return
         known = {member.key for member in self._state.all_members()}
         for member in beating:
-            if member.key not in known and (member.role in COORDINATORS or self._shards.wants_in(member)):
+            if member.key not in known:
                 self._recall_member(member)
 
     def _recall_member(self, member: Member) -> None:
         try:
+            if member.role not in COORDINATORS:
+                protocol = self._shards.candidate_protocol(member)
+                if protocol is None:
+                    return
+                check_protocol(member, protocol)
             self._state.admit_member(member)
         except ScarError as error:
             _log.info("member.not_recalled", extra={"key": member.key, "reason": error.message})

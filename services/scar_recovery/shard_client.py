@@ -190,27 +190,31 @@ class GrpcShardClient:
 
     def answers_probe(self, member: Member) -> bool:
         """Does this very incarnation answer?"""
+        return self._probe(member) is not None
+
+    def _probe(self, member: Member) -> member_pb2.ProbeReply | None:
         request = member_pb2.ProbeRequest(incarnation=member.incarnation)
         try:
             with self.links.borrow(member) as link:
                 probe = member_pb2_grpc.MemberServiceStub(link.channel).Probe
-                reply = link.call(probe, request, CONFIRM_SECONDS)
+                reply: member_pb2.ProbeReply = link.call(probe, request, CONFIRM_SECONDS)
         except ScarError:
-            return False
-        return bool(reply.member.incarnation == member.incarnation)
+            return None
+        return reply if reply.member.incarnation == member.incarnation else None
 
-    def wants_in(self, member: Member) -> bool:
-        """Is it alive and without a place? A worker that has finished, or waits for another job, may stay
-        up and wants none.
+    def candidate_protocol(self, member: Member) -> int | None:
+        """What it speaks, if it is alive and without a place; else None. A worker that has finished, or waits
+        for another job, may stay up and wants none.
         """
         if member.role != Role.WORKER:
-            return self.answers_probe(member)
+            reply = self._probe(member)
+            return None if reply is None else reply.protocol
         try:
             status = self._worker_status(member)
         except ScarError:
-            return False
+            return None
         mine = status.member.incarnation == member.incarnation and status.job == self.job.name
-        return mine and status.state in ("waiting", "training")
+        return status.protocol if mine and status.state in ("waiting", "training") else None
 
     def read_incarnation(self, member: Member) -> str:
         """Who answers at the address of a shard or worker; empty: nobody does."""

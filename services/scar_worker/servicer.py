@@ -7,6 +7,7 @@ import threading
 import grpc
 
 from scar.v1 import worker_pb2, worker_pb2_grpc
+from scar.version import PROTOCOL
 from scar.wire import codec
 from scar_worker.stack import format_stack
 from scar_worker.task import TaskState, TrainingTask
@@ -25,7 +26,12 @@ class WorkerServicer(worker_pb2_grpc.WorkerServicer):
         task = self._task
         member = codec.member_to_proto(task.member)
         status = worker_pb2.WorkerStatus(
-            member=member, state=task.state, error=task.error, job=task.job, waited=task.waited
+            member=member,
+            state=task.state,
+            error=task.error,
+            job=task.job,
+            waited=task.waited,
+            protocol=PROTOCOL,
         )
         worker = task.worker
         if worker is not None:

@@ -80,7 +80,7 @@ def test_a_member_that_is_recalled_by_its_heartbeat_is_nobody_else(cluster: Clus
     cluster.take_lead()
     session = cluster.session
     assert session is not None
-    session.members._shards.wants_in = lambda _member: True  # type: ignore[method-assign]
+    session.members._shards.candidate_protocol = lambda _member: PROTOCOL  # type: ignore[method-assign]
     cluster.open(session)
     message = codec.member_to_proto(waiting)
     with pytest.raises(PermissionDenied):

@@ -57,6 +57,21 @@ def test_the_version_before_is_served_where_that_is_declared(
     cluster.epoch_with(lambda epoch: any(member.name == "ps-7" for member in epoch.shards))
 
 
+@pytest.mark.parametrize("protocol", [OLDEST_PROTOCOL - 1, PROTOCOL, PROTOCOL + 1])
+def test_who_is_refused_does_not_come_in_by_its_heartbeats(cluster: Cluster, protocol: int) -> None:
+    """They come from everybody who runs, and a new leader asks there who was about to join."""
+    cluster.start()
+    waiting = Member(Role.SHARD, "ps-9", "9" * 12, "127.0.0.1:9")
+    cluster.heartbeats.beating = [waiting]
+    cluster.take_lead()
+    session = cluster.session
+    assert session is not None
+    session.members._shards.candidate_protocol = lambda _member: protocol  # type: ignore[method-assign]
+    cluster.open(session)
+    taken_in = waiting.key in {member.key for member in session.members.all_members()}
+    assert taken_in is (protocol == PROTOCOL)
+
+
 def test_every_member_of_this_version_says_its_number() -> None:
     member = Member(Role.WORKER, "worker-0", "1" * 12)
     assert codec.join_request(member, SECRET).protocol == PROTOCOL

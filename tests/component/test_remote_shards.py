@@ -10,6 +10,7 @@ import pytest
 
 from scar.placement import Member, Role
 from scar.v1 import member_pb2_grpc, types_pb2, worker_pb2, worker_pb2_grpc
+from scar.version import PROTOCOL
 from scar.wire import codec
 from scar_recovery.shard_client import GrpcShardClient
 from scar_runtime.liveness.progress_monitor import ProgressMonitor
@@ -28,7 +29,9 @@ class Worker(worker_pb2_grpc.WorkerServicer):
     def Status(
         self, request: worker_pb2.WorkerStatusRequest, context: grpc.ServicerContext
     ) -> worker_pb2.WorkerStatus:
-        return worker_pb2.WorkerStatus(member=codec.member_to_proto(WORKER), state=self.state, job=self.job)
+        return worker_pb2.WorkerStatus(
+            member=codec.member_to_proto(WORKER), state=self.state, job=self.job, protocol=PROTOCOL
+        )
 
 
 @pytest.fixture
@@ -66,14 +69,18 @@ def test_a_worker_wants_in_only_for_the_job_that_runs(
 ) -> None:
     servicer, member = served
     servicer.state, servicer.job = state, job
-    assert shards.wants_in(member) is wanted
+    assert shards.candidate_protocol(member) == (PROTOCOL if wanted else None)
+
+
+def test_a_shard_that_answers_wants_in(shards: GrpcShardClient, served: tuple[Worker, Member]) -> None:
+    assert shards.candidate_protocol(replace(served[1], role=Role.SHARD)) == PROTOCOL
 
 
 def test_a_former_life_of_a_worker_wants_nothing(
     shards: GrpcShardClient, served: tuple[Worker, Member]
 ) -> None:
     member = replace(served[1], incarnation="bbbbbbbbbbbb")
-    assert not shards.wants_in(member)
+    assert not shards.candidate_protocol(member)
     assert shards.read_incarnation(member) == WORKER.incarnation, "its successor answers"
 
 
@@ -81,7 +88,7 @@ def test_whoever_does_not_answer_wants_nothing(
     shards: GrpcShardClient, served: tuple[Worker, Member]
 ) -> None:
     nobody = replace(served[1], address="127.0.0.1:1")
-    assert not shards.wants_in(nobody)
+    assert not shards.candidate_protocol(nobody)
     assert shards.refuses_connection(nobody)
     assert shards.is_gone(nobody)
 
@@ -100,7 +107,7 @@ def test_who_was_only_asked_leaves_no_connection(
 ) -> None:
     """A pod that is gone never comes back under its key: its connection would try to connect for ever."""
     dead = replace(served[1], address="127.0.0.1:1")
-    assert not shards.wants_in(dead)
+    assert not shards.candidate_protocol(dead)
     assert not shards.answers_probe(dead)
     assert not shards.is_serving(replace(dead, role=Role.SHARD))
     assert shards.links.find(dead.key) is None

@@ -26,7 +26,7 @@ from scar.v1 import callers_pb2 as scar_dot_v1_dot_callers__pb2
 from scar.v1 import types_pb2 as scar_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14scar/v1/member.proto\x12\x07scar.v1\x1a\x15scar/v1/callers.proto\x1a\x13scar/v1/types.proto\"#\n\x0cProbeRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\"l\n\nProbeReply\x12\x1f\n\x06member\x18\x01 \x01(\x0b\x32\x0f.scar.v1.Member\x12\x10\n\x08progress\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x0c\n\x04idle\x18\x04 \x01(\x01\x12\x0e\n\x06lapsed\x18\x05 \x01(\x08\"\x1f\n\x0fGetStoryRequest\x12\x0c\n\x04last\x18\x01 \x01(\r\"V\n\rGetStoryReply\x12\x1f\n\x06member\x18\x01 \x01(\x0b\x32\x0f.scar.v1.Member\x12$\n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x13.scar.v1.StoryEntry\"\xf5\x01\n\nStoryEntry\x12\n\n\x02\x61t\x18\x01 \x01(\x01\x12\x0c\n\x04\x63ore\x18\x02 \x01(\t\x12!\n\x05\x65vent\x18\x03 \x01(\x0b\x32\x12.scar.v1.StoryItem\x12#\n\x07\x61\x63tions\x18\x04 \x03(\x0b\x32\x12.scar.v1.StoryItem\x12\"\n\x05\x66\x61\x63ts\x18\x05 \x03(\x0b\x32\x13.scar.v1.StoryField\x12\x31\n\x07skipped\x18\x06 \x03(\x0b\x32 .scar.v1.StoryEntry.SkippedEntry\x1a.\n\x0cSkippedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\">\n\tStoryItem\x12\x0c\n\x04name\x18\x01 \x01(\t\x12#\n\x06\x66ields\x18\x02 \x03(\x0b\x32\x13.scar.v1.StoryField\")\n\nStoryField\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t2\xd8\x01\n\rMemberService\x12?\n\x05Probe\x12\x15.scar.v1.ProbeRequest\x1a\x13.scar.v1.ProbeReply\"\n\xf2\xe1\x18\x06\n\x04\x04\x05\x06\x07\x12>\n\x05Watch\x12\x15.scar.v1.ProbeRequest\x1a\x13.scar.v1.ProbeReply\"\x07\xf2\xe1\x18\x03\n\x01\x05\x30\x01\x12\x46\n\x08GetStory\x12\x18.scar.v1.GetStoryRequest\x1a\x16.scar.v1.GetStoryReply\"\x08\xf2\xe1\x18\x04\n\x02\x06\x07\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14scar/v1/member.proto\x12\x07scar.v1\x1a\x15scar/v1/callers.proto\x1a\x13scar/v1/types.proto\"#\n\x0cProbeRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\"~\n\nProbeReply\x12\x1f\n\x06member\x18\x01 \x01(\x0b\x32\x0f.scar.v1.Member\x12\x10\n\x08progress\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x0c\n\x04idle\x18\x04 \x01(\x01\x12\x0e\n\x06lapsed\x18\x05 \x01(\x08\x12\x10\n\x08protocol\x18\x06 \x01(\r\"\x1f\n\x0fGetStoryRequest\x12\x0c\n\x04last\x18\x01 \x01(\r\"V\n\rGetStoryReply\x12\x1f\n\x06member\x18\x01 \x01(\x0b\x32\x0f.scar.v1.Member\x12$\n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x13.scar.v1.StoryEntry\"\xf5\x01\n\nStoryEntry\x12\n\n\x02\x61t\x18\x01 \x01(\x01\x12\x0c\n\x04\x63ore\x18\x02 \x01(\t\x12!\n\x05\x65vent\x18\x03 \x01(\x0b\x32\x12.scar.v1.StoryItem\x12#\n\x07\x61\x63tions\x18\x04 \x03(\x0b\x32\x12.scar.v1.StoryItem\x12\"\n\x05\x66\x61\x63ts\x18\x05 \x03(\x0b\x32\x13.scar.v1.StoryField\x12\x31\n\x07skipped\x18\x06 \x03(\x0b\x32 .scar.v1.StoryEntry.SkippedEntry\x1a.\n\x0cSkippedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\">\n\tStoryItem\x12\x0c\n\x04name\x18\x01 \x01(\t\x12#\n\x06\x66ields\x18\x02 \x03(\x0b\x32\x13.scar.v1.StoryField\")\n\nStoryField\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t2\xd8\x01\n\rMemberService\x12?\n\x05Probe\x12\x15.scar.v1.ProbeRequest\x1a\x13.scar.v1.ProbeReply\"\n\xf2\xe1\x18\x06\n\x04\x04\x05\x06\x07\x12>\n\x05Watch\x12\x15.scar.v1.ProbeRequest\x1a\x13.scar.v1.ProbeReply\"\x07\xf2\xe1\x18\x03\n\x01\x05\x30\x01\x12\x46\n\x08GetStory\x12\x18.scar.v1.GetStoryRequest\x1a\x16.scar.v1.GetStoryReply\"\x08\xf2\xe1\x18\x04\n\x02\x06\x07\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,19 +44,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PROBEREQUEST']._serialized_start=77
   _globals['_PROBEREQUEST']._serialized_end=112
   _globals['_PROBEREPLY']._serialized_start=114
-  _globals['_PROBEREPLY']._serialized_end=222
-  _globals['_GETSTORYREQUEST']._serialized_start=224
-  _globals['_GETSTORYREQUEST']._serialized_end=255
-  _globals['_GETSTORYREPLY']._serialized_start=257
-  _globals['_GETSTORYREPLY']._serialized_end=343
-  _globals['_STORYENTRY']._serialized_start=346
-  _globals['_STORYENTRY']._serialized_end=591
-  _globals['_STORYENTRY_SKIPPEDENTRY']._serialized_start=545
-  _globals['_STORYENTRY_SKIPPEDENTRY']._serialized_end=591
-  _globals['_STORYITEM']._serialized_start=593
-  _globals['_STORYITEM']._serialized_end=655
-  _globals['_STORYFIELD']._serialized_start=657
-  _globals['_STORYFIELD']._serialized_end=698
-  _globals['_MEMBERSERVICE']._serialized_start=701
-  _globals['_MEMBERSERVICE']._serialized_end=917
+  _globals['_PROBEREPLY']._serialized_end=240
+  _globals['_GETSTORYREQUEST']._serialized_start=242
+  _globals['_GETSTORYREQUEST']._serialized_end=273
+  _globals['_GETSTORYREPLY']._serialized_start=275
+  _globals['_GETSTORYREPLY']._serialized_end=361
+  _globals['_STORYENTRY']._serialized_start=364
+  _globals['_STORYENTRY']._serialized_end=609
+  _globals['_STORYENTRY_SKIPPEDENTRY']._serialized_start=563
+  _globals['_STORYENTRY_SKIPPEDENTRY']._serialized_end=609
+  _globals['_STORYITEM']._serialized_start=611
+  _globals['_STORYITEM']._serialized_end=673
+  _globals['_STORYFIELD']._serialized_start=675
+  _globals['_STORYFIELD']._serialized_end=716
+  _globals['_MEMBERSERVICE']._serialized_start=719
+  _globals['_MEMBERSERVICE']._serialized_end=935
 # @@protoc_insertion_point(module_scope)

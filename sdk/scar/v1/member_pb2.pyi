@@ -48,6 +48,7 @@ class ProbeReply(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     IDLE_FIELD_NUMBER: _builtins.int
     LAPSED_FIELD_NUMBER: _builtins.int
+    PROTOCOL_FIELD_NUMBER: _builtins.int
     progress: _builtins.int
     """counter that only the working thread increases"""
     epoch: _builtins.int
@@ -56,6 +57,8 @@ class ProbeReply(_message.Message):
     """seconds since the working thread last moved"""
     lapsed: _builtins.bool
     """it is in an epoch and its lease has run out: a shard serves nobody until recovery renews it"""
+    protocol: _builtins.int
+    """as in JoinRequest"""
     @_builtins.property
     def member(self) -> _types_pb2.Member:
         """who answered"""
@@ -68,10 +71,11 @@ class ProbeReply(_message.Message):
         epoch: _builtins.int = ...,
         idle: _builtins.float = ...,
         lapsed: _builtins.bool = ...,
+        protocol: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["member", b"member"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "idle", b"idle", "lapsed", b"lapsed", "member", b"member", "progress", b"progress"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "idle", b"idle", "lapsed", b"lapsed", "member", b"member", "progress", b"progress", "protocol", b"protocol"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -86,6 +86,7 @@ class WorkerStatus(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
     WAITED_FIELD_NUMBER: _builtins.int
+    PROTOCOL_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """newest that it follows"""
     clock: _builtins.int
@@ -106,6 +107,8 @@ class WorkerStatus(_message.Message):
     """name of the job that it trains, or waits for"""
     waited: _builtins.float
     """seconds since it finished its last clock, or began what it does now"""
+    protocol: _builtins.int
+    """as in JoinRequest"""
     @_builtins.property
     def member(self) -> _types_pb2.Member:
         """who answers"""
@@ -124,10 +127,11 @@ class WorkerStatus(_message.Message):
         error: _builtins.str = ...,
         job: _builtins.str = ...,
         waited: _builtins.float = ...,
+        protocol: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["member", b"member"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "epoch", b"epoch", "error", b"error", "job", b"job", "member", b"member", "rank", b"rank", "reroutes", b"reroutes", "seconds_per_clock", b"seconds_per_clock", "state", b"state", "waited", b"waited", "world", b"world"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "epoch", b"epoch", "error", b"error", "job", b"job", "member", b"member", "protocol", b"protocol", "rank", b"rank", "reroutes", b"reroutes", "seconds_per_clock", b"seconds_per_clock", "state", b"state", "waited", b"waited", "world", b"world"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

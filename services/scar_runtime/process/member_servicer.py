@@ -11,6 +11,7 @@ from scar.errors import Busy
 from scar.event_log import StorySource
 from scar.placement import Member
 from scar.v1 import member_pb2, member_pb2_grpc
+from scar.version import PROTOCOL
 from scar.wire import codec
 from scar_runtime.liveness.progress_monitor import ProgressMonitor
 from scar_runtime.process.story_codec import story_to_proto
@@ -78,4 +79,5 @@ class MemberServicer(member_pb2_grpc.MemberServiceServicer):
             epoch=liveness.epoch,
             idle=liveness.idle_seconds,
             lapsed=liveness.epoch > 0 and not liveness.lease_valid(),
+            protocol=PROTOCOL,
         )
