@@ -1,8 +1,22 @@
-"""For all tests: how slow this machine is decides nothing."""
+"""For all tests: how slow this machine is decides nothing. And who this process is, for those that ask."""
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import Phase, settings
+
+from scar.wire.credentials import active_credentials, restore_credentials, use_certificate
 
 settings.register_profile("any-machine", deadline=None)
 # for scripts.break_contracts: that an example fails is all it wants to know
 settings.register_profile("unshrunk", deadline=None, phases=[Phase.explicit, Phase.generate])
 settings.load_profile("any-machine")
+
+
+@pytest.fixture
+def nobody() -> Iterator[None]:
+    """This process has neither certificate nor token; after the test it is who it was before."""
+    before = active_credentials()
+    use_certificate(None)
+    yield
+    restore_credentials(before)

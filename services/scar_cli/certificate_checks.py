@@ -15,22 +15,26 @@ from scar_local.authority import role_files
 
 DAY = 86400.0  # seconds
 SOON_DAYS = 7.0
+BY_COMMAND = "for example by `scar tls renew`"
+BY_CHART = "as tls.mode of the release does it: with the default by `helm upgrade` (docs/security.md)"
 
 
-def check_certificates(folder: Path | None) -> list[HealthCheck]:
-    """``folder``: of a cluster on this machine; None: only the certificate of this process is known."""
+def check_certificates(folder: Path | None, how: str = BY_COMMAND) -> list[HealthCheck]:
+    """``folder``: of a cluster on this machine; None: only the certificate of this process is known.
+    ``how``: they are renewed.
+    """
     if folder is not None:
         files = [role_files(folder, role) for role in ROLES]
-        return [_check_expiry(partial(read_certificate, one)) for one in files]
+        return [_check_expiry(partial(read_certificate, one), how) for one in files]
     source = active_certificate()
     if source is None and active_token():
         return [HealthCheck("tls", "ok", "off: who can read the cluster's token may call every method")]
     if source is None:
         return [HealthCheck("tls", "ok", "off: whoever reaches a port may call every method there")]
-    return [_check_expiry(source.current)]
+    return [_check_expiry(source.current, how)]
 
 
-def _check_expiry(read: Callable[[], Certificate]) -> HealthCheck:
+def _check_expiry(read: Callable[[], Certificate], how: str) -> HealthCheck:
     try:
         found = read()
     except ConfigError as error:
@@ -38,8 +42,8 @@ def _check_expiry(read: Callable[[], Certificate]) -> HealthCheck:
     days = (found.expires - time.time()) / DAY
     if days <= 0:
         what = f"{found.identity.name} has expired"
-        return HealthCheck("tls", "fail", what, "Renew it, for example by `scar tls renew`")
+        return HealthCheck("tls", "fail", what, f"Renew it, {how}")
     text = f"{found.identity.name} expires in {days:.1f} days"
     if days < SOON_DAYS:
-        return HealthCheck("tls", "warn", text, "Renew it soon, for example by `scar tls renew`")
+        return HealthCheck("tls", "warn", text, f"Renew it soon, {how}")
     return HealthCheck("tls", "ok", text)

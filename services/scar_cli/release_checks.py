@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 from scar.errors import ScarError
-from scar_cli.certificate_checks import check_certificates
+from scar_cli.certificate_checks import BY_CHART, check_certificates
 from scar_cli.checks import HealthCheck, check_cluster, check_redis, check_store
 from scar_cli.clusters import ReleaseTarget, find_release
 from scar_kube.release import Release
@@ -59,7 +59,7 @@ def _rights(release: Release) -> list[HealthCheck]:
 
 def _tls(release: Release) -> list[HealthCheck]:
     release.operator.become()
-    return check_certificates(None)
+    return check_certificates(None, BY_CHART)
 
 
 def _pods(release: Release) -> list[HealthCheck]:

@@ -22,9 +22,7 @@ from scar.v1.recovery_pb2_grpc import RecoveryServicer, RecoveryStub, add_Recove
 from scar.wire import certificates
 from scar.wire.certificates import CertificateSource, client_context, read_certificate
 from scar.wire.credentials import (
-    active_credentials,
     channel_credentials,
-    restore_credentials,
     use_certificate,
 )
 from scar.wire.transport import open_channel
@@ -37,6 +35,7 @@ from scar_runtime.process.health_board import HealthBoard, probe_threads
 from scar_runtime.process.member_servicer import MemberServicer
 from scar_runtime.process.server import bind_port, make_server, show_services
 
+pytestmark = pytest.mark.usefixtures("nobody")
 SHARD = Member(Role.SHARD, "ps-0", "aaaaaaaaaaaa")
 SECONDS = 20.0
 
@@ -51,13 +50,6 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         (found["old"] / name).write_bytes((found["ours"] / name).read_bytes())
     renew_certificates(found["old"], days=-1)
     return found
-
-
-@pytest.fixture(autouse=True)
-def _own_certificate() -> Iterator[None]:
-    before = active_credentials()
-    yield
-    restore_credentials(before)
 
 
 @pytest.fixture

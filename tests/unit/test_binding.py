@@ -11,9 +11,7 @@ import pytest
 
 from scar.errors import ConfigError
 from scar.wire.credentials import (
-    active_credentials,
     bind_server,
-    restore_credentials,
     use_certificate,
     use_token,
 )
@@ -21,15 +19,8 @@ from scar_chaos.recorder import Recorder
 from scar_local.authority import create_authority, role_files
 from scar_local.private_files import replace_file
 
+pytestmark = pytest.mark.usefixtures("nobody")
 EVERYWHERE = "0.0.0.0:0"
-
-
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    before = active_credentials()
-    use_certificate(None)
-    yield
-    restore_credentials(before)
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from scar.wire.certificates import read_certificate
-from scar.wire.credentials import active_credentials, restore_credentials, use_certificate
-from scar_cli.certificate_checks import check_certificates
+from scar.wire.credentials import use_certificate
+from scar_cli.certificate_checks import BY_CHART, check_certificates
 from scar_cli.main import main
 from scar_local.authority import create_authority, renew_certificates, role_files
 
@@ -60,17 +60,22 @@ def test_doctor_says_when_certificates_of_a_local_cluster_expire(
     assert all(bool(check.fix) == (level != "ok") for check in checks)
 
 
+@pytest.mark.usefixtures("nobody")
 def test_doctor_knows_its_own_certificate_and_that_there_is_none(tmp_path: Path) -> None:
     create_authority(tmp_path, "one", 20)
-    before = active_credentials()
-    try:
-        use_certificate(None)
-        assert "off" in check_certificates(None)[0].detail
-        source = use_certificate(role_files(tmp_path, "reader"))
-        assert source is not None
-        renew_certificates(tmp_path, 40)
-        (check,) = check_certificates(None)
-        assert check.detail.startswith("reader.one.scar expires in ")
-        assert check.level == "ok"
-    finally:
-        restore_credentials(before)
+    assert "off" in check_certificates(None)[0].detail
+    source = use_certificate(role_files(tmp_path, "reader"))
+    assert source is not None
+    renew_certificates(tmp_path, 40)
+    (check,) = check_certificates(None)
+    assert check.detail.startswith("reader.one.scar expires in ")
+    assert check.level == "ok"
+
+
+def test_doctor_says_how_they_are_renewed_where_they_are(tmp_path: Path) -> None:
+    """`scar tls renew` knows files; a release has Secrets."""
+    create_authority(tmp_path, "one", 2)
+    assert "`scar tls renew`" in check_certificates(tmp_path)[0].fix
+    of_release = check_certificates(tmp_path, BY_CHART)[0].fix
+    assert "`helm upgrade`" in of_release
+    assert "scar tls" not in of_release

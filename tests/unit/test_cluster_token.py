@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,9 +12,7 @@ from scar.errors import ConfigError
 from scar.wire.cluster_token import TokenChannel, carries_token, read_token, token_metadata
 from scar.wire.credentials import (
     active_certificate,
-    active_credentials,
     active_token,
-    restore_credentials,
     use_certificate,
     use_credentials,
     use_token,
@@ -24,6 +21,7 @@ from scar.wire.transport import open_channel
 from scar_local.authority import create_authority, role_files
 from scar_local.private_files import close_folder, replace_file
 
+pytestmark = pytest.mark.usefixtures("nobody")
 TOKEN = "A" * 43
 
 
@@ -32,13 +30,6 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "token"
     replace_file(path, TOKEN.encode())
     return path
-
-
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    before = active_credentials()
-    yield
-    restore_credentials(before)
 
 
 def test_it_is_read_from_its_file(file: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace as Made
 
@@ -13,14 +13,13 @@ import pytest
 from scar.errors import ConfigError
 from scar.wire.credentials import (
     active_certificate,
-    active_credentials,
-    restore_credentials,
     use_certificate,
 )
 from scar_kube.release import Release
 from scar_kube.where import Where
 from scar_local.authority import create_authority, role_files
 
+pytestmark = pytest.mark.usefixtures("nobody")
 Ask = Callable[..., object]
 
 
@@ -28,14 +27,6 @@ Ask = Callable[..., object]
 def authority(tmp_path: Path) -> Path:
     create_authority(tmp_path / "tls", "here.scar")
     return tmp_path / "tls"
-
-
-@pytest.fixture(autouse=True)
-def _nobody() -> Iterator[None]:
-    before = active_credentials()
-    use_certificate(None)
-    yield
-    restore_credentials(before)
 
 
 def open_files() -> set[str]:
