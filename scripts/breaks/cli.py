@@ -5,6 +5,8 @@ from __future__ import annotations
 from scripts.breaks.kind import Break
 
 CLI_JOBS = "tests/unit/test_cli_jobs.py"
+SOURCE = "tests/unit/test_function_source.py"
+FUNCTIONS = "tests/system/test_function_training.py"
 
 BREAKS = (
     Break(
@@ -41,6 +43,48 @@ BREAKS = (
         "if not frame.filename.startswith(OURS)",
         "if frame.filename",
         "tests/unit/test_client_jobfile.py::test_an_error_shows_the_users_own_lines_and_no_others",
+    ),
+    Break(
+        "function",
+        "services/scar_local/function_source.py",
+        "if self._names.get(name) is not definition:",
+        "if name not in self._names:",
+        f"{SOURCE}::test_what_cannot_be_sent_is_named",
+    ),
+    Break(
+        "function",
+        "services/scar_local/function_source.py",
+        "            self._add_name(used, source)\n",
+        "            self._names.get(used)\n",
+        f"{SOURCE}::test_what_it_uses_of_its_module_goes_along",
+    ),
+    Break(
+        "function",
+        "services/scar_local/function_source.py",
+        "line {number - part.line + part.origin}",
+        "line {number}",
+        f"{SOURCE}::test_a_traceback_names_the_users_own_lines",
+    ),
+    Break(
+        "function",
+        "sdk/scar/__init__.py",
+        "except ImportError as error:",
+        "except ZeroDivisionError as error:",
+        f"{SOURCE}::test_without_the_services_local_cluster_says_what_to_install",
+    ),
+    Break(
+        "function",
+        "services/scar_local/cluster.py",
+        "            self._running_supervisor.stop(self._workers, WORKER_GRACE)\n",
+        "            _ = self._workers\n",
+        f"{FUNCTIONS}::test_an_interrupt_a_deadline_and_an_early_exit_leave_no_worker",
+    ),
+    Break(
+        "function",
+        "services/scar_local/function_training.py",
+        "            if status.left_early(since):",
+        "            if False:",
+        f"{FUNCTIONS}::test_an_interrupt_a_deadline_and_an_early_exit_leave_no_worker",
     ),
     Break(
         "json",

@@ -138,7 +138,7 @@ BREAKS = (
     ),
     Break(
         "printed-json",
-        "services/scar_cli/train.py",
+        "services/scar_admin/tracebacks.py",
         "suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError)",
         "suppress(ValueError, TypeError, KeyError)",
         KEPT,

@@ -1,8 +1,9 @@
 """Training that heals itself: the SDK of SCAR. Start with :func:`join`, or with a training file (``scar
-train FILE``).
+train FILE``), or on this machine with :class:`LocalCluster`.
 """
 
 import os
+import typing
 
 # Training code forks (torch's DataLoader, multiprocessing). With gRPC's own fork handlers, which it decides
 # on when it is imported, the child of a process that has connections crashes; without them the child just
@@ -74,3 +75,22 @@ __all__ = [
     "worker_state_table",
     "zeros",
 ]
+
+if typing.TYPE_CHECKING:
+    from scar_local.cluster import LocalCluster as LocalCluster
+else:
+
+    def __getattr__(name: str) -> object:
+        """``LocalCluster``, when it is first used: it needs the services, which a worker's image may lack."""
+        if name != "LocalCluster":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        from scar.errors import ConfigError
+
+        try:
+            return import_module("scar_local").LocalCluster
+        except ImportError as error:
+            raise ConfigError(
+                f"scar.LocalCluster needs the services: {error}", "Run: pip install 'scar-ps[cli]'"
+            ) from error

@@ -10,6 +10,7 @@ ScarError
   x ConfigError               INVALID_ARGUMENT     fix the named setting
   x JobExists                 ALREADY_EXISTS       choose another name, or resume
   x JobNotFound               NOT_FOUND
+  x TrainingFailed            ABORTED              a worker's function has raised: correct it, and resume
   x StaleEpoch                ABORTED              refresh the placement, send again (the SDK does)
   x OutOfOrder                FAILED_PRECONDITION  a gap in a worker's pushes: a bug or a lost worker
   x Fenced                    FAILED_PRECONDITION  this incarnation was declared dead: stop
@@ -102,6 +103,13 @@ class JobExists(ScarError):
 class JobNotFound(ScarError):
     code = grpc.StatusCode.NOT_FOUND
     default_next = "Start a job with `scar train FILE`"
+
+
+class TrainingFailed(ScarError):
+    """A training ended before its work was done; the message has the traceback of the user's function."""
+
+    code = grpc.StatusCode.ABORTED
+    default_next = "Correct the function, and go on by resume=True"
 
 
 class StaleEpoch(ScarError):

@@ -28,6 +28,19 @@ def load_job(
 
     ``arguments``: what the file finds in ``sys.argv`` behind its own path.
     """
+    module = _load_module(path, arguments)
+    job = getattr(module, "job", None)
+    if not isinstance(job, Job):
+        raise ConfigError(f"{path} has no job", "Add job = scar.Job(...)")
+    return job, _find_function(path, module, function)
+
+
+def load_function(path: str, function: str, arguments: Sequence[str]) -> Callable[[Worker], object]:
+    """As :func:`load_job`, of a file that needs no job: it trains one that somebody else has started."""
+    return _find_function(path, _load_module(path, arguments), function)
+
+
+def _load_module(path: str, arguments: Sequence[str]) -> ModuleType:
     file = Path(path).resolve()
     spec = importlib.util.spec_from_file_location(f"scar_job_{file.stem}", file)
     if not file.is_file() or spec is None or spec.loader is None:
@@ -39,17 +52,14 @@ def load_job(
             spec.loader.exec_module(module)
         except Exception as error:
             raise _load_error(path, error) from error
-    return _find_job(path, module, function)
+    return module
 
 
-def _find_job(path: str, module: ModuleType, function: str) -> tuple[Job, Callable[[Worker], object]]:
-    job = getattr(module, "job", None)
-    train = getattr(module, function, None)
-    if not isinstance(job, Job):
-        raise ConfigError(f"{path} has no job", "Add job = scar.Job(...)")
+def _find_function(path: str, module: ModuleType, function: str) -> Callable[[Worker], object]:
+    train: Callable[[Worker], object] | None = getattr(module, function, None)
     if not callable(train):
         raise ConfigError(f"{path} has no function {function}", f"Add def {function}(worker)")
-    return job, train
+    return train
 
 
 @contextmanager

@@ -67,6 +67,15 @@ class ClusterStatus:
         """The job's end, once the model as its workers left it is durable."""
         return self.recovery.finished if self.recovery and self.recovery.HasField("finished") else None
 
+    def left_early(self, since: int) -> bool:
+        """Nobody works any more, and nobody has said that the work is done.
+
+        ``since``: an epoch in which somebody worked.
+        """
+        epoch = self.epoch
+        known = self.recovery is not None and epoch is not None and epoch.number >= since
+        return known and epoch is not None and not epoch.workers and not epoch.finished
+
     @property
     def store(self) -> str:
         """URL of the store; empty: not known."""

@@ -45,7 +45,7 @@ def await_saved(
 
 def _check_wait(status: ClusterStatus, since: int, lost: Callable[[], bool], waited: float) -> None:
     """Raise when waiting for the end is without hope. ``since``: an epoch in which somebody worked."""
-    if _left_early(status, since):
+    if status.left_early(since):
         raise ConfigError(
             "all workers have ended before their work was done: they were stopped, or called exit(0)", AGAIN
         )
@@ -105,13 +105,3 @@ def finished_lines(record: FinishedRecord, status: ClusterStatus, took: float, r
             f" is older, see failure {', '.join(late)} in `scar failures{ref.options()}`"
         )
     return "\n".join(lines)
-
-
-def _left_early(status: ClusterStatus, since: int) -> bool:
-    """Nobody works any more, and nobody has said that the work is done.
-
-    ``since``: an epoch in which somebody worked.
-    """
-    epoch = status.epoch
-    known = status.recovery is not None and epoch is not None and epoch.number >= since
-    return known and epoch is not None and not epoch.workers and not epoch.finished

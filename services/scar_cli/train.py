@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from threading import Event
 
@@ -14,18 +12,16 @@ from scar.jobfile import load_job
 from scar.strategies import find_strategy
 from scar.tables import Job
 from scar_admin.status import ClusterStatus, ask_from
+from scar_admin.tracebacks import failure_reason
 from scar_cli.commentary import Commentary
 from scar_cli.followed_training import FollowedTraining, start_training
 from scar_cli.job_end import StatusDisplay, await_saved, finished_lines, stopped_text, unsaved_text
 from scar_cli.output import make_console
 from scar_cli.requests import TrainRequest
-from scar_cli.tracebacks import user_part
 from scar_cli.train_display import open_display
 from scar_cli.up import stop_signal
 
 LOOK_SECONDS = 0.3
-SILENT = "it left no traceback (os._exit, or a crash in native code); what it printed last:"
-LAST_LINES = 12  # of the log of a worker that failed
 
 
 def requested_job(request: TrainRequest) -> Job:
@@ -112,18 +108,8 @@ def _worker_failure(training: FollowedTraining, codes: Mapping[str, int]) -> Con
     """The first worker that has failed, with the end of its log, which may be gone with the cluster."""
     for name, code in codes.items():
         if code:
-            reason = _failure_reason(training.log(name), training.file)
+            reason = failure_reason(training.log(name), training.file)
             return ConfigError(
                 f"{name} ended with exit code {code}\n{reason}", "Correct the file, and continue by --resume"
             )
     return None
-
-
-def _failure_reason(lines: list[str], file: str) -> str:
-    """Why a worker failed: the user's part of its traceback, else the end of its log."""
-    for line in reversed(lines):
-        with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):  # a user printed it
-            return "\n".join(user_part(json.loads(line)["traceback"].splitlines(), file))
-    printed = [line for line in lines if not line.startswith('{"time": ')][-LAST_LINES:]
-    why = [] if any(line.startswith("error: ") for line in printed) else [SILENT]
-    return "\n".join([*why, *printed])

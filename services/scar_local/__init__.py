@@ -1,10 +1,12 @@
 """A whole SCAR cluster on one machine: the same services as on Kubernetes, each in an operating-system
 process of its own.
 
-    from scar_local import LocalCluster
+    import scar
 
-    with LocalCluster(shards=4) as cluster:
-        cluster.start_job(job)
+    with scar.LocalCluster(shards=4) as cluster:
+        result = cluster.train(job, train)  # a function of this program; result.model, .history, .ledger
+
+        cluster.start_job(job)              # or by a file, step by step
         cluster.start_workers("train.py", 2)
         cluster.kill("ps-2")                # SIGKILL; training goes on
         codes = cluster.wait(timeout=60)    # {"worker-0": 0, "worker-1": 0}

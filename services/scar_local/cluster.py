@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import signal
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,6 +19,7 @@ import grpc
 
 from scar.errors import ConfigError
 from scar.tables import Job
+from scar.training import Worker
 from scar.v1 import checkpoint_pb2
 from scar_admin.observer import ClusterObserver
 from scar_admin.polling import await_status
@@ -25,6 +28,8 @@ from scar_local import preflight, specs
 from scar_local.cluster_operator import become_operator, resign_operator
 from scar_local.directory import ClusterDirectory, ClusterState
 from scar_local.endpoints import ServiceEndpoints
+from scar_local.function_source import function_source
+from scar_local.function_training import FunctionTraining, TrainingResult, Watch, nobody_trains
 from scar_local.private_files import ensure_key
 from scar_local.processes import Supervisor
 from scar_local.startup import START_TIMEOUT, ServiceStart, start_redis
@@ -192,10 +197,40 @@ class LocalCluster:
         self._job = job.name
         self._write_state()
 
-    def start_workers(self, train_file: str | Path, count: int, arguments: Sequence[str] = ()) -> list[str]:
-        """Start ``count`` more workers that run this file with these ``arguments``; returns their names."""
+    def train(
+        self,
+        job: Job,
+        function: Callable[[Worker], object],
+        *,
+        resume: bool = False,
+        timeout: float = math.inf,
+        watch: Watch | None = None,
+    ) -> TrainingResult:
+        """Train ``job`` on all shards by a function of this program; returns when the model is saved.
+
+        Workers are other processes: they get its source (:mod:`scar_local.function_source`). ``timeout``:
+        seconds. ``watch`` gets each look at the cluster; what it raises ends the training. Raises
+        :class:`ConfigError` for a function that cannot be sent, and :class:`scar.errors.TrainingFailed` with
+        the traceback of one that has raised. However it ends, its workers are gone then, and ``resume`` goes
+        on with what is saved.
+        """
+        source = function_source(function)
+        self.until(nobody_trains, START_TIMEOUT, "the workers of the last training to be gone")
+        self.start_job(replace(job, shards=self._shards), resume)
+        file = source.write_to(self.directory / "function")
+        try:
+            workers = self.start_workers(file, job.workers, function=source.name)
+            return FunctionTraining(self, source, file, workers).await_result(timeout, watch)
+        finally:
+            self._running_supervisor.stop(self._workers, WORKER_GRACE)
+            self._workers = []
+
+    def start_workers(
+        self, train_file: str | Path, count: int, arguments: Sequence[str] = (), function: str = "train"
+    ) -> list[str]:
+        """Start ``count`` more workers that run this file's ``function``; returns their names."""
         names = [f"worker-{len(self._workers) + number}" for number in range(count)]
-        file = specs.TrainFile(Path(train_file).absolute(), tuple(arguments))
+        file = specs.TrainFile(Path(train_file).absolute(), tuple(arguments), function)
         self._workers += names
         addresses = self.endpoints.addresses
         self._running_supervisor.start(

@@ -63,10 +63,11 @@ class ProcessSettings:
 
 @dataclass(frozen=True)
 class TrainFile:
-    """A user's training file and what it finds in ``sys.argv`` behind its path."""
+    """A user's training file, what it finds in ``sys.argv`` behind its path, and its training function."""
 
     path: Path
     arguments: tuple[str, ...] = ()
+    function: str = "train"
 
 
 def machine_variables() -> dict[str, str]:
@@ -125,6 +126,7 @@ def worker(
     variables = settings.variables(name, addresses, "worker") | {
         "SCAR_TRAIN": str(file.path),
         "SCAR_ARGUMENTS": shlex.join(file.arguments),
+        "SCAR_FUNCTION": file.function,
         "SCAR_JOB": job,
         "SCAR_OUTPUT": str(printed),
     }

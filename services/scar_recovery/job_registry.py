@@ -80,7 +80,8 @@ class JobRegistry:
         if not resume and (begun or before != asked):
             raise JobExists(
                 f"job {job.name!r} exists already",
-                f"Continue it by --resume, or start over: by --name, or after `scar jobs rm {job.name}`",
+                f"Continue it by --resume (Python: resume=True), or start over: by --name, or after"
+                f" `scar jobs rm {job.name}`",
             )
 
     def _create_job(self, job: Job, given: Mapping[str, bytes]) -> None:

@@ -13,6 +13,7 @@ import grpc
 
 import scar
 from scar.errors import ConfigError
+from scar.jobfile import load_function
 from scar.v1 import worker_pb2, worker_pb2_grpc
 from scar.wire.timing import TIMING
 from scar_runtime.process.app import App, Service
@@ -69,23 +70,27 @@ def _load_plan(settings: WorkerSettings) -> TrainingPlan:
     arguments = shlex.split(settings.arguments)
     file = Path(settings.train).resolve()
     sys.path.insert(0, str(file.parent))  # what a training function imports lies beside it, too
-    job, train = scar.load_job(settings.train, settings.function, arguments)
+    own = None
+    if settings.job and settings.start == "no":
+        train = load_function(settings.train, settings.function, arguments)
+    else:
+        job, train = scar.load_job(settings.train, settings.function, arguments)
+        own = replace(
+            job,
+            name=settings.job or job.name,
+            workers=settings.workers or job.workers,
+            shards=settings.shards or job.shards,
+        )
     sys.argv = [str(file), *arguments]
-    job = replace(
-        job,
-        name=settings.job or job.name,
-        workers=settings.workers or job.workers,
-        shards=settings.shards or job.shards,
-    )
     return TrainingPlan(
         recovery=settings.recovery,
-        job=job,
+        job=own.name if own else settings.job,
         train=train,
         timeout=settings.timeout_seconds,
         start_timeout=settings.patience_seconds,
         unacked_bytes=settings.unacked_bytes,
         outage_timeout=settings.outage_seconds or math.inf,
-        resident=settings.start == "auto",
+        starts=own if settings.start == "auto" else None,
     )
 
 

@@ -37,17 +37,17 @@ class TaskState(StrEnum):
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What to run, and with which timeouts (seconds)."""
+    """What to run, and with which timeouts (seconds). ``job``: its name."""
 
     recovery: str
-    job: Job
+    job: str
     train: Callable[[scar.Worker], object]
     timeout: float
     start_timeout: float
     unacked_bytes: int
     outage_timeout: float  # seconds more while the store is away
     # start the job when nobody else has, and stay up afterwards: whoever runs us restarts what ends
-    resident: bool = False
+    starts: Job | None = None
 
 
 class TrainingTask:
@@ -78,7 +78,7 @@ class TrainingTask:
             _log.warning("worker.left", exc_info=error, extra={"reason": LEFT})
             sys.stderr.write(f"{LEFT}\n")
             self._enter_state(TaskState.LEFT)
-        if self._plan.resident:
+        if self._plan.starts is not None:
             stopping.wait()
 
     def _enter_state(self, state: TaskState) -> None:
@@ -113,7 +113,7 @@ class TrainingTask:
     @property
     def job(self) -> str:
         """Name of the job that it trains, or waits for."""
-        return self._plan.job.name
+        return self._plan.job
 
     @property
     def epoch(self) -> int:
@@ -129,12 +129,12 @@ class TrainingTask:
         plan = self._plan
         member = self.member
         try:
-            if plan.resident:
-                ensure_started(plan.recovery, plan.job, Deadline(plan.start_timeout, stopping))
+            if plan.starts is not None:
+                ensure_started(plan.recovery, plan.starts, Deadline(plan.start_timeout, stopping))
             self.worker = scar.join(
                 plan.recovery,
                 member.name,
-                job=plan.job.name,
+                job=plan.job,
                 incarnation=member.incarnation,
                 address=member.address,
                 secret=self._secret,

@@ -65,7 +65,7 @@ def task(cluster: FakeCluster, train: object) -> TrainingTask:
     return TrainingTask(
         TrainingPlan(
             cluster.address,
-            cluster.recovery.job,
+            cluster.recovery.job.name,
             train,
             timeout=20,
             start_timeout=20,
@@ -183,10 +183,15 @@ def test_stopped_in_the_middle(cluster: FakeCluster) -> None:
 def test_stopped_before_there_was_a_job() -> None:
     stopping = threading.Event()
     threading.Timer(0.2, stopping.set).start()
-    job = scar.Job("service", [scar.Table("w", (6, 2))])
     running = TrainingTask(
         TrainingPlan(
-            "127.0.0.1:1", job, ones, timeout=20, start_timeout=60, unacked_bytes=1 << 20, outage_timeout=60
+            "127.0.0.1:1",
+            "service",
+            ones,
+            timeout=20,
+            start_timeout=60,
+            unacked_bytes=1 << 20,
+            outage_timeout=60,
         ),
         ME,
     )

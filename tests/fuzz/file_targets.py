@@ -21,10 +21,10 @@ from scar.wire.certificates import TlsFiles, find_identity, read_certificate
 from scar.wire.cluster_token import read_token
 from scar.worker_state import unpack_state
 from scar_admin.status import ProcessInfo
+from scar_admin.tracebacks import failure_reason
 from scar_chaos.core.fault_syntax import parse_faults
 from scar_chaos.recorder import decode_events, newest_clocks, read_history
 from scar_chaos.targets.node_control import serve_node_request
-from scar_cli.train import _failure_reason
 from scar_compare.kill_schedule import parse_kills
 from scar_compare.records import TrialJournal
 from scar_local.authority import CertificateAuthority, create_authority
@@ -183,7 +183,7 @@ def _log() -> bytes:
 
 
 def _read_log(data: bytes) -> None:
-    _failure_reason(data.decode(errors="replace").splitlines(), "train.py")
+    failure_reason(data.decode(errors="replace").splitlines(), "train.py")
 
 
 # --- certificates and data

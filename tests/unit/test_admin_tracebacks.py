@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import scar
-from scar_cli.tracebacks import user_part
+from scar_admin.tracebacks import user_part
 
 FILE = """
 import scar
@@ -44,7 +44,7 @@ def test_frames_of_the_user_and_the_error(tmp_path: Path) -> None:
     assert "job.table(worker)" in text
     assert text.endswith("scar.errors.UnknownTable: job j has no table 'v'. Use one of w")
     assert "tables.py" not in text
-    assert "test_cli_tracebacks" not in text
+    assert "test_admin_tracebacks" not in text
 
 
 def test_an_error_that_the_user_raises_from_another(tmp_path: Path) -> None:

@@ -1,0 +1,121 @@
+"""Training by a function of the calling program: follow it until the model is saved, and take the result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scar.blocks import Array
+from scar.errors import DeadlineExceeded, TrainingFailed
+from scar.placement import Role
+from scar.reader import connect
+from scar.v1 import types_pb2
+from scar_admin.status import ClusterStatus, ask_from
+from scar_admin.tracebacks import failure_reason
+from scar_local.function_source import FunctionSource
+from scar_runtime.failure_records import FailureRecord
+from scar_runtime.store.failure_codec import failure_from_proto
+
+if TYPE_CHECKING:
+    from scar_local.cluster import LocalCluster
+
+LOOK_PAUSE = 0.1  # seconds between two looks
+LEFT = "all workers have ended before their work was done: they were stopped, or called exit(0)"
+
+Watch = Callable[[ClusterStatus], object]
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What a training has come to.
+
+    ``model``: each table by name, in its shape. ``history``: the loss of each clock that has one. ``ledger``:
+    a record for each failure, with what it cost.
+    """
+
+    model: Mapping[str, Array]
+    history: Mapping[int, float]
+    ledger: tuple[FailureRecord, ...]
+
+
+class FunctionTraining:
+    """``workers`` of ``cluster`` that have been started with ``file``, which was made of ``source``."""
+
+    def __init__(
+        self, cluster: LocalCluster, source: FunctionSource, file: Path, workers: Sequence[str]
+    ) -> None:
+        self._cluster = cluster
+        self._source = source
+        self._file = file
+        self._workers = workers
+        self._losses: dict[int, float] = {}
+
+    def await_result(self, timeout: float, watch: Watch | None) -> TrainingResult:
+        """Return when all workers have ended and the model is saved. ``watch`` gets every look until then.
+
+        Raises :class:`TrainingFailed` with the traceback of the first worker whose function has raised, and
+        :class:`DeadlineExceeded` after ``timeout`` seconds.
+        """
+        deadline = time.monotonic() + timeout
+        since = 0
+        while not self._all_ended():
+            status = self._look(watch)
+            since = max(since, status.number)
+            _check_time(deadline, "the end of the training", status)
+        while (status := self._look(watch)).finished is None:
+            if status.left_early(since):
+                raise TrainingFailed(LEFT)
+            _check_time(deadline, "the model to be saved", status)
+        with connect(self._cluster.endpoints.recovery_address) as reader:
+            values = reader.pull([table.name for table in reader.job.tables])
+        return TrainingResult(
+            {name: np.array(value) for name, value in values.items()},
+            dict(sorted(self._losses.items())),
+            tuple(failure_from_proto(failure) for failure in status.failures),
+        )
+
+    def _all_ended(self) -> bool:
+        """Raises :class:`TrainingFailed` for a worker that has failed; one that was killed has not."""
+        workers = [process for process in self._cluster.processes() if process.name in self._workers]
+        for process in workers:
+            if process.final and (process.code or 0) > 0:
+                reason = self._reason(process.name)
+                raise TrainingFailed(f"{process.name} ended with exit code {process.code}\n{reason}")
+        return all(process.final for process in workers)
+
+    def _look(self, watch: Watch | None) -> ClusterStatus:
+        time.sleep(LOOK_PAUSE)
+        status = self._cluster.status(ask_from(self._losses))
+        self._losses.update(status.losses)
+        if watch is not None:
+            watch(status)
+        return status
+
+    def _reason(self, worker: str) -> str:
+        logs = self._cluster.directory / "logs"
+        lines = [
+            line
+            for kind in ("log", "out")
+            for line in (logs / f"{worker}.{kind}").read_text(errors="replace").splitlines()
+        ]
+        return self._source.restore_places(failure_reason(lines, str(self._file)), self._file)
+
+
+def nobody_trains(status: ClusterStatus) -> bool:
+    """No worker is known any more: one that was killed is known until it is found dead."""
+    recovery = status.recovery
+    return recovery is not None and recovery.leader and Role.WORKER not in map(_role_of, recovery.members)
+
+
+def _role_of(member: types_pb2.Member) -> int:
+    return int(member.role)
+
+
+def _check_time(deadline: float, what: str, status: ClusterStatus) -> None:
+    if time.monotonic() > deadline:
+        raise DeadlineExceeded(f"waited without result for {what}", "; ".join(status.problems))
