@@ -17,6 +17,7 @@ PS_REPLICA_STORE = "tests/unit/test_ps_replica_store.py"
 PS_SERVICE = "tests/component/test_ps_service.py"
 PS_SHARD = "tests/unit/test_ps_shard.py"
 PS_UPDATE_RULES = "tests/unit/test_ps_update_rules.py"
+TORCH_RULES = "tests/unit/test_torch_rules.py"
 
 BREAKS = (
     Break(
@@ -229,6 +230,20 @@ BREAKS = (
         "_unbiased(beta2, counts, values)",
         "_unbiased(beta1, counts, values)",
         f"{PS_UPDATE_RULES}::test_every_rule_equals_a_reference_block_by_block",
+    ),
+    Break(
+        "ps-decay",
+        "services/scar_ps/core/update_rules.py",
+        'if rule.kind != "adamw" and (decay :=',
+        "if (decay :=",
+        f"{PS_UPDATE_RULES}::test_every_rule_equals_a_reference_block_by_block",
+    ),
+    Break(
+        "ps-nesterov",
+        "services/scar_ps/core/update_rules.py",
+        "        move += pushed\n",
+        "        move += velocity\n",
+        f"{TORCH_RULES}::test_a_rule_is_torchs_optimizer",
     ),
     Break(
         "ps-woken",

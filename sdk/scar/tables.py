@@ -35,9 +35,11 @@ from scar.strategies import Strategy, find_strategy
 from scar.update_rules import Rule as Rule
 from scar.update_rules import adagrad as adagrad
 from scar.update_rules import adam as adam
+from scar.update_rules import adamw as adamw
 from scar.update_rules import add as add
 from scar.update_rules import assign as assign
 from scar.update_rules import momentum as momentum
+from scar.update_rules import rmsprop as rmsprop
 from scar.update_rules import sgd as sgd
 from scar.worker_strategies import WorkerStrategy, find_worker_strategy
 

@@ -25,6 +25,8 @@ class Rule:
         "momentum": ("velocity",),
         "adagrad": ("squares",),
         "adam": ("first", "second"),
+        "adamw": ("first", "second"),
+        "rmsprop": ("squares",),
     }
     NEEDS: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "assign": (),
@@ -33,7 +35,18 @@ class Rule:
         "momentum": ("lr", "momentum"),
         "adagrad": ("lr", "eps"),
         "adam": ("lr", "beta1", "beta2", "eps"),
+        "adamw": ("lr", "beta1", "beta2", "eps", "weight_decay"),
+        "rmsprop": ("lr", "alpha", "eps"),
     }
+    # left out where they are 0, so that a job without them is described as it always was
+    OPTIONAL: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "sgd": ("weight_decay",),
+        "momentum": ("nesterov", "weight_decay"),
+        "adagrad": ("weight_decay",),
+        "adam": ("weight_decay",),
+        "rmsprop": ("momentum", "weight_decay"),
+    }
+    OPTIONAL_SLOTS: ClassVar[Mapping[str, Mapping[str, str]]] = {"rmsprop": {"momentum": "velocity"}}
 
     def __post_init__(self) -> None:
         if self.kind not in self.SLOTS:
@@ -43,10 +56,21 @@ class Rule:
             raise ConfigError(
                 f"rule {self.kind} lacks {', '.join(missing)}", f"Make it by scar.{self.kind}(...)"
             )
+        known = (*self.NEEDS[self.kind], *self.OPTIONAL.get(self.kind, ()))
+        if unknown := sorted(set(self.parameters) - set(known)):
+            raise ConfigError(
+                f"rule {self.kind} has no parameter {', '.join(unknown)}",
+                f"It has {', '.join(known) or 'none'}",
+            )
 
     @property
     def slots(self) -> tuple[str, ...]:
-        return self.SLOTS[self.kind]
+        optional = self.OPTIONAL_SLOTS.get(self.kind, {})
+        return (*self.SLOTS[self.kind], *(optional[name] for name in optional if name in self.parameters))
+
+
+def _rule(kind: str, needed: Mapping[str, float], **optional: float) -> Rule:
+    return Rule(kind, {**needed, **{name: value for name, value in optional.items() if value}})
 
 
 def assign() -> Rule:
@@ -59,21 +83,56 @@ def add() -> Rule:
     return Rule("add")
 
 
-def sgd(lr: float) -> Rule:
-    """x <- x - lr * g, where g is the sum of what the workers pushed for the clock."""
-    return Rule("sgd", {"lr": lr})
+def sgd(lr: float, weight_decay: float = 0.0) -> Rule:
+    """x <- x - lr * g, where g is the sum of what the workers pushed for the clock.
+
+    ``weight_decay``, here and below: weight_decay * x is added to g first (L2, as torch has it).
+    """
+    return _rule("sgd", {"lr": lr}, weight_decay=weight_decay)
 
 
-def momentum(lr: float, momentum: float = 0.9) -> Rule:
-    """v <- momentum * v + g; x <- x - lr * v."""
-    return Rule("momentum", {"lr": lr, "momentum": momentum})
+def momentum(lr: float, momentum: float = 0.9, nesterov: bool = False, weight_decay: float = 0.0) -> Rule:
+    """v <- momentum * v + g; x <- x - lr * v; with ``nesterov``: x <- x - lr * (g + momentum * v)."""
+    return _rule(
+        "momentum", {"lr": lr, "momentum": momentum}, nesterov=float(nesterov), weight_decay=weight_decay
+    )
 
 
-def adagrad(lr: float, eps: float = 1e-8) -> Rule:
+def adagrad(lr: float, eps: float = 1e-8, weight_decay: float = 0.0) -> Rule:
     """s <- s + g^2; x <- x - lr * g / (sqrt(s) + eps)."""
-    return Rule("adagrad", {"lr": lr, "eps": eps})
+    return _rule("adagrad", {"lr": lr, "eps": eps}, weight_decay=weight_decay)
 
 
-def adam(lr: float = 1e-3, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8) -> Rule:
+def adam(
+    lr: float = 1e-3,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+) -> Rule:
     """Adam with bias correction by a step count per block."""
-    return Rule("adam", {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps})
+    return _rule("adam", {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps}, weight_decay=weight_decay)
+
+
+def adamw(
+    lr: float = 1e-3,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    eps: float = 1e-8,
+    weight_decay: float = 0.01,
+) -> Rule:
+    """x <- (1 - lr * weight_decay) * x, then a step of Adam: decay that its moments do not scale."""
+    needed = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay}
+    return Rule("adamw", needed)
+
+
+def rmsprop(
+    lr: float = 1e-2,
+    alpha: float = 0.99,
+    eps: float = 1e-8,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+) -> Rule:
+    """s <- alpha * s + (1 - alpha) * g^2; v <- momentum * v + g / (sqrt(s) + eps); x <- x - lr * v."""
+    needed = {"lr": lr, "alpha": alpha, "eps": eps}
+    return _rule("rmsprop", needed, momentum=momentum, weight_decay=weight_decay)

@@ -307,4 +307,6 @@ def every_rule(dtype: str = "float32") -> list[tables.Rule]:
     rules = [tables.assign(), tables.add()]
     if dtype.startswith("float"):
         rules += [tables.sgd(0.1), tables.momentum(0.1, 0.9), tables.adagrad(0.1), tables.adam(0.1)]
+        rules += [tables.sgd(0.1, 0.2), tables.momentum(0.1, 0.9, nesterov=True, weight_decay=0.2)]
+        rules += [tables.adamw(0.1, weight_decay=0.2), tables.rmsprop(0.1), tables.rmsprop(0.1, momentum=0.9)]
     return rules

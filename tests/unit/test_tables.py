@@ -128,6 +128,7 @@ def test_given_values() -> None:
         lambda: scar.Table("w", 1 << 50),
         lambda: scar.Rule("sgd"),
         lambda: scar.Rule("unknown"),
+        lambda: scar.Rule("sgd", {"lr": 0.1, "decay": 0.1}),
         lambda: scar.Init("unknown"),
         lambda: scar.Checkpoint(fraction=0),
         lambda: scar.Checkpoint(selection="best"),

@@ -174,10 +174,10 @@ class Rule(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     PARAMETERS_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """"assign" | "add" | "sgd" | "momentum" | "adagrad" | "adam" """
+    """"assign" | "add" | "sgd" | "momentum" | "adagrad" | "adam" | "adamw" | "rmsprop" """
     @_builtins.property
     def parameters(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """by kind: lr, momentum, beta1, beta2, eps; dimensionless"""
+        """by kind: lr, momentum, nesterov, alpha, beta1, beta2, eps, weight_decay; dimensionless"""
 
     def __init__(
         self,

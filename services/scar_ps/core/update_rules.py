@@ -90,7 +90,7 @@ def _count_steps(store: BlockStore, where: slice | Positions) -> StepCounts:
 
 def counts_steps(rule: Rule) -> bool:
     """True when the rule needs to know how many steps a block has taken."""
-    return rule.kind == "adam"
+    return rule.kind in ("adam", "adamw")
 
 
 def scale_rate(rule: Rule, rate: float) -> Rule:
@@ -104,6 +104,8 @@ def apply_step(
     rule: Rule, values: Array, pushed: Array, slots: Mapping[str, Array], counts: StepCounts = 1
 ) -> None:
     """One step of ``rule`` on ``values`` and ``slots`` (same shape as ``pushed``)."""
+    if rule.kind != "adamw" and (decay := rule.parameters.get("weight_decay")):
+        pushed = np.multiply(values, decay) + pushed
     _STEPS[rule.kind](rule.parameters, values, pushed, slots, counts)
 
 
@@ -131,7 +133,11 @@ def _momentum(
     velocity = slots["velocity"]
     velocity *= parameters["momentum"]
     velocity += pushed
-    values -= np.multiply(velocity, parameters["lr"])
+    move = velocity
+    if parameters.get("nesterov"):
+        move = np.multiply(velocity, parameters["momentum"])
+        move += pushed
+    values -= np.multiply(move, parameters["lr"])
 
 
 def _adagrad(
@@ -170,6 +176,32 @@ def _adam(
     values -= move
 
 
+def _adamw(
+    parameters: RuleParameters, values: Real, pushed: Real, slots: Mapping[str, Real], counts: StepCounts
+) -> None:
+    values *= 1 - parameters["lr"] * parameters["weight_decay"]
+    _adam(parameters, values, pushed, slots, counts)
+
+
+def _rmsprop(
+    parameters: RuleParameters, values: Real, pushed: Real, slots: Mapping[str, Real], _counts: StepCounts
+) -> None:
+    squares = slots["squares"]
+    scale = np.multiply(pushed, pushed)
+    scale *= 1 - parameters["alpha"]
+    squares *= parameters["alpha"]
+    squares += scale
+    np.sqrt(squares, out=scale)
+    scale += parameters["eps"]
+    move = np.divide(pushed, scale)
+    if "velocity" in slots:
+        velocity = slots["velocity"]
+        velocity *= parameters["momentum"]
+        velocity += move
+        move = velocity
+    values -= np.multiply(move, parameters["lr"])
+
+
 def _unbiased(beta: float, counts: StepCounts, like: Real) -> Any:
     """1 - beta^count in the dtype of the values, so that float32 tables stay in float32."""
     return (
@@ -186,4 +218,6 @@ _STEPS: dict[str, Callable[[RuleParameters, Any, Any, Mapping[str, Any], StepCou
     "momentum": _momentum,
     "adagrad": _adagrad,
     "adam": _adam,
+    "adamw": _adamw,
+    "rmsprop": _rmsprop,
 }
