@@ -116,7 +116,7 @@ tools: $(DEV) ## helm, helm3 and kubectl for the tests of the chart, unless they
 
 image: ## build the container image scar:VERSION by docker, podman or buildah; BASE=python:3.11-slim-bookworm@sha256:... takes no other base
 	$(BUILDER) build -t $(IMAGE) --build-arg VERSION=$(VERSION) $(if $(BASE),--build-arg PYTHON=$(BASE)) \
-		--build-arg REVISION=$$(git rev-parse --short HEAD 2>/dev/null || echo unknown) -f docker/Dockerfile .
+		--build-arg REVISION=$$(git rev-parse --short HEAD 2>/dev/null || echo unknown) -f $(or $(DOCKERFILE),docker/Dockerfile) .
 
 kind: image ## create a kind cluster called scar, with the image on its nodes
 	kind get clusters 2>/dev/null | grep -qx scar || kind create cluster --name scar --config deploy/kind.yaml

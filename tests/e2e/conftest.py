@@ -15,6 +15,15 @@ def image() -> str:
     return sites.prepare()
 
 
+@pytest.fixture(scope="session")
+def next_image(image: str) -> str:
+    """Of the version after that of ``image``."""
+    made = sites.prepare_next(image)
+    if not made:
+        pytest.skip("no image of the next version: set SCAR_NEXT_IMAGE, or use kind; NO UPGRADE WAS TESTED")
+    return made
+
+
 @pytest.fixture(scope="module")
 def site(image: str) -> Iterator[Site]:
     with sites.settled(image) as site:

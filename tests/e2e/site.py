@@ -29,7 +29,8 @@ CHART = ROOT / "deploy" / "helm" / "scar"
 TOOLS = ROOT / ".venv" / "tools"  # where `make tools` puts what is not on PATH
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 MAKE_SECONDS = 540.0  # to make a cluster and an image
-HELM_SECONDS = 240.0
+READY_SECONDS = 360  # for all pods of a release, which an upgrade replaces one after the other
+HELM_SECONDS = READY_SECONDS + 40.0
 WAIT_SECONDS = 90.0
 NO_CLUSTER = (
     "no Kubernetes: set KUBECONFIG, or install kind (or name a script like kind by SCAR_KUBE); nothing was"
@@ -71,6 +72,30 @@ def prepare() -> str:
     return image
 
 
+def prepare_next(image: str) -> str:
+    """Make an image of the next version out of this one, and return its name; empty: nobody can here.
+
+    ``SCAR_NEXT_IMAGE`` names one that the nodes have already. Call :func:`prepare` first.
+    """
+    if given := os.environ.get("SCAR_NEXT_IMAGE"):
+        return given
+    made, file = f"{image}-next", "tests/e2e/next.Dockerfile"
+    if script := os.environ.get("SCAR_KUBE"):
+        command = [script, "build", made, "--build-arg", f"PYTHON={image}", "-f", file, "tests/e2e"]
+    elif shutil.which("kind") and not os.environ.get("KUBECONFIG"):
+        command = [
+            "make",
+            "kind",
+            f"IMAGE=docker.io/library/{made}",
+            f"BASE=docker.io/library/{image}",
+            f"DOCKERFILE={file}",
+        ]
+    else:
+        return ""
+    subprocess.run(command, cwd=ROOT, check=True, timeout=MAKE_SECONDS)
+    return made
+
+
 @dataclass
 class Site:
     """``namespace``: made for one module of tests. ``image``: repository:tag."""
@@ -92,9 +117,9 @@ class Site:
         assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
         return done.stdout
 
-    def install(self, verb: str = "install", **values: str) -> float:
-        """``values``: of the chart, with __ for the dots. Returns how many seconds it took until all was
-        ready.
+    def install(self, verb: str = "install", *flags: str, wait: bool = True, **values: str) -> float:
+        """``values``: of the chart, with __ for the dots; ``flags``: of helm. Returns how many seconds it
+        took until all was ready.
         """
         repository, _, tag = self.image.rpartition(":")
         told = {"image__repository": repository, "image__tag": tag, "chaos__enabled": "true", **values}
@@ -102,7 +127,8 @@ class Site:
             word for name, value in told.items() for word in ("--set", f"{name.replace('__', '.')}={value}")
         ]
         started = time.monotonic()
-        self.helm(verb, self.release, str(CHART), *options, "--wait", "--timeout", "200s")
+        ready = ("--wait", "--timeout", f"{READY_SECONDS}s") if wait else ()
+        self.helm(verb, self.release, str(CHART), *options, *flags, *ready)
         return time.monotonic() - started
 
     def scar(self, *arguments: str) -> list[str]:

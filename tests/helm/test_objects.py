@@ -106,6 +106,11 @@ def test_another_file_replaces_the_workers(render: Render, tmp_path: Path) -> No
     assert len(seen) == 2
 
 
+def test_an_upgrade_whose_worker_fails_at_once_leaves_the_others(everything: list[Object]) -> None:
+    """Kubernetes replaces the next one when the one before has been ready for so long."""
+    assert named(everything, "StatefulSet", "scar-worker")["spec"]["minReadySeconds"] >= 10
+
+
 def test_a_file_in_an_image_of_ones_own(render: Render) -> None:
     objects = render(
         "training.path=/job/train.py",

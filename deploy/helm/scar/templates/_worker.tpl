@@ -23,6 +23,7 @@ spec:
   serviceName: {{ include "scar.fullname" .root }}-worker
   replicas: {{ .replicas }}
   podManagementPolicy: Parallel  # workers wait for each other by themselves
+  minReadySeconds: 10  # where an upgrade brings one that fails at once, the others stay as they are
   selector:
     matchLabels:
       {{- include "scar.selector" $worker | nindent 6 }}
