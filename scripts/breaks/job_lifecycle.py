@@ -116,7 +116,7 @@ BREAKS = (
     ),
     Break(
         "prints-once",
-        "services/scar_cli/worker_output.py",
+        "services/scar_local/worker_output.py",
         "        self._rest[name] = rest\n",
         '        self._rest[name] = b""\n',
         "tests/unit/test_cli_commentary.py::test_lines_are_told_once_and_whole",

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
+from rich.text import Text
 
 from scar_admin.observer import ClusterObserver
 from scar_admin.status import ClusterStatus, ProcessInfo
 from scar_cli.wait_reports import WaitReporter
-from scar_cli.worker_output import WorkerOutput, line_printer
+from scar_local.worker_output import WorkerLine, WorkerOutput
+
+COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
 
 
 class Commentary:
@@ -33,6 +36,18 @@ class Commentary:
             self._void = True
             self._screen.print(warning, soft_wrap=True)
         return () if over else self._waits.look(status)
+
+
+def line_printer(screen: Console) -> Callable[[list[WorkerLine]], None]:
+    """Prints lines, each worker's name in a colour of its own."""
+
+    def show(said: list[WorkerLine]) -> None:
+        for name, line in said:
+            number = int(name.rpartition("-")[2]) if name.rpartition("-")[2].isdecimal() else 0
+            prefix = Text(f"{name} | ", style=COLOURS[number % len(COLOURS)])
+            screen.print(prefix + Text.from_ansi(line), soft_wrap=True)
+
+    return show
 
 
 def void_loss(status: ClusterStatus) -> str:

@@ -19,11 +19,11 @@ from scar_admin.status import ProcessInfo
 from scar_cli.clusters import DirectTarget, find_release, read_status, running_cluster
 from scar_cli.output import format_count
 from scar_cli.requests import TrainRequest
-from scar_cli.worker_output import WorkerOutput
 from scar_kube.where import Where
 from scar_local import LocalCluster
 from scar_local.directory import default_directory
 from scar_local.jobs import WorkerGroup
+from scar_local.worker_output import WorkerOutput
 from scar_runtime.job_start import start_job
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from scar.v1 import types_pb2
 from scar_admin.status import ClusterStatus, ask_from
 from scar_admin.tracebacks import failure_reason
 from scar_local.function_source import FunctionSource
+from scar_local.worker_output import WorkerOutput
 from scar_runtime.failure_records import FailureRecord
 from scar_runtime.store.failure_codec import failure_from_proto
 
@@ -53,6 +55,7 @@ class FunctionTraining:
         self._source = source
         self._file = file
         self._workers = workers
+        self._output = WorkerOutput(cluster.directory / "logs")
         self._losses: dict[int, float] = {}
 
     def await_result(self, timeout: float, watch: Watch | None) -> TrainingResult:
@@ -67,6 +70,7 @@ class FunctionTraining:
             status = self._look(watch)
             since = max(since, status.number)
             _check_time(deadline, "the end of the training", status)
+        self._show_output(last=True)
         while (status := self._look(watch)).finished is None:
             if status.left_early(since):
                 raise TrainingFailed(LEFT)
@@ -84,17 +88,24 @@ class FunctionTraining:
         workers = [process for process in self._cluster.processes() if process.name in self._workers]
         for process in workers:
             if process.final and (process.code or 0) > 0:
+                self._show_output(last=True)
                 reason = self._reason(process.name)
                 raise TrainingFailed(f"{process.name} ended with exit code {process.code}\n{reason}")
         return all(process.final for process in workers)
 
     def _look(self, watch: Watch | None) -> ClusterStatus:
         time.sleep(LOOK_PAUSE)
+        self._show_output()
         status = self._cluster.status(ask_from(self._losses))
         self._losses.update(status.losses)
         if watch is not None:
             watch(status)
         return status
+
+    def _show_output(self, last: bool = False) -> None:
+        """What workers print appears here, where a person looks; in a notebook, below the cell."""
+        for worker, line in self._output.lines(self._workers, last):
+            sys.stdout.write(f"{worker} | {line}\n")
 
     def _reason(self, worker: str) -> str:
         logs = self._cluster.directory / "logs"

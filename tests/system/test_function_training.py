@@ -42,6 +42,7 @@ def train(worker: scar.Worker) -> None:
 def raises(worker: scar.Worker) -> None:
     for _ in worker.clocks(limit=3):
         worker.push("w", np.zeros((12, 2), np.float32))
+    print("before it raises")  # noqa: T201
     raise ValueError("of the user")
 
 
@@ -87,11 +88,14 @@ def test_a_shard_dies_in_the_middle_of_a_function(cluster: LocalCluster, tmp_pat
     assert "ps-1" in [member.split("@")[0] for record in result.ledger for member in record.members]
 
 
-def test_an_exception_comes_with_its_traceback_and_another_job_trains(cluster: LocalCluster) -> None:
-    line = raises.__code__.co_firstlineno + 3
+def test_an_exception_comes_with_its_traceback_and_another_job_trains(
+    cluster: LocalCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = raises.__code__.co_firstlineno + 4
     with pytest.raises(TrainingFailed, match="ValueError: of the user") as caught:
         cluster.train(JOB, raises, timeout=TIMEOUT)
     assert f'File "{__file__}", line {line}, in raises' in str(caught.value)
+    assert " | before it raises\n" in capsys.readouterr().out
     assert working(cluster) == []
     with pytest.raises(JobExists, match="resume=True"):
         cluster.train(JOB, train, timeout=TIMEOUT)

@@ -12,9 +12,9 @@ from rich.console import Console
 
 from scar_admin.observer import ClusterObserver
 from scar_admin.status import ClusterStatus, ProcessInfo
-from scar_cli import worker_output
-from scar_cli.commentary import Commentary, void_loss
+from scar_cli.commentary import Commentary, line_printer, void_loss
 from scar_cli.wait_reports import WaitReporter
+from scar_local import worker_output
 from tests.unit.test_waits import training, worker
 
 
@@ -61,7 +61,7 @@ def test_who_prints_without_end_is_not_read_without_end(tmp_path: Path) -> None:
 
 def test_lines_come_with_the_name_and_are_no_markup() -> None:
     console, shown = screen()
-    worker_output.line_printer(console)([("worker-1", "a [bold]b[/] \x1b[31mred\x1b[0m")])
+    line_printer(console)([("worker-1", "a [bold]b[/] \x1b[31mred\x1b[0m")])
     assert shown.getvalue() == "worker-1 | a [bold]b[/] red\n"
 
 

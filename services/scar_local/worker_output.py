@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-
-from rich.console import Console
-from rich.text import Text
 
 READ_BYTES = 64 << 10  # of one file at a look
 BEHIND_BYTES = 1 << 20  # unread, from which on the older part is passed over
-COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
 
 WorkerLine = tuple[str, str]  # worker, line
 
@@ -63,18 +59,6 @@ class WorkerOutput:
             rest = b""
         self._rest[name] = rest
         return found + [(name, _visible_text(one)) for one in whole]
-
-
-def line_printer(screen: Console) -> Callable[[list[WorkerLine]], None]:
-    """Prints lines, each worker's name in a colour of its own."""
-
-    def show(said: list[WorkerLine]) -> None:
-        for name, line in said:
-            number = int(name.rpartition("-")[2]) if name.rpartition("-")[2].isdecimal() else 0
-            prefix = Text(f"{name} | ", style=COLOURS[number % len(COLOURS)])
-            screen.print(prefix + Text.from_ansi(line), soft_wrap=True)
-
-    return show
 
 
 def _visible_text(line: bytes) -> str:
