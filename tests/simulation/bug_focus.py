@@ -31,6 +31,7 @@ _CUTS = ("isolation", "partition", "one-way-partition")
 BUG_FOCUSES: dict[str, Focus] = {
     "lone_worker": Focus(BSP, ("pause",), ("worker",)),
     "chain": Focus(CHAIN, ("kill", "slow-copies"), ("ps",), (6, 12)),
+    "copies": Focus({**CHAIN, "workers": 3, "pace": 0.5}, ("slow-copies",), faults=(1, 3)),
     "crowd": Focus({**CHAIN, "pace": 0.5}, ("crowd",), faults=(1, 2)),
     "loads": Focus(
         {**STORED, "shards": 3}, ("kill", "loads-refused"), ("ps",), (3, 6), {"loads-refused": _LONG_LOADS}

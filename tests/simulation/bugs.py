@@ -39,7 +39,7 @@ HUNTS: dict[str, tuple[str, int]] = {
     "repeats-last": ("answers", 1),
     "overwrites": ("two_recoveries", 1),
     "skips-lease": ("leases", 3),
-    "counts-ahead": ("chain", 0),
+    "counts-ahead": ("copies", 1),
     "sends-sealed": ("successors", 0),
     "promotes-saved": ("chain", 1),
     "closes-early": ("deaths", 0),

@@ -15,6 +15,7 @@ WORDS = {
     "B8": "failure",
     "B9": "value - expected",
     "repeats-last": "value - expected",
+    "counts-ahead": "believes",
     "promotes-saved": "saved with values that no manifest has",
     "commits-behind": "brings back",
     "accuses-once": "is dead, and in the newest epoch",
