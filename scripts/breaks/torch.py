@@ -1,0 +1,45 @@
+"""Breaks of models of PyTorch on SCAR."""
+
+from __future__ import annotations
+
+from scripts.breaks.kind import Break
+
+TESTS = "tests/unit/test_torch_models.py"
+
+BREAKS = (
+    Break(
+        "torch-mean",
+        "sdk/scar/torch/worker_optimizer.py",
+        "factor = 1 / self._worker.world_size if weight is None else weight",
+        "factor = 1.0 if weight is None else weight",
+        f"{TESTS}::test_two_workers_take_the_steps_of_one_process",
+    ),
+    Break(
+        "torch-stale",
+        "sdk/scar/torch/worker_optimizer.py",
+        "        if self._clock != self._worker.clock_number:\n            self.pull()\n",
+        "        pass\n",
+        f"{TESTS}::test_two_workers_take_the_steps_of_one_process",
+    ),
+    Break(
+        "torch-buffers",
+        "sdk/scar/torch/worker_optimizer.py",
+        "if self._worker.is_leader:",
+        "if not self._worker.is_leader:",
+        f"{TESTS}::test_buffers_are_those_of_the_leader_and_what_is_frozen_comes_once",
+    ),
+    Break(
+        "torch-groups",
+        "sdk/scar/torch/model_tables.py",
+        "rule if rule and tensor.requires_grad else assign()",
+        "rule or assign()",
+        f"{TESTS}::test_a_model_becomes_tables_by_the_names_of_its_state_dict",
+    ),
+    Break(
+        "torch-missing",
+        "sdk/scar/torch/__init__.py",
+        'if error.name != "torch":',
+        "if error.name:",
+        f"{TESTS}::test_without_torch_it_says_what_to_install_and_the_sdk_needs_none",
+    ),
+)

@@ -1,0 +1,29 @@
+"""PyTorch models on SCAR: their parameters are tables, and an optimizer of torch names the shards' rules.
+
+    model = nn.Sequential(nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    job = scar.Job("mlp", scar.torch.tables(model, optimizer), shards=4, workers=2)
+
+    def train(worker):
+        optimizer = scar.torch.Optimizer(worker, model)
+        for clock in worker.clocks(limit=500):
+            loss = ...  # model(x) pulls the parameters, once a clock
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()  # pushes the gradient, as a mean over the workers
+            worker.report(loss.item() / worker.world_size)
+
+docs/torch.md says what becomes of buffers, of frozen and of shared parameters.
+"""
+
+try:
+    from scar.torch.model_tables import load, tables
+    from scar.torch.worker_optimizer import Optimizer
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ModuleNotFoundError(
+        "scar.torch needs PyTorch: pip install 'scar-ps[torch]'", name="torch"
+    ) from error
+
+__all__ = ["Optimizer", "load", "tables"]

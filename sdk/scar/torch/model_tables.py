@@ -1,0 +1,100 @@
+"""The tables of a PyTorch model, one for each tensor of its ``state_dict`` by that name, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from scar.errors import ConfigError
+from scar.initial_values import given
+from scar.reader import Reader
+from scar.tables import Rule, Table, assign, rows
+from scar.torch.optimizer_rules import rules_by_parameter
+from scar.training import Worker
+
+BLOCK_ELEMENTS = 1024  # rows are grouped to blocks of about this size: 4 KiB of float32
+_DTYPES = {
+    torch.float32: "float32",
+    torch.float64: "float64",
+    torch.int32: "int32",
+    torch.int64: "int64",
+}
+
+
+def tables(model: torch.nn.Module, optimizer: torch.optim.Optimizer | Rule) -> list[Table]:
+    """For :class:`scar.Job`: the model's tensors with the values that they have now.
+
+    ``optimizer``: what the shards do, by parameter group; it takes no step itself. A :class:`Rule` is for all
+    parameters. Those in no group or without ``requires_grad``, and buffers, have the rule ``assign``. Raises
+    :class:`ConfigError` for what shards cannot do.
+    """
+    rules = {} if isinstance(optimizer, Rule) else rules_by_parameter(optimizer)
+    made = []
+    for name, tensor in saved_tensors(model).items():
+        rule = optimizer if isinstance(optimizer, Rule) else rules.get(id(tensor))
+        made.append(_table(name, tensor, rule if rule and tensor.requires_grad else assign()))
+    if all(table.rule == assign() for table in made):
+        raise ConfigError(
+            "nothing of this model would be trained", "Make the optimizer with parameters of this model"
+        )
+    return made
+
+
+def _table(name: str, tensor: torch.Tensor, rule: Rule) -> Table:
+    shape = tuple(tensor.shape) or (1,)
+    group = max(1, BLOCK_ELEMENTS * shape[0] // tensor.numel())
+    values = tensor.detach().cpu().numpy().reshape(shape).copy()
+    return Table(name, shape, dtype=_DTYPES[tensor.dtype], rule=rule, init=given(values), blocks=rows(group))
+
+
+def saved_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """By name in the ``state_dict``, shared ones once, by their first name.
+
+    Without empty ones, and without what is not trained and of a dtype that no table has. Raises
+    :class:`ConfigError` for a trained parameter of such a dtype.
+    """
+    found: dict[str, torch.Tensor] = {}
+    seen = set()
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if not isinstance(tensor, torch.Tensor) or not tensor.numel() or id(tensor) in seen:
+            continue
+        seen.add(id(tensor))
+        if tensor.dtype in _DTYPES:
+            found[name] = tensor
+        elif tensor.requires_grad:
+            raise ConfigError(
+                f"parameter {name} is of {tensor.dtype}, which no table has",
+                "Train in float32: model.float(); torch.autocast computes in less",
+            )
+    return found
+
+
+def load(model: torch.nn.Module, source: Worker | Reader) -> None:
+    """Copy the model of a job (:func:`scar.connect`, or a worker's) into this one.
+
+    Afterwards ``model.state_dict()`` is what torch saves. Raises :class:`scar.errors.UnknownTable` and
+    :class:`ConfigError` when the job trains another model.
+    """
+    tensors = saved_tensors(model)
+    ensure_declared(tensors, source)
+    copy_values(tensors, tensors, source)
+
+
+def ensure_declared(tensors: dict[str, torch.Tensor], source: Worker | Reader) -> None:
+    """Raises as :func:`load` does."""
+    for name, tensor in tensors.items():
+        shape = source.job.table(name).shape
+        if shape != (tuple(tensor.shape) or (1,)):
+            raise ConfigError(
+                f"{name} has shape {tuple(tensor.shape)} in this model, and {shape} in job {source.job.name}",
+                "Build the model as the job's file does",
+            )
+
+
+def copy_values(tensors: dict[str, torch.Tensor], names: Iterable[str], source: Worker | Reader) -> None:
+    """Pull these tables into the tensors of these names, in place."""
+    values = source.pull(list(names))
+    with torch.no_grad():
+        for name, array in values.items():
+            tensors[name].copy_(torch.tensor(array).reshape(tensors[name].shape))
