@@ -34,7 +34,7 @@ help: ## list the targets
 
 venv: $(DEMO) ## create .venv with what the `scar` command needs: 45 packages, in the versions of requirements/ci.txt
 
-dev: $(DEV) ## add to .venv what tests, lint and experiments need: 80 packages more
+dev: $(DEV) ## add to .venv what tests, lint and experiments need: 84 packages more
 
 $(DEMO): pyproject.toml requirements/ci.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "SCAR needs Python 3.11 or newer; run: make PYTHON=/path/to/python3.11")'
@@ -44,7 +44,7 @@ $(DEMO): pyproject.toml requirements/ci.txt
 	@touch $@
 
 $(DEV): $(DEMO)
-	@echo "Installing 80 packages more for tests and development into $(VENV): 430 MB to download, 1.8 GB on disk"
+	@echo "Installing 84 packages more for tests and development into $(VENV): 430 MB to download, 1.8 GB on disk"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c requirements/ci.txt
 	@touch $@
 

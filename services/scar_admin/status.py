@@ -136,6 +136,18 @@ class ProcessInfo:
         return self.part or self.name.rstrip("0123456789").removesuffix("-")
 
 
+def health_word(name: str, status: ClusterStatus, process: ProcessInfo | None) -> str:
+    """State of a process that is not alive; else what the detector says: "alive", "suspect", ... "?": nobody
+    knows.
+    """
+    if process is not None and not process.alive:
+        return process.state
+    view = status.members.get(name)
+    if view is None:
+        return process.state if process else "?"
+    return detector_pb2.Health.Name(view.health).removeprefix("HEALTH_").lower()
+
+
 def ask_from(losses: Mapping[int, float]) -> int:
     """From which clock on to ask for losses when these are known."""
     return max(0, max(losses, default=0) - LATE_CLOCKS)

@@ -11,6 +11,7 @@ MODULES = {  # by the extra that brings them; what is only in [services] comes w
         *("pydantic_settings", "prometheus_client", "grpc_health", "grpc_reflection"),
     ),
     "tls": ("cryptography",),
+    "console": ("starlette", "uvicorn"),
     "demo": ("matplotlib",),
     "kubernetes": ("kubernetes", "yaml", "websocket"),
     "compare": ("scipy",),

@@ -7,7 +7,7 @@ import signal
 
 from scar.errors import ConfigError
 from scar_cli.cluster_ref import ClusterRef
-from scar_cli.clusters import find_cluster, find_release
+from scar_cli.clusters import ClusterTarget, find_cluster, find_release
 from scar_cli.output import make_console
 
 DONE = {
@@ -25,7 +25,15 @@ def kill_process(ref: ClusterRef, name: str, signal_name: str) -> None:
 
         send_signal(find_release(ref.release), name, signal_name)
         return _print_done(ref, name, signal_name)
-    processes = {process.name: process for process in find_cluster(ref).processes()}
+    return _print_done(ref, send_local_signal(find_cluster(ref), name, signal_name), signal_name)
+
+
+def send_local_signal(target: ClusterTarget, name: str, signal_name: str) -> str:
+    """To the group of a process of this machine; returns its name with its pid.
+
+    Raises :class:`ConfigError` for a name that is not there or does not run now.
+    """
+    processes = {process.name: process for process in target.processes()}
     if name not in processes:
         raise ConfigError(f"there is no process {name!r}", f"Choose one of {', '.join(sorted(processes))}")
     process = processes[name]
@@ -38,7 +46,7 @@ def kill_process(ref: ClusterRef, name: str, signal_name: str) -> None:
         os.killpg(process.pid, signal.Signals[f"SIG{signal_name}"])
     except ProcessLookupError as error:
         raise gone from error
-    return _print_done(ref, f"{name} (pid {process.pid})", signal_name)
+    return f"{name} (pid {process.pid})"
 
 
 def _print_done(ref: ClusterRef, what: str, signal_name: str) -> None:

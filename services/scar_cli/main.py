@@ -17,7 +17,13 @@ from scar_cli.commands.experiments import compare_strategies, run_experiment
 from scar_cli.commands.jobs import jobs
 from scar_cli.commands.tls import tls
 from scar_cli.commands.training import run_demo, train_file
-from scar_cli.commands.watching import kill_process, show_failures, show_status, watch_cluster
+from scar_cli.commands.watching import (
+    kill_process,
+    serve_console,
+    show_failures,
+    show_status,
+    watch_cluster,
+)
 from scar_cli.options import unwrap_paragraphs
 from scar_cli.output import print_error
 
@@ -34,6 +40,7 @@ Training that heals itself: a parameter server that puts back only what died.
   scar up --shards 4                 start one here; Ctrl-C stops it
   scar train examples/mlr.py         in another terminal: uses it
   scar watch                         loss, servers, failures, live
+  scar console                       the same in a browser
   scar kill ps-1                     pull the plug, and see
 
 [bold]Afterwards[/]
@@ -64,6 +71,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "train": train_file,
     "status": show_status,
     "watch": watch_cluster,
+    "console": serve_console,
     "kill": kill_process,
     "failures": show_failures,
     "demo": run_demo,

@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from scar.v1 import detector_pb2
-from scar_admin.status import DONE, ClusterStatus, ProcessInfo
+from scar_admin.status import DONE, ClusterStatus, ProcessInfo, health_word
 from scar_cli import output
 from scar_cli.cluster_ref import ClusterRef
 from scar_cli.clusters import find_cluster
@@ -145,14 +144,14 @@ def coordinator_table(status: ClusterStatus, processes: Processes) -> Table:
 
 def health_text(name: str, status: ClusterStatus, processes: Processes) -> str:
     """What the detector says; else what the process table says."""
-    view = status.members.get(name)
     process = processes.get(name)
+    word = health_word(name, status, process)
+    if word == "?":
+        return word
     if process is not None and not process.alive:
-        return f"[red]{process.state}[/]"
-    if view is None:
-        return f"[green]{process.state}[/]" if process else "?"
-    word = detector_pb2.Health.Name(view.health).removeprefix("HEALTH_").lower()
-    return f"[{HEALTH_COLOURS.get(word, 'white')}]{word}[/]"
+        return f"[red]{word}[/]"
+    colour = "green" if name not in status.members else HEALTH_COLOURS.get(word, "white")
+    return f"[{colour}]{word}[/]"
 
 
 def status_document(status: ClusterStatus, processes: Processes) -> dict[str, Any]:

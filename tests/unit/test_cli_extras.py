@@ -50,6 +50,7 @@ def scar(folder: Path, without: str, *arguments: str, program: str = RUN) -> tup
         ("matplotlib", "demo", "demo"),
         ("matplotlib", "compare", "demo"),
         ("scipy", "compare", "compare"),
+        ("starlette", "console", "console"),
     ],
 )
 def test_a_missing_extra_is_named_in_one_line(

@@ -1,4 +1,4 @@
-"""`scar status`, `watch`, `kill` and `failures`: look at a cluster, and break it."""
+"""`scar status`, `watch`, `console`, `kill` and `failures`: look at a cluster, and break it."""
 
 from __future__ import annotations
 
@@ -42,6 +42,24 @@ def watch_cluster(
     from scar_cli.watch import watch_cluster as watch
 
     watch(ref, interval)
+
+
+@with_cluster(recovery=True)
+def serve_console(
+    ref: ClusterRef,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, metavar="PORT", help="Where it listens; 0: any free port.")
+    ] = 0,
+    interval: Annotated[
+        float, typer.Option(min=0.05, metavar="SECONDS", help="Time between two looks.")
+    ] = 0.5,
+) -> None:
+    """The same in a browser, on 127.0.0.1: loss, shards, workers, each failure by its phases, and on a local
+    cluster a button that kills. Prints the URL; nobody without it sees the page.
+    """
+    from scar_cli.console import run_console as run
+
+    run(ref, port, interval)
 
 
 @with_cluster()

@@ -1,0 +1,83 @@
+"""Breaks of the live page: who sees it, and what it shows of a long run."""
+
+from __future__ import annotations
+
+from scripts.breaks.kind import Break
+
+CS = "services/scar_console/"
+SERVER = "tests/component/test_console.py"
+CURVE = "tests/unit/test_console_curve.py"
+PAGE = "tests/unit/test_console_page.py"
+
+BREAKS = (
+    Break(
+        "console-token",
+        CS + "access.py",
+        "if not hmac.compare_digest(given.encode(), self._token.encode()):",
+        "if False:",
+        f"{SERVER}::test_without_the_token_nothing_of_the_run_is_shown",
+    ),
+    Break(
+        "console-host",
+        CS + "access.py",
+        'host.rpartition(":")[0] not in NAMES',
+        "not host",
+        f"{SERVER}::test_another_name_that_leads_here_is_refused",
+    ),
+    Break(
+        "console-origin",
+        CS + "access.py",
+        'if request.headers.get("origin", f"http://{host}") != f"http://{host}":',
+        "if False:",
+        f"{SERVER}::test_another_site_cannot_ask_even_with_the_token",
+    ),
+    Break(
+        "console-header",
+        CS + "access.py",
+        'if request.method == "GET"\n            else request.headers.get(TOKEN_HEADER, "")',
+        'if True\n            else request.headers.get(TOKEN_HEADER, "")',
+        f"{SERVER}::test_a_kill_needs_the_token_in_its_header",
+    ),
+    Break(
+        "console-looks-only",
+        CS + "server.py",
+        "cluster.kill if cluster.can_kill else None",
+        "cluster.kill",
+        f"{SERVER}::test_what_is_not_on_this_machine_is_only_looked_at",
+    ),
+    Break(
+        "console-m4",
+        CS + "loss_curve.py",
+        "sorted({ordered[0], ordered[-1], lowest, highest})",
+        "sorted({ordered[0], ordered[-1]})",
+        f"{CURVE}::test_a_long_run_stays_bounded_and_keeps_its_ends_its_peak_and_its_dip",
+    ),
+    Break(
+        "console-widened",
+        CS + "loss_curve.py",
+        "        if widened:\n            return 0\n",
+        "",
+        f"{CURVE}::test_when_intervals_grow_all_points_are_sent_again",
+    ),
+    Break(
+        "console-unwell-first",
+        CS + "page_model.py",
+        'key=lambda row: (row["health"] in WELL, _natural_order(row))',
+        "key=_natural_order",
+        f"{PAGE}::test_of_a_thousand_shards_the_unwell_are_shown",
+    ),
+    Break(
+        "console-another-run",
+        CS + "run_view.py",
+        "and not 0 < status.number < self.epoch",
+        "",
+        f"{PAGE}::test_another_job_or_the_same_one_begun_anew_has_a_curve_of_its_own",
+    ),
+    Break(
+        "console-kills-who",
+        "services/scar_cli/console.py",
+        "known[name].component not in BREAKABLE",
+        "False",
+        f"{PAGE}::test_only_shards_and_workers_that_run_are_killed_from_the_page",
+    ),
+)

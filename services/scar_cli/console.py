@@ -1,0 +1,54 @@
+"""`scar console`: the live page of a cluster, until Ctrl-C or its end."""
+
+from __future__ import annotations
+
+from scar.errors import ConfigError
+from scar_admin.observer import ClusterObserver
+from scar_admin.status import ProcessInfo
+from scar_cli.cluster_ref import ClusterRef
+from scar_cli.clusters import ClusterTarget, DirectTarget, find_cluster, read_status
+from scar_cli.kill import send_local_signal
+from scar_cli.output import make_console
+from scar_cli.up import stop_signal
+from scar_console.page_model import BREAKABLE
+from scar_console.server import ConsoleServer
+
+
+class ConsoleCluster:
+    """The cluster that a command means, as the page has it. What is not on this machine is only looked at."""
+
+    def __init__(self, target: ClusterTarget) -> None:
+        self._target = target
+        self.can_kill = isinstance(target, DirectTarget) and target.directory is not None
+
+    def observer(self) -> ClusterObserver:
+        return self._target.observer()
+
+    def processes(self) -> tuple[ProcessInfo, ...]:
+        return self._target.processes()
+
+    def ended(self) -> bool:
+        return self._target.ended()
+
+    def kill(self, name: str) -> str:
+        """A shard or a worker. Raises :class:`ConfigError` for others, and for one that does not run."""
+        known = {process.name: process for process in self.processes()}
+        if name in known and known[name].component not in BREAKABLE:
+            raise ConfigError(
+                f"the page kills shards and workers, not {name}", f"Use `scar kill {name}` in a terminal"
+            )
+        return f"{send_local_signal(self._target, name, 'KILL')} killed"
+
+
+def run_console(ref: ClusterRef, port: int, interval: float) -> None:
+    """Raises :class:`ConfigError` when the cluster is not there, or the port is taken."""
+    target = find_cluster(ref)
+    read_status(target)
+    screen = make_console()
+    with stop_signal() as stop:
+        server = ConsoleServer(ConsoleCluster(target), stop, port, interval)
+        screen.print(f"[bold]the page:[/] {server.url}", soft_wrap=True)
+        screen.print("Whoever has this URL sees the run and may break it. Ctrl-C ends the page alone.")
+        server.run()
+    if not stop.is_set():
+        screen.print("the cluster has ended")

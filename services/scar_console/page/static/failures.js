@@ -1,0 +1,103 @@
+// Failures, newest first, and one of them opened: its phases on a time line, and what it cost.
+import { byId, fillTable, number, plural, seconds, setText } from "./dom.js";
+
+const PHASES = [
+  ["detect", "noticed", "from the last sign of life to the report"],
+  ["wait", "lease over", "until the dead one may serve no more"],
+  ["commit", "new owners named", "until the new epoch exists"],
+  ["load", "all served", "until every block is served again"],
+];
+let opened = 0;
+const buttons = new Map();
+
+export function showFailures(state) {
+  const failures = [...state.failures].reverse();
+  byId("no-failure").hidden = failures.length > 0;
+  setText(byId("failure-count"), state.failure_count || "");
+  fillTable(byId("failures"), [">#", "who", "", "state", ">down", ">clock", ">blocks lost", "came back"], failures.map((one) => [
+    one.number, names(one), openButton(one.number, state),
+    one.repaired ? ["recovered", "good"] : ["recovering", "bad"], one.epoch ? seconds(total(one)) : "-",
+    one.clock, `${one.lost_blocks} of ${one.total_blocks}`, sources(one),
+  ]));
+  showOpened(failures.find((one) => one.number === opened));
+}
+
+function openButton(failure, state) {
+  if (!buttons.has(failure)) {
+    const button = document.createElement("button");
+    button.setAttribute("aria-controls", "failure");
+    button.setAttribute("aria-label", `Details of failure ${failure}`);
+    buttons.set(failure, button);
+  }
+  const button = buttons.get(failure);
+  button.onclick = () => {
+    opened = opened === failure ? 0 : failure;
+    showFailures(state);
+  };
+  setText(button, opened === failure ? "close" : "open");
+  button.setAttribute("aria-expanded", String(opened === failure));
+  return button;
+}
+
+function showOpened(one) {
+  const box = byId("failure");
+  box.hidden = !one;
+  if (!one) return;
+  const title = document.createElement("h3");
+  title.textContent = `Failure ${one.number}: ${names(one)} at clock ${one.clock}`;
+  const facts = document.createElement("p");
+  facts.textContent = costWords(one);
+  const why = document.createElement("p");
+  why.className = "dim";
+  why.textContent = [...one.evidence, ...one.damage].join("; ");
+  box.replaceChildren(title, timeLine(one), phaseKey(one), facts, why);
+}
+
+function timeLine(one) {
+  const line = document.createElement("div");
+  line.className = "phases";
+  line.setAttribute("role", "img");
+  line.setAttribute("aria-label", PHASES.map(([key, word]) => `${word} ${seconds(one.phases[key])}`).join(", "));
+  for (const [key] of PHASES) {
+    if (one.phases[key] <= 0) continue;
+    const part = document.createElement("span");
+    part.className = key;
+    part.style.flexGrow = (1000 * one.phases[key]) / total(one);  // a sum below 1 would leave a rest
+    line.append(part);
+  }
+  return line;
+}
+
+function phaseKey(one) {
+  const list = document.createElement("ul");
+  list.className = "key";
+  let since = 0;
+  for (const [key, word, meaning] of PHASES) {
+    const item = document.createElement("li");
+    since += Math.max(0, one.phases[key]);
+    item.className = key;
+    item.title = meaning;
+    item.textContent = `${word} +${seconds(one.phases[key])} (at ${seconds(since)})`;
+    list.append(item);
+  }
+  return list;
+}
+
+function costWords(one) {
+  const parts = [
+    `${one.lost_blocks} of ${plural(one.total_blocks, "block")} lost, ${sources(one)}`,
+    one.delta_norm === null || one.delta_norm < 0 ? "" : `the model moved by ‖δ‖ ${one.delta_exact ? "" : "~"}${number(one.delta_norm)}`,
+    `${plural(one.lost_pushes, "acknowledged push", "acknowledged pushes")} touched what went back`,
+    `${one.resent_pushes} sent again`,
+    one.epoch ? `epoch ${one.epoch}` : "not repaired yet",
+    one.strategy,
+    one.waiting.length ? `waiting for ${one.waiting.join(", ")}` : "",
+  ];
+  return parts.filter(Boolean).join(" · ");
+}
+
+const FROM = { object: "from the checkpoint", initial: "from x(0)", donor: "from a live shard", replica: "from a copy" };
+const names = (one) => one.members.join(", ") || "damage";
+const sources = (one) => Object.entries(one.sources).filter(([, count]) => count)
+  .map(([from, count]) => `${count} ${FROM[from] ?? from}`).join(", ") || "-";
+const total = (one) => PHASES.reduce((sum, [key]) => sum + Math.max(0, one.phases[key]), 0);

@@ -1,0 +1,233 @@
+"""What the page shows of one look at a cluster, as JSON knows it. Pure.
+
+Bounded whatever the size of the cluster: of members the unwell come first, of failures the newest stay.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from scar.v1.checkpoint_pb2 import RoundReport
+from scar.v1.recovery_pb2 import FailureRecord
+from scar_admin.status import DONE, ClusterStatus, ProcessInfo, health_word
+from scar_admin.waits import Wait, waits
+
+MAX_ROWS = 100  # shards, and workers
+MAX_FAILURES = 100
+MAX_ROUNDS = 10
+MAX_WORDS = 20  # problems, and waits
+WAIT_SECONDS = 1.0  # before which a wait is not worth a word: every clock waits for an instant
+BREAKABLE = ("ps", "worker")  # components that the page may kill
+WELL = ("alive", "running")
+
+ProcessTable = Mapping[str, ProcessInfo]
+Document = dict[str, Any]
+
+
+def page_model(
+    status: ClusterStatus, processes: Sequence[ProcessInfo], healed: Mapping[int, int]
+) -> Document:
+    """``healed``: the clock at which each failure was first seen repaired, by its number."""
+    known = {process.name: process for process in processes}
+    found = waits(status)
+    return {
+        "job": _job_facts(status),
+        "clock": status.clock,
+        "loss": _finite(status.loss),
+        "loss_clock": status.loss_clock,
+        "loss_fraction": status.fraction,
+        "epoch": status.number,
+        "failure_count": len(status.failures),
+        "failures": [failure_facts(record, healed) for record in status.failures[-MAX_FAILURES:]],
+        "shards": _bounded_rows(_shard_rows(status, known)),
+        "workers": _bounded_rows(_worker_rows(status, known)),
+        "services": _service_rows(status, known),
+        "checkpoint": _checkpoint_facts(status),
+        "problems": list(status.problems[:MAX_WORDS]),
+        "waits": [_wait_facts(wait) for wait in found if _is_worth_words(wait, status)][:MAX_WORDS],
+    }
+
+
+def is_repaired(record: FailureRecord) -> bool:
+    """All blocks that it took are served again; or it took none."""
+    return bool(record.epoch) and (record.load_seconds > 0 or not record.lost_blocks)
+
+
+def failure_facts(record: FailureRecord, healed: Mapping[int, int]) -> Document:
+    """One failure. ``phases``: seconds in their order in time; -1: not known. ``healed_clock`` -1: not seen
+    yet, or before anybody looked.
+    """
+    return {
+        "number": record.number,
+        "members": [key.partition("@")[0] for key in record.members],
+        "evidence": list(record.evidence),
+        "created": record.created,
+        "strategy": record.strategy,
+        "epoch": record.epoch,
+        "manifest": record.manifest,
+        "clock": record.clock,
+        "healed_clock": healed.get(record.number, -1),
+        "repaired": is_repaired(record),
+        "lost_blocks": record.lost_blocks,
+        "total_blocks": record.total_blocks,
+        "sources": dict(sorted(record.sources.items())),
+        "phases": {
+            "detect": record.detect_seconds,
+            "wait": record.wait_seconds,
+            "commit": record.commit_seconds,
+            "load": record.load_seconds,
+        },
+        "delta_norm": _finite(record.delta_norm),
+        "delta_exact": record.delta_exact,
+        "lost_pushes": record.lost_pushes,
+        "resent_pushes": record.resent_pushes,
+        "waiting": [key.partition("@")[0] for key in record.waiting],
+        "damage": list(record.damage[:MAX_WORDS]),
+    }
+
+
+def _job_facts(status: ClusterStatus) -> Document | None:
+    if status.job is None:
+        return None
+    finished = status.finished
+    return {
+        "name": status.job.name,
+        "consistency": status.job.consistency,
+        "recovery": status.job.recovery,
+        "blocks": status.blocks,
+        "loading": status.loading,
+        "finished_manifest": finished.manifest if finished is not None else 0,
+    }
+
+
+def _shard_rows(status: ClusterStatus, processes: ProcessTable) -> list[Document]:
+    """Those of the epoch, and processes of others that are not part of it."""
+    names = {member.name for member in status.epoch.shards} if status.epoch else set()
+    names |= {name for name, process in processes.items() if process.component == "ps"}
+    return [_shard_row(name, status, processes) for name in names]
+
+
+def _shard_row(name: str, status: ClusterStatus, processes: ProcessTable) -> Document:
+    row = _member_row(name, status, processes)
+    shard = status.shards.get(name)
+    if shard is None:
+        return row | {"clock": None, "blocks": 0, "copies": 0, "loading": 0, "bytes": 0, "saved_age": -1.0}
+    return row | {
+        "clock": _open_clock(shard.clock),
+        "blocks": sum(table.blocks for table in shard.tables),
+        "copies": shard.replicas,
+        "loading": sum(table.loading for table in shard.tables),
+        "bytes": sum(table.bytes for table in shard.tables),
+        "pushes": shard.pushes,
+        "saved_age": shard.saved_age,
+    }
+
+
+def _worker_rows(status: ClusterStatus, processes: ProcessTable) -> list[Document]:
+    names = {member.name for member in status.epoch.workers} if status.epoch else set()
+    names |= {name for name, process in processes.items() if process.component == "worker"}
+    return [_worker_row(name, status, processes) for name in names]
+
+
+def _worker_row(name: str, status: ClusterStatus, processes: ProcessTable) -> Document:
+    row = _member_row(name, status, processes)
+    worker = status.workers.get(name)
+    if worker is None:
+        return row | {"state": "", "clock": None, "seconds_per_clock": 0.0, "waited": 0.0, "reroutes": 0}
+    return row | {
+        "state": worker.state,
+        "clock": _open_clock(worker.clock),
+        "seconds_per_clock": worker.seconds_per_clock,
+        "waited": worker.waited,
+        "reroutes": worker.reroutes,
+    }
+
+
+def _service_rows(status: ClusterStatus, processes: ProcessTable) -> list[Document]:
+    """Coordinators and what they need; ``leader`` None: it has none, or does not say."""
+    leads = {
+        "recovery": status.recovery.leader if status.recovery else None,
+        "checkpoint": status.checkpoint.leader if status.checkpoint else None,
+    }
+    rows = [
+        _member_row(name, status, processes) | {"leader": leads.get(process.component)}
+        for name, process in processes.items()
+        if process.component not in BREAKABLE
+    ]
+    return sorted(rows, key=_natural_order)[:MAX_ROWS]
+
+
+def _member_row(name: str, status: ClusterStatus, processes: ProcessTable) -> Document:
+    process = processes.get(name)
+    return {
+        "name": name,
+        "health": health_word(name, status, process),
+        "running": process is not None and process.alive,
+        "restarts": process.restarts if process else 0,
+    }
+
+
+def _bounded_rows(rows: list[Document]) -> Document:
+    """At most :data:`MAX_ROWS`, by name; when there are more, those that are not well are among them."""
+    total = len(rows)
+    rows = sorted(rows, key=lambda row: (row["health"] in WELL, _natural_order(row)))
+    return {"total": total, "rows": sorted(rows[:MAX_ROWS], key=_natural_order)}
+
+
+def _natural_order(row: Document) -> list[tuple[int, str]]:
+    """Of a row by its name: ps-2 before ps-10."""
+    parts = re.findall(r"\d+|\D+", row["name"])
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+
+
+def _checkpoint_facts(status: ClusterStatus) -> Document | None:
+    saved = status.checkpoint
+    if saved is None:
+        return None
+    return {
+        "manifest": saved.manifest,
+        "round": saved.round,
+        "clock": saved.clock,
+        "age": saved.age,
+        "objects": saved.objects,
+        "bytes": saved.bytes,
+        "recent": _round_rows(saved.recent),
+    }
+
+
+def _round_rows(reports: Iterable[RoundReport]) -> list[Document]:
+    """Newest first."""
+    return [
+        {
+            "round": one.round,
+            "manifest": one.manifest,
+            "clock": one.clock,
+            "blocks": one.blocks_saved,
+            "bytes": one.bytes,
+            "seconds": one.select_seconds + one.copy_seconds + one.commit_seconds,
+            "missed": list(one.missed[:MAX_WORDS]),
+            "error": one.error,
+        }
+        for one in reversed(list(reports)[-MAX_ROUNDS:])
+    ]
+
+
+def _is_worth_words(wait: Wait, status: ClusterStatus) -> bool:
+    """Problems are said already."""
+    return wait.text not in status.problems and not 0 <= wait.seconds < WAIT_SECONDS
+
+
+def _wait_facts(wait: Wait) -> Document:
+    return {"text": wait.text, "seconds": wait.seconds, "next": wait.step}
+
+
+def _open_clock(clock: int) -> int | None:
+    """None: every worker has finished."""
+    return None if clock >= DONE else clock
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

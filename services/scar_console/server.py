@@ -1,0 +1,83 @@
+"""Serves the page of one cluster on 127.0.0.1 until it is told to stop, or the cluster ends."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+import threading
+
+import uvicorn
+
+from scar.errors import ConfigError
+from scar_console.app import make_app
+from scar_console.feed import Feed
+from scar_console.run_view import RunView, WatchedCluster
+
+TOKEN_BYTES = 32
+CLOSE_SECONDS = 10  # for a look that is under way, and viewers to take the last one
+
+
+class ConsoleServer:
+    """``stop``: ends it when it is set. ``port`` 0: any that is free. ``interval``: seconds between looks."""
+
+    def __init__(
+        self, cluster: WatchedCluster, stop: threading.Event, port: int = 0, interval: float = 0.5
+    ) -> None:
+        self._cluster = cluster
+        self._stop = stop
+        self._interval = interval
+        self._token = secrets.token_urlsafe(TOKEN_BYTES)
+        self._feed = Feed()
+        self._socket = _listen_on(port)
+        app = make_app(self._feed, self._token, cluster.kill if cluster.can_kill else None)
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,  # it would hold the token
+                lifespan="off",
+                ws="none",
+                proxy_headers=False,
+                server_header=False,
+                timeout_graceful_shutdown=CLOSE_SECONDS,
+            )
+        )
+
+    @property
+    def url(self) -> str:
+        """With the token: whoever has it sees the page, and may kill what it lets kill."""
+        return f"http://127.0.0.1:{self._socket.getsockname()[1]}/?token={self._token}"
+
+    def run(self) -> None:
+        """Returns after Ctrl-C or SIGTERM, when it was told to stop, or when the cluster has ended."""
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        looking = asyncio.create_task(self._look_until_the_end())
+        await self._server.serve(sockets=[self._socket])
+        await looking
+
+    async def _look_until_the_end(self) -> None:
+        """One look for all viewers. Ends the server when the cluster has ended."""
+        try:
+            with self._cluster.observer() as observer:
+                view = RunView(self._cluster, observer)
+                while not (self._server.should_exit or self._stop.is_set()):
+                    update = await asyncio.to_thread(view.look)
+                    await self._feed.publish(update)
+                    if update.ended:
+                        break
+                    await asyncio.sleep(self._interval)
+        finally:
+            await self._feed.close()
+            self._server.should_exit = True
+
+
+def _listen_on(port: int) -> socket.socket:
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        raise ConfigError(
+            f"port {port} cannot be listened at: {error.strerror}", "Choose another one by --port"
+        ) from error

@@ -1,0 +1,102 @@
+"""The page of a real cluster: what it streams, and a kill by its button, are what the ledger says."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.component.test_cli import Shell
+
+pytestmark = pytest.mark.timeout(300)  # many processes, and other tests may run beside them
+
+PATIENCE = 90.0  # seconds without a look: something hangs
+LOOKS = 300  # within which the page has what the ledger has
+PHASES = ("detect", "wait", "commit", "load")
+FACTS = ("epoch", "clock", "lost_blocks", "total_blocks", "sources", "lost_pushes", "resent_pushes")
+
+
+@contextmanager
+def page(shell: Shell) -> Iterator[tuple[str, str]]:
+    """Host and token of the page; in the end Ctrl-C ends it, and nothing was amiss."""
+    command = shell.start("console", "--interval", "0.1")
+    assert command.stdout is not None
+    said = command.stdout.readline()
+    try:
+        found = re.search(r"http://127\.0\.0\.1:\d+/\?token=\S+", said)
+        assert found, said
+        url = urlsplit(found[0])
+        yield url.netloc, url.query.removeprefix("token=")
+    finally:
+        command.send_signal(signal.SIGINT)
+        _, err = command.communicate(timeout=PATIENCE)
+    assert (command.returncode, "Traceback" in err) == (0, False), err
+
+
+def looks(host: str, token: str) -> Iterator[dict[str, Any]]:
+    connection = http.client.HTTPConnection(host, timeout=PATIENCE)
+    connection.request("GET", f"/events?token={token}")
+    answer = connection.getresponse()
+    while line := answer.readline():
+        if line.startswith(b"data: "):
+            yield json.loads(line.removeprefix(b"data: "))
+    connection.close()
+
+
+def kill(host: str, token: str, name: str) -> dict[str, str]:
+    connection = http.client.HTTPConnection(host, timeout=PATIENCE)
+    headers = {"X-Scar-Token": token, "Origin": f"http://{host}"}
+    connection.request("POST", f"/kill/{name}", headers=headers)
+    said: dict[str, str] = json.loads(connection.getresponse().read())
+    connection.close()
+    return said
+
+
+def test_a_kill_by_the_page_heals_on_it_as_the_ledger_has_it(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    shell.run("up", "--shards", "2", "--detach")
+    training = shell.start("train", "count.py", TEST_CLOCKS="1000000")
+    try:
+        with page(shell) as (host, token):
+            seen = looks(host, token)
+            state = next(look["state"] for look in seen if look["state"]["clock"] > 10)
+            assert [row["name"] for row in state["shards"]["rows"]] == ["ps-0", "ps-1"]
+            assert sum(row["blocks"] for row in state["shards"]["rows"]) == 40
+            assert re.fullmatch(r"ps-0 \(pid \d+\) killed", kill(host, token, "ps-0")["done"])
+            next(look for look in seen if is_settled(look["state"]["failures"]))
+            told = [ledger_facts(one) for one in shell.json("failures")["failures"]]
+            shown = (look["state"]["failures"] for look in itertools.islice(seen, LOOKS))
+            failures = next(one for one in shown if [page_facts(record) for record in one] == told)
+            killed = [one for one in failures if "ps-0" in one["members"]]
+            assert killed
+            curves = (look["curve"] for look in looks(host, token))
+            drawn = next(curve for curve in curves if curve and curve["clocks"][-1] > killed[0]["clock"])
+            assert drawn["clocks"] == sorted(drawn["clocks"])
+    finally:
+        training.send_signal(signal.SIGINT)
+        training.communicate(timeout=PATIENCE)
+        shell.run("down")
+
+
+def is_settled(failures: list[dict[str, Any]]) -> bool:
+    """All are repaired, and every worker has reported what they cost it."""
+    return bool(failures) and all(one["repaired"] and not one["waiting"] for one in failures)
+
+
+def page_facts(failure: dict[str, Any]) -> dict[str, Any]:
+    phases = {f"{phase}_seconds": failure["phases"][phase] for phase in PHASES}
+    return {name: failure[name] for name in FACTS} | phases
+
+
+def ledger_facts(record: dict[str, Any]) -> dict[str, Any]:
+    """The same, of `scar failures -o json`."""
+    return {name: record[name] for name in (*FACTS, *(f"{phase}_seconds" for phase in PHASES))}

@@ -1,0 +1,222 @@
+"""What the page shows of one look, and what it remembers from look to look; no process runs here."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from scar.errors import ConfigError
+from scar.tables import Job, Table
+from scar.v1 import checkpoint_pb2, detector_pb2, ps_pb2, recovery_pb2, types_pb2, worker_pb2
+from scar.wire.codec import job_to_proto
+from scar_admin.observer import ClusterObserver
+from scar_admin.status import DONE, ClusterStatus, ProcessInfo
+from scar_cli.clusters import DirectTarget
+from scar_cli.console import ConsoleCluster
+from scar_console.page_model import MAX_FAILURES, MAX_ROWS, page_model
+from scar_console.run_view import RunView
+
+
+def member(name: str) -> types_pb2.Member:
+    return types_pb2.Member(name=name, incarnation="a" * 12, address="127.0.0.1:7000")
+
+
+def shard(name: str, blocks: int = 5, clock: int = 40) -> ps_pb2.ShardStatus:
+    table = ps_pb2.TableStatus(table="w", blocks=blocks, bytes=2048)
+    return ps_pb2.ShardStatus(member=member(name), clock=clock, tables=[table], saved_age=0.5, serving=True)
+
+
+def record(number: int, **facts: Any) -> recovery_pb2.FailureRecord:
+    return recovery_pb2.FailureRecord(
+        number=number, members=["ps-1@aaaaaaaaaaaa"], lost_blocks=5, total_blocks=10, clock=30, **facts
+    )
+
+
+def process(name: str, state: str = "running") -> ProcessInfo:
+    return ProcessInfo(name, 100, state, 0)
+
+
+STATUS = ClusterStatus(
+    recovery=recovery_pb2.RecoveryStatus(leader=True, epoch=3),
+    job=job_to_proto(Job("mnist", tables=[Table("w", 10)])),
+    epoch=types_pb2.Epoch(number=3, shards=[member("ps-0"), member("ps-1")], workers=[member("worker-0")]),
+    checkpoint=checkpoint_pb2.CheckpointStatus(leader=True, manifest=12, age=0.4, bytes=99),
+    shards={"ps-0": shard("ps-0"), "ps-1": shard("ps-1", clock=42)},
+    workers={"worker-0": worker_pb2.WorkerStatus(state="training", clock=41, seconds_per_clock=0.0125)},
+    members={"ps-0": detector_pb2.MemberView(health=detector_pb2.HEALTH_ALIVE)},
+    losses={38: 0.5, 39: 0.25},
+)
+
+
+def test_it_shows_who_owns_what_at_which_clock() -> None:
+    page = page_model(STATUS, [process("ps-0"), process("ps-1", "killed"), process("worker-0")], {})
+    assert (page["clock"], page["loss"], page["job"]["name"]) == (40, 0.25, "mnist")
+    rows = page["shards"]["rows"]
+    assert [(row["name"], row["health"], row["blocks"], row["clock"]) for row in rows] == [
+        ("ps-0", "alive", 5, 40),
+        ("ps-1", "killed", 5, 42),
+    ]
+    assert [row["running"] for row in rows] == [True, False]
+    assert page["workers"]["rows"][0]["state"] == "training"
+    assert page["checkpoint"]["manifest"] == 12
+
+
+def test_a_shard_that_does_not_answer_is_still_there() -> None:
+    page = page_model(replace(STATUS, shards={"ps-0": shard("ps-0")}), [process("ps-2", "starting")], {})
+    names = [(row["name"], row["health"], row["blocks"]) for row in page["shards"]["rows"]]
+    assert names == [("ps-0", "alive", 5), ("ps-1", "?", 0), ("ps-2", "starting", 0)]
+
+
+def test_who_leads_is_said_of_coordinators_alone() -> None:
+    page = page_model(STATUS, [process("recovery-0"), process("checkpoint-0"), process("redis")], {})
+    assert {row["name"]: row["leader"] for row in page["services"]} == {
+        "checkpoint-0": True,
+        "recovery-0": True,
+        "redis": None,
+    }
+
+
+def test_of_a_thousand_shards_the_unwell_are_shown() -> None:
+    names = [f"ps-{number}" for number in range(1000)]
+    processes = [process(name, "killed" if name in ("ps-77", "ps-999") else "running") for name in names]
+    shards = page_model(ClusterStatus(), processes, {})["shards"]
+    shown = [row["name"] for row in shards["rows"]]
+    assert (shards["total"], len(shown)) == (1000, MAX_ROWS)
+    assert {"ps-77", "ps-999"} <= set(shown)
+    assert shown[:11] == names[:11], "ps-2 before ps-10"
+
+
+def test_of_many_failures_the_newest_are_shown() -> None:
+    failures = tuple(record(number) for number in range(1, 501))
+    page = page_model(replace(STATUS, failures=failures), [], {})
+    assert page["failure_count"] == 500
+    assert [one["number"] for one in page["failures"]] == list(range(501 - MAX_FAILURES, 501))
+
+
+def test_numbers_that_json_lacks_are_left_out() -> None:
+    broken = record(1, epoch=3, delta_norm=math.inf)
+    done = replace(
+        STATUS, shards={"ps-0": shard("ps-0", clock=DONE)}, failures=(broken,), losses={3: math.nan}
+    )
+    page = page_model(done, [], {})
+    json.dumps(page, allow_nan=False)
+    assert (page["loss"], page["loss_clock"]) == (None, 3)
+    assert page["shards"]["rows"][0]["clock"] is None
+    assert page["failures"][0]["delta_norm"] is None
+
+
+def test_a_problem_is_said_once() -> None:
+    status = replace(STATUS, problems=("ps-1 does not answer: gone",))
+    page = page_model(status, [], {})
+    assert page["problems"] == ["ps-1 does not answer: gone"]
+    assert page["waits"] == []
+
+
+def test_without_a_job_there_is_a_page() -> None:
+    page = page_model(ClusterStatus(problems=("recovery does not answer: gone",)), [], {})
+    assert (page["job"], page["checkpoint"], page["failures"]) == (None, None, [])
+
+
+# --- from look to look
+
+
+class Looks:
+    """A cluster and its observer: each look is the next of ``statuses``. Notes what was asked for."""
+
+    can_kill = False
+
+    def __init__(self, *statuses: ClusterStatus) -> None:
+        self._statuses: Iterator[ClusterStatus] = iter(statuses)
+        self.asked: list[int] = []
+        self.over = False
+
+    def view(self) -> RunView:
+        return RunView(self, cast(ClusterObserver, self))
+
+    def observer(self) -> ClusterObserver:
+        return cast(ClusterObserver, self)
+
+    def read(self, since_clock: int = 0) -> ClusterStatus:
+        self.asked.append(since_clock)
+        return next(self._statuses)
+
+    def processes(self) -> tuple[ProcessInfo, ...]:
+        return ()
+
+    def ended(self) -> bool:
+        return self.over
+
+    def kill(self, name: str) -> str:
+        raise ConfigError(f"{name} stays")
+
+
+def test_a_step_has_what_is_new_and_a_whole_look_has_all() -> None:
+    later = replace(STATUS, losses={200: 0.125})
+    looks = Looks(STATUS, STATUS, later, later)
+    view = looks.view()
+    first = view.look()
+    assert first.step == first.whole, "nobody has seen the look before"
+    second = view.look()
+    assert json.loads(second.step)["curve"] == {"from": 200, "clocks": [200], "losses": [0.125]}
+    assert json.loads(second.whole)["curve"]["clocks"] == [38, 39, 200]
+    assert json.loads(view.look().step)["curve"] is None, "nothing is new"
+    assert looks.asked == [0, 0, 0, 200 - 64]
+
+
+def test_another_job_or_the_same_one_begun_anew_has_a_curve_of_its_own() -> None:
+    other = replace(STATUS, job=job_to_proto(Job("other", tables=[Table("w", 10)])), losses={0: 7.0})
+    anew = replace(other, epoch=types_pb2.Epoch(number=1), losses={1: 8.0})
+    view = Looks(STATUS, STATUS, other, other, anew, anew).view()
+    curves = [json.loads(view.look().step)["curve"] for _ in range(3)]
+    assert [(curve["from"], curve["clocks"]) for curve in curves] == [(0, [38, 39]), (0, [0]), (0, [1])]
+
+
+def test_a_repair_that_was_seen_has_its_clock() -> None:
+    """Also of a failure that began and was repaired between two looks; not of one before the first look."""
+    old = record(1, epoch=2, load_seconds=0.1)
+    before = replace(STATUS, failures=(old, record(2)))
+    repaired = record(2, epoch=3, load_seconds=0.2)
+    quick = record(3, epoch=4, load_seconds=0.2)
+    after = replace(
+        STATUS, shards={"ps-0": shard("ps-0", clock=50)}, failures=(old, repaired, quick, record(4))
+    )
+    later = replace(after, shards={"ps-0": shard("ps-0", clock=60)})
+    view = Looks(before, before, after, later).view()
+    shown = [json.loads(view.look().step)["state"]["failures"] for _ in range(3)]
+    marks = [[(one["repaired"], one["healed_clock"]) for one in failures] for failures in shown]
+    assert marks[0] == [(True, -1), (False, -1)]
+    assert marks[1] == marks[2] == [(True, -1), (True, 50), (True, 50), (False, -1)]
+
+
+def test_the_last_look_says_that_it_is_the_last() -> None:
+    looks = Looks(STATUS, STATUS, STATUS)
+    view = looks.view()
+    assert not view.look().ended
+    looks.over = True
+    update = view.look()
+    assert update.ended
+    assert json.loads(update.whole)["state"]["ended"]
+
+
+# --- what may be killed
+
+
+class Fixed(DirectTarget):
+    def processes(self) -> tuple[ProcessInfo, ...]:
+        return (process("ps-0", "killed"), process("recovery-0", "killed"))  # nothing that a slip could hit
+
+
+def test_only_shards_and_workers_that_run_are_killed_from_the_page() -> None:
+    cluster = ConsoleCluster(Fixed("127.0.0.1:1"))
+    with pytest.raises(ConfigError, match="kills shards and workers, not recovery-0"):
+        cluster.kill("recovery-0")
+    with pytest.raises(ConfigError, match="there is no process 'ps-9'"):
+        cluster.kill("ps-9")
+    with pytest.raises(ConfigError, match="ps-0 does not run"):
+        cluster.kill("ps-0")
+    assert not cluster.can_kill, "it is not on this machine"
