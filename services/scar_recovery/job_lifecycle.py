@@ -94,7 +94,7 @@ class JobLifecycle:
             changes = running is not None and (running.job.name != job.name or self._state.ending)
             if changes:
                 self._check_idle()
-            self._registry.declare_job(job, given, resume)
+            job = self._registry.declare_job(job, given, resume)
             self._ownership.claim(job.name, take_over)
             if changes:
                 self._end_job()

@@ -35,20 +35,21 @@ class JobRegistry:
                 return self._read_job(name)
         return None
 
-    def declare_job(self, job: Job, given: Mapping[str, bytes], resume: bool) -> None:
-        """Make the job's description durable, or check it against the one that is.
+    def declare_job(self, job: Job, given: Mapping[str, bytes], resume: bool) -> Job:
+        """Make the job's description durable, or check it against the one that is; the job as it is recorded.
 
-        Can be repeated before the job has begun. Raises :class:`JobExists` for a job that is there already,
+        A job that is resumed keeps the arrays with which it began, whatever is ``given``. Can be
+        repeated before the job has begun. Raises :class:`JobExists` for a job that is there already,
         unless ``resume`` is set and the description is the same; :class:`JobNotFound` when there is nothing
         to resume.
         """
         known = self._read_job(job.name)
         if known is not None:
-            self._check_resumable(known, job, resume)
-        elif resume:
+            self._check_resumable(known, job, given, resume)
+            return known
+        if resume:
             raise JobNotFound(f"job {job.name!r} cannot be resumed: the store has none of this name")
-        else:
-            self._create_job(job, given)
+        return self._create_job(job, given)
 
     def record_run(self, job: Job) -> None:
         """From now on, and for the coordinators that come after us, the cluster runs this job.
@@ -66,9 +67,9 @@ class JobRegistry:
     def open_store(self, job: Job) -> RecoveryStore:
         return RecoveryStore(self._store, job)
 
-    def _check_resumable(self, known: Job, job: Job, resume: bool) -> None:
-        before = job_to_proto(known)
-        asked = job_to_proto(job)
+    def _check_resumable(self, known: Job, job: Job, given: Mapping[str, bytes], resume: bool) -> None:
+        before = _without_keys(job_to_proto(known))
+        asked = _without_keys(job_to_proto(job))
         if resume and before != asked:
             difference = describe_differences(job_fields_from_proto(before), job_fields_from_proto(asked))
             raise JobExists(
@@ -77,31 +78,50 @@ class JobRegistry:
             )
         begun = newest(self._store.under(job.name), EPOCHS) > 0
         # a job that never began: the answer to its first start was lost
-        if not resume and (begun or before != asked):
+        if not resume and (begun or job_to_proto(known) != _with_keys(job, given)):
             raise JobExists(
                 f"job {job.name!r} exists already",
                 f"Continue it by --resume (Python: resume=True), or start over: by --name, or after"
                 f" `scar jobs rm {job.name}`",
             )
 
-    def _create_job(self, job: Job, given: Mapping[str, bytes]) -> None:
+    def _create_job(self, job: Job, given: Mapping[str, bytes]) -> Job:
         """Arrays first: from the moment that the job's record exists, x(0) can be made again by anybody."""
         store = self._store.under(job.name)
-        for table in job.tables:
-            if table.init.kind != "given":
-                continue
-            if len(given.get(table.name, b"")) != table.bytes:
-                raise InvalidRequest(
-                    f"table {table.name}: the given initial array is missing or has not {table.bytes} bytes"
-                )
-            store.put(initial_key(table.name), given[table.name])
+        spec = _with_keys(job, given)
+        for table in spec.tables:
+            if table.init.key:
+                store.put(table.init.key, given[table.name])
         try:
-            create_record(store, JOB, job_to_proto(job))
+            create_record(store, JOB, spec)
         except AlreadyExists as error:
             raise JobExists(f"job {job.name!r} was started by somebody else at the same time") from error
+        return job_from_proto(spec)
 
     def _read_job(self, name: str) -> Job | None:
         try:
             return job_from_proto(get_record(self._store.under(name), JOB, types_pb2.JobSpec))
         except ObjectNotFound:
             return None
+
+
+def _with_keys(job: Job, given: Mapping[str, bytes]) -> types_pb2.JobSpec:
+    """The job's record: it names the arrays that the user gave."""
+    spec = _without_keys(job_to_proto(job))
+    for table, message in zip(job.tables, spec.tables, strict=True):
+        if table.init.kind != "given":
+            continue
+        raw = given.get(table.name, b"")
+        if len(raw) != table.bytes:
+            raise InvalidRequest(
+                f"table {table.name}: the given initial array is missing or has not {table.bytes} bytes"
+            )
+        message.init.key = initial_key(table.name, raw)
+    return spec
+
+
+def _without_keys(spec: types_pb2.JobSpec) -> types_pb2.JobSpec:
+    """What the user declared."""
+    for table in spec.tables:
+        table.init.ClearField("key")
+    return spec

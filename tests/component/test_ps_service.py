@@ -409,10 +409,10 @@ def test_given_and_random_initial_values_are_loaded_before_the_shard_is_ready(sh
     array = np.arange(10, dtype=np.float64)
     spec = declared(
         "asp",
-        Table("given", (10,), dtype="float64", init=tables.given(array)),
+        Table("given", (10,), dtype="float64", init=tables.Init("given", key="given")),
         Table("drawn", (1000, 3), init=tables.normal(0, 1), blocks=tables.rows(7)),
     )
-    open_store(store).under("job").put("init/given", array.tobytes())
+    open_store(store).under("job").put("given", array.tobytes())
     shard.adopt(first(spec, shards), spec)
     assert (shard.pull("given")[0] == array).all()
     drawn = spec.table("drawn")
@@ -421,13 +421,13 @@ def test_given_and_random_initial_values_are_loaded_before_the_shard_is_ready(sh
 
 def test_a_load_is_repeated_until_the_store_answers(shard, shards, store):
     array = np.ones(4, np.float32)
-    spec = declared("asp", Table("given", (4,), init=tables.given(array)))
+    spec = declared("asp", Table("given", (4,), init=tables.Init("given", key="given")))
     shard.call(shard.control.Adopt, shard.publish(first(spec, shards), spec))
     pause = threading.Event()
     while "cannot be loaded" not in shard.status().problem:
         pause.wait(0.01)
     assert not shard.service.ready()
-    open_store(store).under("job").put("init/given", array.tobytes())
+    open_store(store).under("job").put("given", array.tobytes())
     assert shard.pull("given")[0].tolist() == [1.0] * 4
     assert shard.status().problem == ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +14,7 @@ import pytest
 
 from scar.errors import Fenced, JobExists, NotServing, ScarError, StoreUnavailable
 from scar.placement import BlockSource, Member, Role
-from scar.tables import Job
+from scar.tables import Job, Table, given
 from scar.v1 import recovery_pb2 as pb
 from scar.v1 import types_pb2
 from scar.wire import codec
@@ -75,6 +76,17 @@ def test_start_and_workers(cluster: Cluster) -> None:
     assert isinstance(reply, pb.GetJobReply)
     assert reply.started
     assert codec.job_from_proto(reply.job).name == "test"
+
+
+def test_a_job_names_the_array_that_was_given_by_its_digest(cluster: Cluster) -> None:
+    array = np.arange(72, dtype=np.float32).reshape(24, 3)
+    table = Table("a", array.shape, init=given(array))
+    cluster.job = replace(cluster.job, tables=(table, *cluster.job.tables[1:]))
+    cluster.start()
+    reply = cluster.call(cluster.stub.GetJob, pb.GetJobRequest())
+    assert isinstance(reply, pb.GetJobReply)
+    digest = hashlib.sha256(array.tobytes()).hexdigest()
+    assert [one.init.key for one in reply.job.tables] == [f"init/a@{digest}", "", ""]
 
 
 def test_workers_of_a_resumed_job_wait_for_each_other(cluster: Cluster) -> None:

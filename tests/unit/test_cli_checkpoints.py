@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 import scar_cli.checkpoints as checkpoints
 from scar.blocks import BlockState
 from scar.errors import ConfigError, JobNotFound, ScarError
-from scar.tables import Job, Table, given, normal, sgd
+from scar.tables import Init, Job, Table, normal, sgd
 from scar.v1.types_pb2 import Epoch
 from scar.wire.codec import job_to_proto
 from scar_cli import export, verify
@@ -33,7 +33,7 @@ JOB = Job(
     seed=5,
     tables=[
         Table("w", (10, 3), rule=sgd(0.1), init=normal()),
-        Table("g", 6, dtype="float64", init=given(GIVEN)),
+        Table("g", 6, dtype="float64", init=Init("given", key="init/g")),
     ],
 )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
 from scar_runtime.store import layout
@@ -16,7 +18,7 @@ from scar_runtime.store import layout
         (layout.manifest_key(12), "manifests/00000012"),
         (layout.owner_key(1), "owners/00000001"),
         (layout.finished_key(7), "finished/00000007"),
-        (layout.initial_key("w"), "init/w"),
+        (layout.initial_key("w", b""), f"init/w@{hashlib.sha256().hexdigest()}"),
         (layout.object_key(7, "ps-0@ab", 12), "objects/e00000007-ps-0@ab-r00000012"),
         (layout.object_key(7, "ps-0@ab", 12, 1), "objects/e00000007-ps-0@ab-r00000012-1"),
         (layout.compact_key(12, "ab"), "objects/compact-00000012-ab"),

@@ -24,6 +24,7 @@ from scar_recovery.core.block_sources import find_sources
 from scar_recovery.epoch_log import EpochLog
 from scar_recovery.job_registry import JobRegistry
 from scar_recovery.recovery_store import RecoveryStore, SavedBlocks, kept_epochs
+from scar_runtime.checkpoint.initial_arrays import read_initial
 from scar_runtime.checkpoint.manifest import Manifest
 from scar_runtime.checkpoint.manifest_codec import create_manifest, read_manifest
 from scar_runtime.checkpoint.objects import BlockPayload, encode_object, object_ref
@@ -63,9 +64,27 @@ def test_given_arrays_are_durable_before_the_job_exists() -> None:
     with pytest.raises(InvalidRequest):
         JobRegistry(store, "scar").declare_job(job, {"a": raw[:-1]}, resume=False)
     assert "test/job" not in store.objects
-    JobRegistry(store, "scar").declare_job(job, {"a": raw}, resume=False)
-    assert store.objects["test/init/a"] == raw
-    assert list(store.objects).index("test/init/a") < list(store.objects).index("test/job")
+    declared = JobRegistry(store, "scar").declare_job(job, {"a": raw}, resume=False)
+    key = f"test/{declared.tables[0].init.key}"
+    assert store.objects[key] == raw
+    assert list(store.objects).index(key) < list(store.objects).index("test/job")
+
+
+def test_a_job_keeps_the_arrays_with_which_it_began() -> None:
+    store = MemoryStore()
+    jobs = JobRegistry(store, "scar")
+    job = Job("test", [Table("a", (2, 2), init=given(np.ones((2, 2), np.float32)))])
+    begun = np.ones(4, np.float32).tobytes()
+    other = np.zeros(4, np.float32).tobytes()
+    jobs.declare_job(job, {"a": begun}, resume=False)
+    jobs.declare_job(job, {"a": begun}, resume=False)  # its first answer was lost
+    with pytest.raises(JobExists):
+        jobs.declare_job(job, {"a": other}, resume=False)
+    resumed = jobs.declare_job(job, {"a": other}, resume=True)
+    assert read_initial(store.under("test"), resumed.tables[0]).tolist() == [1.0] * 4
+    store.objects[f"test/{resumed.tables[0].init.key}"] = other
+    with pytest.raises(CorruptCheckpoint, match="not the array"):
+        read_initial(store.under("test"), resumed.tables[0])
 
 
 def save(store: MemoryStore, number: int, ids: list[int], clock: int, full: bool = False) -> None:

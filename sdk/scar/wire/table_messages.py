@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 
 import numpy as np
@@ -14,13 +15,16 @@ from scar.v1 import types_pb2
 MAX_MESSAGE_BYTES = 64 << 20
 
 
-def initial_key(table: str) -> str:
-    """Where the store of a job has the initial array that the user gave for this table."""
-    return f"init/{table}"
+def initial_key(table: str, raw: bytes) -> str:
+    """Where the store of a job has the initial array that the user gave for this table.
+
+    The job's record names it, so what the record's signature vouches for holds for the array as well.
+    """
+    return f"init/{table}@{hashlib.sha256(raw).hexdigest()}"
 
 
 def table_to_proto(table: Table) -> types_pb2.TableSpec:
-    key = initial_key(table.name) if table.init.kind == "given" else ""
+    init = table.init
     offsets = table.row_offsets if table.cut.offsets or table.cut.pieces else None
     return types_pb2.TableSpec(
         name=table.name,
@@ -29,7 +33,7 @@ def table_to_proto(table: Table) -> types_pb2.TableSpec:
         offsets=b"" if offsets is None else zlib.compress(offsets.astype("<i8").tobytes()),
         rows_per_block=table.cut.rows,
         rule=types_pb2.Rule(kind=table.rule.kind, parameters=dict(table.rule.parameters)),
-        init=types_pb2.Initializer(kind=table.init.kind, low=table.init.low, high=table.init.high, key=key),
+        init=types_pb2.Initializer(kind=init.kind, low=init.low, high=init.high, key=init.key),
         norm=table.norm,
         weights=b"" if table.weights is None else zlib.compress(table.weights.astype("<f4").tobytes()),
         allow_nonfinite=table.allow_nonfinite,

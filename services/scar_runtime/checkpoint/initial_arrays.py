@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 
 from scar.blocks import Array
@@ -13,8 +15,8 @@ from scar_runtime.store import Store
 def read_initial(store: Store, table: Table) -> Array | None:
     """All elements of a table, flat; None: its values are made by rule. ``store`` is the job's.
 
-    Raises :class:`CorruptCheckpoint` for what has another size than the table, and
-    :class:`scar.errors.ObjectNotFound`.
+    Raises :class:`CorruptCheckpoint` for what has another size than the table or another digest than its
+    key names, and :class:`scar.errors.ObjectNotFound`.
     """
     if table.init.kind != "given":
         return None
@@ -24,4 +26,7 @@ def read_initial(store: Store, table: Table) -> Array | None:
         raise CorruptCheckpoint(
             f"{table.init.key} has {len(raw)} bytes, the first values of table {table.name} have {size}"
         )
+    digest = table.init.key.partition("@")[2]  # jobs that began before there were digests have none
+    if digest and hashlib.sha256(raw).hexdigest() != digest:
+        raise CorruptCheckpoint(f"{table.init.key} is not the array with which the job began")
     return np.frombuffer(raw, table.dtype)

@@ -2,7 +2,7 @@
 
     _clusters/<label>/00000002                  which jobs the clusters of this label have run, in order
     <job>/job                                   the job's description
-    <job>/init/<table>                          the initial array that the user gave
+    <job>/init/<table>@<sha256>                 the initial array that the user gave
     <job>/owners/00000001                       which cluster trains the job
     <job>/owner-beat                            replaced while that cluster lives
     <job>/epochs/00000007                       placement and members
