@@ -231,7 +231,7 @@ def _show_kill(number: int, kill: PodKill) -> None:
 
 
 def _is_repaired(status: ClusterStatus, before: int) -> bool:
-    return len(status.failures) > before and status.failures[before].load_seconds > 0 and not status.loading
+    return len(status.failures) > before and status.failures[before].load_seconds != 0 and not status.loading
 
 
 def _worker_clocks(status: ClusterStatus) -> dict[str, int]:

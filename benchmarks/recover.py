@@ -51,7 +51,7 @@ def _kill_and_recover(run: BenchTraining, number: int) -> recovery_pb2.FailureRe
     def repaired(status: ClusterStatus) -> bool:
         return (
             len(status.failures) >= number
-            and status.failures[number - 1].load_seconds > 0
+            and status.failures[number - 1].load_seconds != 0
             and status.loading == 0
         )
 

@@ -18,6 +18,7 @@ from scar_compare.records import TrialRecord
 from scar_compare.strategy_options import UNDISTURBED, job_options
 from scar_compare.trial_plans import recorded_as
 from scar_kube.where import Where
+from scar_runtime.store.failure_codec import recovery_seconds
 
 SHARDS = 4
 POLL_SECONDS = 0.02
@@ -117,7 +118,7 @@ class _TrialMonitor:
             "seconds": [self._loss_times[clock] - begin for clock in clocks],
             "kills": kills,
             "detect": [one.detect_seconds for one in failures],
-            "recover": [one.wait_seconds + one.commit_seconds + one.load_seconds for one in failures],
+            "recover": [recovery_seconds(one) for one in failures],
             "lost_pushes": sum(one.lost_pushes for one in failures),
             "written": sum(self._round_bytes.values()),
         }

@@ -53,7 +53,7 @@ def page_model(
 
 def is_repaired(record: FailureRecord) -> bool:
     """All blocks that it took are served again; or it took none."""
-    return bool(record.epoch) and (record.load_seconds > 0 or not record.lost_blocks)
+    return bool(record.epoch) and (record.load_seconds != 0 or not record.lost_blocks)
 
 
 def failure_facts(record: FailureRecord, healed: Mapping[int, int]) -> Document:

@@ -109,7 +109,7 @@ class Executor:
         records = self.store.read_failures()
         members = [*history[-1].shards, *history[-1].workers] if history else []
         gone, silent = self._ask_who_lives(members)
-        newest_failure = self.ledger.take_over(records, history, self.state.now())
+        newest_failure = self.ledger.take_over(records, history)
         for proto in protos:
             self.epochs.append(proto)
         self.state.post(JobStarted(self.job, tuple(history), newest_failure, begins_run), at=started)

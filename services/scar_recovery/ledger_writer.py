@@ -41,14 +41,12 @@ class LedgerWriter:
         self._loaded = (0, 0)
         self._unread = False  # a former leader may have taken reports until our first epoch existed
 
-    def take_over(
-        self, records: Sequence[recovery_pb2.FailureRecord], history: Sequence[Epoch], now: float
-    ) -> int:
+    def take_over(self, records: Sequence[recovery_pb2.FailureRecord], history: Sequence[Epoch]) -> int:
         """Go on from what earlier leaders wrote. Returns the highest number of a record."""
-        ledger = Ledger(self._store.job, map(failure_from_proto, records), now)
+        ledger = Ledger(self._store.job, map(failure_from_proto, records))
         for before, epoch in pairwise(history):
             ledger.rebuild_record(before, epoch, self._wall())
-            ledger.follow_epoch(epoch, now)
+            ledger.follow_epoch(epoch, None)
         with self._lock:
             self._ledger = ledger
             return ledger.newest

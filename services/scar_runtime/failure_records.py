@@ -45,7 +45,8 @@ class FailureRecord:
 
     ``epoch`` 0: nothing has repaired it yet. ``sources``: kind of source -> blocks. ``detect_seconds`` -1:
     nobody had noticed the silence before a successor or a new leader found the member dead. ``load_seconds``
-    0: its blocks are not served yet. ``waiting``: keys of workers that have not reported yet.
+    0: its blocks are not served yet. Durations of -1: a leader ended before it had written them down.
+    ``waiting``: keys of workers that have not reported yet.
     """
 
     number: int
@@ -144,7 +145,7 @@ def merge_records(records: Sequence[FailureRecord]) -> FailureRecord:
         best = replace(
             best,
             clock=max(best.clock, other.clock),
-            load_seconds=max(best.load_seconds, other.load_seconds),
+            load_seconds=_known_seconds(best.load_seconds, other.load_seconds),
             delta_exact=best.delta_exact or other.delta_exact,
         )
         best = best.with_reports(other.reports)
@@ -155,7 +156,12 @@ def merge_records(records: Sequence[FailureRecord]) -> FailureRecord:
 
 def _measured_seconds(record: FailureRecord) -> float:
     """Above 0: by who answered the failure, not by a successor that has read of it."""
-    return max(0.0, record.detect_seconds) + record.wait_seconds + record.commit_seconds
+    return sum(max(0.0, one) for one in (record.detect_seconds, record.wait_seconds, record.commit_seconds))
+
+
+def _known_seconds(one: float, other: float) -> float:
+    """Of two versions of a record: a duration, or that it is not known, rather than that it is not over."""
+    return max(one, other) or min(one, other)
 
 
 def _sort_key(record: FailureRecord) -> str:

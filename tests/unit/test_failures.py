@@ -40,6 +40,15 @@ def test_authors_add_to_each_other_in_any_order() -> None:
         assert (found.epoch, found.clock, found.load_seconds, found.detect_seconds) == (2, 7, 0.2, 0.5)
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "together"), [(0.0, -1.0, -1.0), (-1.0, 0.2, 0.2), (0.0, 0.2, 0.2), (0.0, 0.0, 0.0)]
+)
+def test_what_is_known_of_loading_stays(one: float, other: float, together: float) -> None:
+    versions = [record(load_seconds=one), record(load_seconds=other)]
+    assert merge_versions(versions).load_seconds == together
+    assert merge_versions(reversed(versions)).load_seconds == together
+
+
 def test_size_of_the_perturbation_is_of_who_compared_most() -> None:
     former, heir = record(), record()
     former.reports.add(worker="a", delta=[TableDelta(table="t", squared=9.0, blocks=8)])

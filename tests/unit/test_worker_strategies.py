@@ -145,6 +145,7 @@ def test_a_later_leader_finds_the_rollback_in_its_epoch() -> None:
     rebuilt = Ledger(make_job(2, worker_recovery="ckpt", checkpoint=FULL))
     rebuilt.rebuild_record(before, away, 0.0)
     assert [(list(one.members), one.strategy) for one in rebuilt.records] == [(["worker-1@first"], "ckpt")]
+    assert [(one.wait_seconds, one.commit_seconds) for one in rebuilt.records] == [(-1, -1)]
 
 
 @pytest.mark.parametrize(

@@ -699,11 +699,11 @@ class FailureRecord(_message.Message):
     detect_seconds: _builtins.float
     """last sign of life -> report; -1: unknown, a successor or a new leader found the member dead"""
     wait_seconds: _builtins.float
-    """report -> epoch allowed (lease of a suspect)"""
+    """report -> epoch allowed (lease of a suspect); -1: unknown, the leader ended before it wrote this down"""
     commit_seconds: _builtins.float
-    """plan and create the epoch"""
+    """plan and create the epoch; -1: unknown"""
     load_seconds: _builtins.float
-    """epoch -> all blocks served"""
+    """epoch -> all blocks served; 0: not yet; -1: unknown, another leader created the epoch"""
     delta_norm: _builtins.float
     """||delta|| from worker caches; -1: unknown"""
     delta_exact: _builtins.bool

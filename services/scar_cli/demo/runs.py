@@ -29,6 +29,7 @@ from scar_cli.demo.report import DemoFailure, DemoRun
 from scar_cli.demo.server_kill import KillOutcome, ServerKiller
 from scar_cli.demo.tally import RegressionWatcher, final_tally
 from scar_local import ClusterStatus, LocalCluster
+from scar_runtime.store.failure_codec import recovery_seconds
 from scar_runtime.store.failure_log import list_failures
 
 TRAIN_FILE = Path(__file__).with_name("train.py")
@@ -210,7 +211,7 @@ def _read_ledger(cluster: LocalCluster) -> list[recovery_pb2.FailureRecord]:
 def _failure_figures(record: recovery_pb2.FailureRecord) -> DemoFailure:
     return DemoFailure(
         detect_seconds=record.detect_seconds,
-        recover_seconds=record.wait_seconds + record.commit_seconds + record.load_seconds,
+        recover_seconds=recovery_seconds(record),
         lost_blocks=record.lost_blocks,
         delta_norm=record.delta_norm,
         lost_pushes=record.lost_pushes,

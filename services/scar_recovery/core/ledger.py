@@ -48,16 +48,14 @@ class RerouteReport:
 
 
 class Ledger:
-    """All failure records of one job. ``records``: of earlier leaders.
+    """All failure records of one job. ``records``: of earlier leaders."""
 
-    Loading that they left open is timed from ``now``.
-    """
-
-    def __init__(self, job: Job, records: Iterable[FailureRecord] = (), now: float = 0.0) -> None:
+    def __init__(self, job: Job, records: Iterable[FailureRecord] = ()) -> None:
         self._job = job
         self._records = {record.number: record for record in records}
-        self._loading_since = {  # number -> when its epoch was created
-            number: now
+        # number -> when its epoch was created; None: while an earlier leader led, whose clock is another
+        self._loading_since: dict[int, float | None] = {
+            number: None
             for number, record in self._records.items()
             if record.epoch and not record.load_seconds
         }
@@ -148,6 +146,8 @@ class Ledger:
             strategy=self._strategy(before, dead, epoch.restart > before.restart),
             lost_blocks=sum(len(ids) for key in dead for ids in before.owned_by(key).values()),
             total_blocks=self._job.blocks,
+            wait_seconds=UNKNOWN_SECONDS,
+            commit_seconds=UNKNOWN_SECONDS,
             delta_norm=UNKNOWN_NORM,
             created=created,
         )
@@ -163,8 +163,11 @@ class Ledger:
         known = self._records.get(record.number, record)
         self._put(known.with_members(record.members, record.evidence, record.damage))
 
-    def follow_epoch(self, epoch: Epoch, now: float) -> None:
-        """A new epoch: it may repair a failure, and whoever is not in it any more will not report."""
+    def follow_epoch(self, epoch: Epoch, now: float | None) -> None:
+        """A new epoch: it may repair a failure, and whoever is not in it any more will not report.
+
+        ``now`` None: an earlier leader created it.
+        """
         record = self._records.get(epoch.failure)
         if record is not None and not record.epoch and (epoch.shards or not record.lost_blocks):
             self._record_repair(record, epoch, now)
@@ -179,7 +182,7 @@ class Ledger:
                 self._add_clock(number, heard, key, clock)
         self._heard = {key: heard for key, heard in self._heard.items() if heard[0] >= epoch.number}
 
-    def _record_repair(self, record: FailureRecord, epoch: Epoch, now: float) -> None:
+    def _record_repair(self, record: FailureRecord, epoch: Epoch, now: float | None) -> None:
         sources = dict(record.sources)
         for group in epoch.moved:
             name = SOURCE_NAMES[group.source]
@@ -201,7 +204,7 @@ class Ledger:
         """Every shard of the newest epoch serves all its blocks. ``clock``: the highest open clock."""
         for number, since in self._loading_since.items():
             record = self._records[number]
-            seconds = max(now - since, AT_ONCE)
+            seconds = UNKNOWN_SECONDS if since is None else max(now - since, AT_ONCE)
             self._put(replace(record, load_seconds=seconds, clock=record.clock or clock))
         self._loading_since = {}
         self._untold = {}

@@ -84,3 +84,8 @@ def _report_to_proto(report: WorkerReport) -> recovery_pb2.WorkerReport:
 def _report_from_proto(message: recovery_pb2.WorkerReport) -> WorkerReport:
     delta = deltas_from_proto(message.delta)
     return WorkerReport(message.worker, message.lost_pushes, message.resent_pushes, delta)
+
+
+def recovery_seconds(record: recovery_pb2.FailureRecord) -> float:
+    """From the report to the last block that is served again, as far as it was measured."""
+    return sum(max(0.0, one) for one in (record.wait_seconds, record.commit_seconds, record.load_seconds))
