@@ -17,3 +17,6 @@ CHECKPOINT_AGE = Gauge(
     "scar_checkpoint_age_seconds", "Seconds since this shard's last committed round; -1: none yet"
 )
 BLOCKS = Gauge("scar_ps_blocks", "Blocks that this shard owns")
+CLOCK = Gauge("scar_ps_clock", "Open clock of this shard: so many clocks are closed")
+LOSS = Gauge("scar_ps_loss", "Newest loss of all data that this shard knows; NaN: none yet")
+LOSS_CLOCK = Gauge("scar_ps_loss_clock", "Clock of scar_ps_loss; -1: none yet")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from functools import partial
 from threading import Event, Lock
@@ -11,6 +12,7 @@ import grpc
 
 from scar.errors import Fenced
 from scar.event_log import StorySource
+from scar.losses import LossPoint
 from scar.v1 import ps_pb2_grpc
 from scar_ps import metrics
 from scar_ps.apply_thread import ApplyThread, CarryOut
@@ -64,6 +66,9 @@ class ShardService:
         self._apply_thread.carry_out = self._carry_out()
         metrics.CHECKPOINT_AGE.set_function(lambda: self._shard.saved_age(time.monotonic()))
         metrics.BLOCKS.set_function(lambda: sum(len(store) for store in self.state.view.tables.values()))
+        metrics.CLOCK.set_function(lambda: self.state.clock)
+        metrics.LOSS.set_function(lambda: _value(self.state.barrier.last_loss))
+        metrics.LOSS_CLOCK.set_function(lambda: _clock(self.state.barrier.last_loss))
 
     def _carry_out(self) -> CarryOut:
         return {
@@ -117,6 +122,14 @@ class ShardService:
     def _end_service(self, action: EndService) -> None:
         if not self._app.stopping.is_set():  # one that leaves on request is dismissed as a matter of course
             self._app.fail(Fenced(action.reason))
+
+
+def _value(point: LossPoint | None) -> float:
+    return math.nan if point is None else point.loss
+
+
+def _clock(point: LossPoint | None) -> float:
+    return -1 if point is None else point.clock
 
 
 def _log_abandoned(action: ReportAbandonedRound) -> None:

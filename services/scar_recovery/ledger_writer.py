@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 from scar.errors import ScarError
 from scar.placement import Epoch
 from scar.v1 import recovery_pb2
+from scar_recovery import metrics
 from scar_recovery.codec import reroute_report_from_proto
 from scar_recovery.core.actions import CommitEpoch
 from scar_recovery.core.ledger import Ledger
 from scar_recovery.recovery_store import RecoveryStore
+from scar_runtime.failure_records import FailureRecord
 from scar_runtime.store.failure_codec import failure_from_proto, failure_to_proto
 
 PAGE = 256  # records in one answer
@@ -68,13 +70,13 @@ class LedgerWriter:
                 self._ledger.rebuild_record(before, epoch, self._wall())
             self._ledger.follow_epoch(epoch, self._now())
             if self._loaded[0] == epoch.number:  # the shards were faster than we
-                self._ledger.finish_loading(self._now(), self._loaded[1])
+                _count_repairs(self._ledger.finish_loading(self._now(), self._loaded[1]))
 
     def record_loaded(self, number: int, clock: int) -> None:
         """Every shard of this epoch serves all its blocks. ``clock``: the highest open clock."""
         with self._lock:
             self._loaded = (number, clock)
-            self._ledger.finish_loading(self._now(), clock)
+            _count_repairs(self._ledger.finish_loading(self._now(), clock))
 
     def record_clock(self, number: int, key: str, clock: int) -> None:
         """A shard's open clock when it heard of epoch ``number``, perhaps before the ledger has."""
@@ -148,3 +150,18 @@ class LedgerWriter:
             with self._lock:
                 self._ledger.merge_stored(stored)
             self._unread = False
+
+
+def _count_repairs(records: Iterable[FailureRecord]) -> None:
+    for record in records:
+        phases = {
+            "detect": record.detect_seconds,
+            "wait": record.wait_seconds,
+            "commit": record.commit_seconds,
+            "load": record.load_seconds,
+        }
+        for phase, seconds in phases.items():
+            if seconds >= 0:
+                metrics.PHASE_SECONDS.labels(phase).observe(seconds)
+        for source, blocks in record.sources.items():
+            metrics.BLOCKS.labels(source).inc(blocks)

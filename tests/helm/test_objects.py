@@ -229,10 +229,12 @@ def test_alerts_and_dashboard_ask_for_metrics_that_exist(everything: list[Object
     sources = "\n".join(path.read_text() for path in (ROOT / "services").rglob("metrics.py"))
     known = {name.removesuffix("_info") for name in re.findall(r'"(scar_\w+)"', sources)}
     rules = named(everything, "PrometheusRule", "scar-alerts")["spec"]["groups"][0]["rules"]
-    board = json.loads(named(everything, "ConfigMap", "scar-dashboard")["data"]["scar.json"])
-    asked = [rule["expr"] for rule in rules] + [
-        target["expr"] for panel in board["panels"] for target in panel["targets"]
-    ]
+    boards = [json.loads(one) for one in named(everything, "ConfigMap", "scar-dashboard")["data"].values()]
+    assert [board["title"] for board in boards] == ["SCAR run", "SCAR system"]
+    panels = [panel for board in boards for panel in board["panels"]]
+    notes = [note for board in boards for note in board.get("annotations", {}).get("list", [])]
+    asked = [one["expr"] for one in (*rules, *notes)]
+    asked += [target["expr"] for panel in panels for target in panel["targets"]]
     used = {name for expression in asked for name in re.findall(r"\bscar_\w+", expression)}
     assert {re.sub(r"_(total|bucket|count|sum)$", "", name) for name in used} <= known
     assert all("@" not in expression for expression in asked)

@@ -1,6 +1,7 @@
 """When what a worker reports is durable, and what becomes of a record that the store did not take."""
 
 import pytest
+from prometheus_client import REGISTRY
 
 from scar.errors import StoreUnavailable
 from scar.v1 import recovery_pb2 as pb
@@ -18,7 +19,7 @@ def leader(store: RecoveryStore, failures: int = 1) -> LedgerWriter:
     waiting = ["worker-0@1", "worker-1@1"]
     records = [pb.FailureRecord(number=n, epoch=n + 1, waiting=waiting) for n in range(1, failures + 1)]
     writer = LedgerWriter(store, "me")
-    writer.take_over(records, [], 0.0)
+    writer.take_over(records, [])
     return writer
 
 
@@ -56,3 +57,28 @@ def test_a_record_that_the_store_did_not_take_is_written_with_the_next(
     assert pushes(store) == []
     writer.write()
     assert pushes(store) == [3, 3]
+
+
+def test_metrics_have_the_phases_that_were_measured_and_where_blocks_came_from() -> None:
+    """A failure that this leader has repaired, and one of which its predecessor measured two phases."""
+    former = pb.FailureRecord(
+        number=1,
+        epoch=2,
+        detect_seconds=0.25,
+        wait_seconds=0.5,
+        commit_seconds=-1,
+        sources={"object": 7, "initial": 2},
+        lost_blocks=9,
+    )
+    writer = LedgerWriter(RecoveryStore(MemoryStore(), make_job(3)), "me")
+    writer.take_over([former], [])
+    before = {name: sampled(name) for name in ("detect", "wait", "commit", "load", "object", "initial")}
+    writer.record_loaded(2, 5)
+    writer.record_loaded(2, 5)  # told again: counted once
+    grown = {name: sampled(name) - value for name, value in before.items()}
+    assert grown == {"detect": 0.25, "wait": 0.5, "commit": 0, "load": 0, "object": 7, "initial": 2}
+
+
+def sampled(name: str) -> float:
+    phase = REGISTRY.get_sample_value("scar_recovery_phase_seconds_sum", {"phase": name})
+    return phase or REGISTRY.get_sample_value("scar_recovery_blocks_total", {"source": name}) or 0.0

@@ -200,14 +200,19 @@ class Ledger:
         )
         self._loading_since[record.number] = now
 
-    def finish_loading(self, now: float, clock: int) -> None:
-        """Every shard of the newest epoch serves all its blocks. ``clock``: the highest open clock."""
+    def finish_loading(self, now: float, clock: int) -> list[FailureRecord]:
+        """Every shard of the newest epoch serves all its blocks. ``clock``: the highest open clock.
+
+        Returns the records of what was being loaded.
+        """
+        numbers = list(self._loading_since)
         for number, since in self._loading_since.items():
             record = self._records[number]
             seconds = UNKNOWN_SECONDS if since is None else max(now - since, AT_ONCE)
             self._put(replace(record, load_seconds=seconds, clock=record.clock or clock))
         self._loading_since = {}
         self._untold = {}
+        return [self._records[number] for number in numbers]
 
     def record_clock(self, number: int, key: str, clock: int) -> None:
         """A shard's open clock when it heard of epoch ``number``.
