@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import Any
@@ -95,7 +96,8 @@ def test_a_model_becomes_tables_by_the_names_of_its_state_dict() -> None:
     model[0].weight.requires_grad_(False)
     model.register_buffer("mask", torch.ones(3, dtype=torch.bool))
     model.register_buffer("scratch", torch.ones(3), persistent=False)
-    groups = [{"params": [model[3].weight], "lr": 0.5}, {"params": [model[3].bias, model[1].weight]}]
+    others = [model[3].bias, model[1].weight, model[0].weight]
+    groups = [{"params": [model[3].weight], "lr": 0.5}, {"params": others}]
     made = {t.name: t for t in scar.torch.tables(model, torch.optim.SGD(groups, lr=0.1, momentum=0.9))}
     assert made.keys() == model.state_dict().keys() - {"mask"}
     assert made["3.weight"].rule == scar.momentum(0.5, 0.9)
@@ -268,7 +270,10 @@ def test_without_torch_it_says_what_to_install_and_the_sdk_needs_none() -> None:
     program = (
         "import sys; sys.modules['torch'] = None; import scar; print('scar is there'); import scar.torch"
     )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # the sources that are tested
+    run = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120
+    )
     assert run.stdout == "scar is there\n"
     assert run.stderr.endswith(
         "ModuleNotFoundError: scar.torch needs PyTorch: pip install 'scar-ps[torch]'\n"
