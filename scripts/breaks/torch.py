@@ -5,6 +5,7 @@ from __future__ import annotations
 from scripts.breaks.kind import Break
 
 TESTS = "tests/unit/test_torch_models.py"
+EMBEDDINGS = "tests/unit/test_torch_embeddings.py"
 
 BREAKS = (
     Break(
@@ -17,8 +18,8 @@ BREAKS = (
     Break(
         "torch-stale",
         "sdk/scar/torch/worker_optimizer.py",
-        "        if self._clock != self._worker.clock_number:\n            self.pull()\n",
-        "        pass\n",
+        "            self._optimizer.pull()\n",
+        "            pass\n",
         f"{TESTS}::test_two_workers_take_the_steps_of_one_process",
     ),
     Break(
@@ -41,5 +42,26 @@ BREAKS = (
         'if error.name != "torch":',
         "if error.name:",
         f"{TESTS}::test_without_torch_it_says_what_to_install_and_the_sdk_needs_none",
+    ),
+    Break(
+        "torch-padding",
+        "sdk/scar/torch/embeddings.py",
+        "if self._padding is None:",
+        "if True:",
+        f"{EMBEDDINGS}::test_rows_take_the_steps_of_torchs_sparse_gradients",
+    ),
+    Break(
+        "torch-old-rows",
+        "sdk/scar/torch/embeddings.py",
+        "is_new = clock == self._worker.clock_number or",
+        "is_new = clock >= 0 or",
+        f"{EMBEDDINGS}::test_only_the_rows_of_a_batch_are_pulled_and_a_prefetch_is_of_its_clock",
+    ),
+    Break(
+        "torch-all-rows",
+        "sdk/scar/torch/worker_optimizer.py",
+        "if name not in self._rows.tables]",
+        "]",
+        f"{EMBEDDINGS}::test_only_the_rows_of_a_batch_are_pulled_and_a_prefetch_is_of_its_clock",
     ),
 )

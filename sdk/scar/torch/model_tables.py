@@ -10,6 +10,7 @@ from scar.errors import ConfigError
 from scar.initial_values import given
 from scar.reader import Reader
 from scar.tables import Rule, Table, assign, rows
+from scar.torch.embeddings import row_modules
 from scar.torch.optimizer_rules import rules_by_parameter
 from scar.training import Worker
 
@@ -31,9 +32,12 @@ def tables(model: torch.nn.Module, optimizer: torch.optim.Optimizer | Rule) -> l
     """
     rules = {} if isinstance(optimizer, Rule) else rules_by_parameter(optimizer)
     made = []
-    for name, tensor in saved_tensors(model).items():
+    tensors = saved_tensors(model)
+    by_row = row_modules(model, tensors)
+    for name, tensor in tensors.items():
         rule = optimizer if isinstance(optimizer, Rule) else rules.get(id(tensor))
-        made.append(_table(name, tensor, rule if rule and tensor.requires_grad else assign()))
+        elements = 1 if name in by_row else BLOCK_ELEMENTS
+        made.append(_table(name, tensor, rule if rule and tensor.requires_grad else assign(), elements))
     if all(table.rule == assign() for table in made):
         raise ConfigError(
             "nothing of this model would be trained", "Make the optimizer with parameters of this model"
@@ -41,9 +45,9 @@ def tables(model: torch.nn.Module, optimizer: torch.optim.Optimizer | Rule) -> l
     return made
 
 
-def _table(name: str, tensor: torch.Tensor, rule: Rule) -> Table:
+def _table(name: str, tensor: torch.Tensor, rule: Rule, block_elements: int) -> Table:
     shape = tuple(tensor.shape) or (1,)
-    group = max(1, BLOCK_ELEMENTS * shape[0] // tensor.numel())
+    group = max(1, block_elements * shape[0] // tensor.numel())
     values = tensor.detach().cpu().numpy().reshape(shape).copy()
     return Table(name, shape, dtype=_DTYPES[tensor.dtype], rule=rule, init=given(values), blocks=rows(group))
 

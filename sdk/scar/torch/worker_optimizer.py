@@ -6,6 +6,7 @@ import torch
 
 from scar.blocks import Array
 from scar.errors import InvalidRequest
+from scar.torch.embeddings import ModelRows
 from scar.torch.model_tables import copy_values, ensure_declared, saved_tensors
 from scar.training import Worker
 
@@ -23,17 +24,20 @@ class Optimizer:
         self._model = model
         self._tensors = saved_tensors(model)
         ensure_declared(self._tensors, worker)
-        rules = {name: worker.job.table(name).rule.kind for name in self._tensors}
+        self._rows = ModelRows(worker, model, self._tensors)
+        dense = [name for name in self._tensors if name not in self._rows.tables]
+        rules = {name: worker.job.table(name).rule.kind for name in dense}
         self._trained = [name for name, kind in rules.items() if kind != "assign"]
         parameters = {id(parameter) for parameter in model.parameters()}
-        self._buffers = [name for name, tensor in self._tensors.items() if id(tensor) not in parameters]
+        self._buffers = [name for name in dense if id(self._tensors[name]) not in parameters]
         self._clock = worker.clock_number
-        copy_values(self._tensors, self._tensors, worker)  # the frozen ones, too: once is enough for them
-        model.register_forward_pre_hook(self._pull_once)
+        copy_values(self._tensors, dense, worker)  # the frozen ones, too: once is enough for them
+        model.register_forward_pre_hook(_PullsFirst(self))
 
-    def _pull_once(self, *_: object) -> None:
-        if self._clock != self._worker.clock_number:
-            self.pull()
+    @property
+    def is_current(self) -> bool:
+        """Whether the parameters are of the open clock."""
+        return self._clock == self._worker.clock_number
 
     def pull(self) -> None:
         """Take the parameters of the open clock. A call of the model does it; a call of a part of it does
@@ -45,6 +49,7 @@ class Optimizer:
     def zero_grad(self) -> None:
         """As torch's: forget all gradients."""
         self._model.zero_grad()
+        self._rows.zero_grad()
 
     def step(self, weight: float | None = None) -> None:
         """Push the gradients times ``weight``; returns at once.
@@ -54,7 +59,7 @@ class Optimizer:
         pushes its buffers as well. Raises :class:`InvalidRequest` when there is nothing to push, or the
         parameters are of another clock.
         """
-        if self._clock != self._worker.clock_number:
+        if not self.is_current:
             raise InvalidRequest(
                 f"the parameters are of clock {self._clock}, and clock {self._worker.clock_number} is open",
                 "Call the model, or optimizer.pull(), in every clock",
@@ -62,17 +67,33 @@ class Optimizer:
         factor = 1 / self._worker.world_size if weight is None else weight
         found = {name: self._tensors[name].grad for name in self._trained}
         pushed = {name: self._gradient(name, one, factor) for name, one in found.items() if one is not None}
+        rows, ids = self._rows.take_gradients(factor)
+        pushed |= rows
         if not pushed:
             raise InvalidRequest("no parameter has a gradient", "Call loss.backward() before")
         if self._worker.is_leader:
             pushed |= {name: self._array(name, self._tensors[name]) for name in self._buffers}
-        self._worker.push(pushed)
+        self._worker.push(pushed, ids=ids)
 
     def _gradient(self, name: str, gradient: torch.Tensor, factor: float) -> Array:
         if gradient.is_sparse:
-            raise InvalidRequest(f"the gradient of {name} is sparse", "Make its layer with sparse=False")
+            raise InvalidRequest(f"the gradient of {name} is sparse", "Use scar.torch.Embedding")
         return self._array(name, gradient * factor)
 
     def _array(self, name: str, tensor: torch.Tensor) -> Array:
         array: Array = tensor.detach().cpu().numpy().reshape(self._worker.job.table(name).shape)
         return array
+
+
+class _PullsFirst:
+    """What a model does before a call. A copy of the model does nothing, so that it can be made and saved."""
+
+    def __init__(self, optimizer: Optimizer | None = None) -> None:
+        self._optimizer = optimizer
+
+    def __call__(self, *_: object) -> None:
+        if self._optimizer is not None and not self._optimizer.is_current:
+            self._optimizer.pull()
+
+    def __reduce__(self) -> tuple[type[_PullsFirst], tuple[()]]:
+        return _PullsFirst, ()

@@ -1,0 +1,205 @@
+"""Embeddings whose rows stay on the shards: a worker pulls those of its batch, and pushes their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from scar._client.pull_requests import PullFuture
+from scar.blocks import Array
+from scar.errors import ConfigError
+from scar.training import Worker
+
+RowIds = NDArray[np.int64]
+
+
+class Lookup(NamedTuple):
+    """``rows[places]``: the row of each id; ``padding``: place of the padding row, if it was looked up."""
+
+    rows: torch.Tensor
+    places: torch.Tensor
+    padding: int | None
+
+
+class PulledRows:
+    """The rows of one module in one worker. A copy of the module has none: it looks up its own weight."""
+
+    def __init__(self, worker: Worker, table: str, module: RowModule) -> None:
+        self._worker = worker
+        self._table = table
+        self._weight = module.weight
+        self._padding = module.padding_idx
+        self._looked_up: list[tuple[RowIds, torch.Tensor]] = []  # that may have a gradient
+        self._coming: tuple[int, RowIds, PullFuture] | None = None  # of which clock
+        self._clock = -1
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        return type(None), ()
+
+    def prefetch(self, ids: torch.Tensor) -> None:
+        unique = np.unique(_as_ids(ids))
+        future = self._worker.pull_async(self._table, ids=unique)
+        self._coming = self._worker.clock_number, unique, future
+
+    def look_up(self, ids: torch.Tensor) -> Lookup:
+        unique, places = torch.unique(ids, return_inverse=True)
+        wanted = _as_ids(unique)
+        rows = torch.tensor(self._pull(wanted), device=self._weight.device)
+        if self._weight.requires_grad and torch.is_grad_enabled():
+            rows.requires_grad_()
+            self._forget_unused()
+            self._looked_up.append((wanted, rows))
+        return Lookup(rows, places, self._find_padding(wanted))
+
+    def _find_padding(self, wanted: RowIds) -> int | None:
+        found = np.flatnonzero(wanted == self._padding)
+        return int(found[0]) if len(found) else None
+
+    def _pull(self, wanted: RowIds) -> Array:
+        if self._coming is not None:
+            clock, ids, future = self._coming
+            # of an earlier clock: less than what the other consistencies promise of this one
+            is_new = clock == self._worker.clock_number or self._worker.job.consistency == "asp"
+            if is_new and np.isin(wanted, ids).all():
+                rows: Array = future.result()[np.searchsorted(ids, wanted)]
+                return rows
+        pulled: Array = self._worker.pull(self._table, ids=wanted)
+        return pulled
+
+    def _forget_unused(self) -> None:
+        """Rows of an earlier clock of which no loss was made."""
+        if self._clock != self._worker.clock_number:
+            self._clock = self._worker.clock_number
+            self._looked_up = [(ids, rows) for ids, rows in self._looked_up if rows.grad is not None]
+
+    def zero_grad(self) -> None:
+        for _, rows in self._looked_up:
+            rows.grad = None
+
+    def take_gradients(self) -> list[tuple[RowIds, torch.Tensor]]:
+        """Of the rows since the last call, without the padding row; an id may be in several."""
+        found = [(ids, rows.grad) for ids, rows in self._looked_up if rows.grad is not None]
+        self._looked_up = []
+        if self._padding is None:
+            return found
+        kept = [(ids != self._padding, ids, gradient) for ids, gradient in found]
+        return [(ids[mask], gradient[torch.from_numpy(mask)]) for mask, ids, gradient in kept]
+
+
+def _as_ids(ids: torch.Tensor) -> RowIds:
+    found: RowIds = ids.detach().cpu().numpy()
+    return found
+
+
+class _RowsOnShards:
+    pulled_rows: PulledRows | None = None
+
+    def prefetch(self, ids: torch.Tensor) -> None:
+        """Begin to pull the rows of these ids (any shape) for the next call of this module; return at once.
+
+        They are as of the open clock: call it where the ids are known, before anything else is done in the
+        clock. In a later one they are pulled again, but for ASP. Ids that are called without a prefetch are
+        pulled then.
+        """
+        if self.pulled_rows is not None:
+            self.pulled_rows.prefetch(ids)
+
+
+class Embedding(_RowsOnShards, nn.Embedding):  # type: ignore[misc]
+    """``torch.nn.Embedding`` with a block per row, of which a worker pulls and pushes those of its batch.
+
+    ``weight`` has the initial values, and what :func:`scar.torch.load` puts there; calls of a worker do not
+    look at it. Without ``max_norm``. ``sparse`` makes no difference.
+    """
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if self.pulled_rows is None:
+            return super().forward(input)
+        rows, places, padding = self.pulled_rows.look_up(input)
+        return nn.functional.embedding(places, rows, padding, scale_grad_by_freq=self.scale_grad_by_freq)
+
+
+class EmbeddingBag(_RowsOnShards, nn.EmbeddingBag):  # type: ignore[misc]
+    """The same of ``torch.nn.EmbeddingBag``: sums, means or maxima of rows."""
+
+    def forward(
+        self,
+        input: torch.Tensor,
+        offsets: torch.Tensor | None = None,
+        per_sample_weights: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        if self.pulled_rows is None:
+            return super().forward(input, offsets, per_sample_weights)
+        rows, places, padding = self.pulled_rows.look_up(input)
+        return nn.functional.embedding_bag(
+            places,
+            rows,
+            offsets,
+            scale_grad_by_freq=self.scale_grad_by_freq,
+            mode=self.mode,
+            per_sample_weights=per_sample_weights,
+            include_last_offset=self.include_last_offset,
+            padding_idx=padding,
+        )
+
+
+RowModule = Embedding | EmbeddingBag
+
+
+class ModelRows:
+    """Of all modules of a model, in one worker. ``tables``: names of the weights that rows are pulled of."""
+
+    def __init__(self, worker: Worker, model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
+        self._pulled: dict[str, list[PulledRows]] = {}
+        for name, modules in row_modules(model, tensors).items():
+            self._pulled[name] = []
+            for module in modules:
+                module.pulled_rows = PulledRows(worker, name, module)
+                self._pulled[name].append(module.pulled_rows)
+        self.tables = self._pulled.keys()
+
+    def zero_grad(self) -> None:
+        for pulled in self._pulled.values():
+            for one in pulled:
+                one.zero_grad()
+
+    def take_gradients(self, factor: float) -> tuple[dict[str, Array], dict[str, RowIds]]:
+        """By table: a gradient times ``factor`` for each of these ids, some of which are there twice."""
+        arrays: dict[str, Array] = {}
+        ids: dict[str, RowIds] = {}
+        for name, pulled in self._pulled.items():
+            pairs = [pair for one in pulled for pair in one.take_gradients() if len(pair[0])]
+            if pairs:
+                ids[name] = np.concatenate([some for some, _ in pairs])
+                arrays[name] = (torch.cat([gradient for _, gradient in pairs]) * factor).cpu().numpy()
+        return arrays, ids
+
+
+def row_modules(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, list[RowModule]]:
+    """The modules that look up rows, by the name of their weight among ``tensors``.
+
+    Raises :class:`ConfigError` where rows are not enough.
+    """
+    names = {id(tensor): name for name, tensor in tensors.items()}
+    found: dict[str, list[RowModule]] = {}
+    whole: dict[str, str] = {}  # what other modules have
+    for path, module in model.named_modules():
+        own = [names[id(one)] for one in module.parameters(recurse=False) if id(one) in names]
+        if not isinstance(module, RowModule):
+            whole |= dict.fromkeys(own, path or "the model")
+            continue
+        if module.max_norm is not None:
+            raise ConfigError(f"{path} has max_norm, which changes rows that no gradient is pushed for")
+        for name in own:
+            found.setdefault(name, []).append(module)
+    if shared := sorted(whole.keys() & found.keys()):
+        raise ConfigError(
+            f"{whole[shared[0]]} needs all of {shared[0]}, not only rows",
+            "Look it up by a torch.nn.Embedding",
+        )
+    return found

@@ -1,0 +1,82 @@
+"""Shards of one process, and workers of them, for tests of :mod:`scar.torch`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+
+import scar
+from scar_ps.core.block_store import BlockStore
+from scar_ps.core.update_rules import apply_push
+
+
+class Shards:
+    """Tables of a job; a clock is one step on the sum of what was pushed. ``last_pushed``: ids, by table."""
+
+    def __init__(self, job: scar.Job) -> None:
+        self.job = job
+        self.stores = {table.name: BlockStore(table, every(table)) for table in job.tables}
+        for table in job.tables:
+            self.stores[table.name].values[:] = table.initial(0, every(table), table.init.array)
+        self.pushed: dict[str, np.ndarray] = {}
+        self.rows: dict[str, np.ndarray] = {}  # which blocks something was pushed for
+        self.last_pushed: dict[str, list[int]] = {}
+        self.clock = 0
+
+    def close_clock(self) -> None:
+        for name, values in self.pushed.items():
+            at = np.flatnonzero(self.rows[name])
+            packed = self.stores[name].layout.gather(values.reshape(-1), at)
+            apply_push(self.stores[name], at, packed, lambda: None)
+        self.last_pushed = {name: np.flatnonzero(rows).tolist() for name, rows in self.rows.items()}
+        self.pushed, self.rows, self.clock = {}, {}, self.clock + 1
+
+
+def every(table: scar.Table) -> np.ndarray:
+    return np.arange(table.blocks, dtype=np.uint32)
+
+
+class Member:
+    """What a worker is to :class:`scar.torch.Optimizer`. ``pulls``: names, or a table with its ids."""
+
+    def __init__(self, shards: Shards, rank: int, world_size: int) -> None:
+        self._shards, self.job = shards, shards.job
+        self.is_leader, self.world_size = rank == 0, world_size
+        self.pulls: list[Any] = []
+
+    @property
+    def clock_number(self) -> int:
+        return self._shards.clock
+
+    def pull(self, names: Any, ids: Any = None) -> Any:
+        if isinstance(names, str):
+            self.pulls.append((names, ids.tolist()))
+            return self._values(names)[ids]
+        self.pulls.append(names)
+        return {name: self._values(name) for name in names}
+
+    def pull_async(self, name: str, ids: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(self.pull(name, ids).copy())
+        return future
+
+    def _values(self, name: str) -> np.ndarray:
+        values = self._shards.stores[name].values.reshape(self.job.table(name).shape)
+        values.flags.writeable = False  # as a pull is
+        return values
+
+    def push(self, arrays: Mapping[str, np.ndarray], ids: Mapping[str, np.ndarray]) -> None:
+        for name, values in arrays.items():
+            table = self.job.table(name)
+            some = ids.get(name)
+            whole = values if some is None else np.zeros(table.shape, table.dtype)
+            if some is not None:
+                np.add.at(whole, some, values)
+            assert whole.shape == table.shape
+            before = 0 if table.rule.kind == "assign" else self._shards.pushed.get(name, 0)
+            self._shards.pushed[name] = before + whole
+            touched = self._shards.rows.setdefault(name, np.zeros(table.blocks, bool))
+            touched[slice(None) if some is None else some] = True
