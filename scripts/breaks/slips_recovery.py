@@ -157,8 +157,8 @@ BREAKS = (
     Break(
         "rc-first-clock",
         "services/scar_recovery/core/ledger.py",
-        "if number < record.epoch or key not in untold:",
-        "if number != record.epoch:",
+        "for number in adopted if number >= record.epoch",
+        "for number in adopted if number == record.epoch",
         f"{RECOVERY_LEDGER}::test_the_clock_is_the_highest_that_a_shard_told_first_after_the_failure",
     ),
     Break(
@@ -185,7 +185,7 @@ BREAKS = (
     Break(
         "rc-early-clock",
         "services/scar_recovery/core/ledger.py",
-        "        self._heard[key] = (number, clock)\n",
+        "        self._heard[key] = adopted\n",
         "",
         f"{RECOVERY_LEDGER}::test_shards_may_tell_their_clock_before_the_ledger_knows_the_epoch",
     ),
@@ -288,5 +288,19 @@ BREAKS = (
         "            self._counts = {}  # nobody",
         "            pass  # nobody",
         "tests/unit/test_recovery_coordinator_registry.py::test_an_outage_of_redis_strikes_nobody_off",
+    ),
+    Break(
+        "rc-late-clock",  # a leader that stood still took a survivor's clock of later for that of the failure
+        "services/scar_recovery/core/ledger.py",
+        "number = min((number for number in adopted",
+        "number = max((number for number in adopted",
+        f"{RECOVERY_LEDGER}::test_the_clock_is_that_of_the_repair_however_late_a_shard_is_asked",
+    ),
+    Break(
+        "rc-late-clock",
+        "services/scar_recovery/shard_client.py",
+        "adopted = dict(status.adopted) or",
+        "adopted =",
+        "tests/simulation/test_kept.py::test_it_holds_now",
     ),
 )

@@ -315,4 +315,11 @@ BREAKS = (
         "if batch.since and batch.since != have:",
         "tests/unit/test_ps_replica_store.py::test_a_whole_batch_that_was_overtaken_is_refused",
     ),
+    Break(
+        "ps-late-clock",
+        "services/scar_ps/core/status.py",
+        "adopted=dict(state.adopted)",
+        "adopted={state.number: state.clock}",
+        "tests/unit/test_ps_shard.py::test_a_shard_says_later_which_clock_was_open_when_an_epoch_came",
+    ),
 )

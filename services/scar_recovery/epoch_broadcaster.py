@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -29,7 +29,7 @@ from scar_recovery.core.epoch_delivery import (
     ReadRefusal,
     ReadState,
     RefusalRead,
-    ReportClock,
+    ReportClocks,
     ReportLoaded,
     ReportUnreadable,
     SendEpoch,
@@ -46,8 +46,8 @@ _log = logging.getLogger(__name__)
 class DeliveryListener(Protocol):
     """Who wants to know how far the shards are."""
 
-    def shard_adopted(self, number: int, key: str, clock: int) -> None:
-        """A shard has adopted this epoch; its open clock."""
+    def shard_adopted(self, key: str, adopted: Mapping[int, int]) -> None:
+        """A shard has adopted an epoch. ``adopted``: its open clock when each of the last ones came."""
         ...
 
     def blocks_unreadable(self, number: int, shard: Member, found: Sequence[UnreadableBlocks]) -> None:
@@ -163,8 +163,8 @@ class _ShardCourier:
 
     def _tell_listener(self, action: DeliveryAction) -> None:
         match action:
-            case ReportClock(number, clock):
-                self._broadcaster.listener.shard_adopted(number, self._member.key, clock)
+            case ReportClocks(adopted):
+                self._broadcaster.listener.shard_adopted(self._member.key, adopted)
             case ReportUnreadable(number):
                 self._broadcaster.listener.blocks_unreadable(number, self._member, self._unreadable)
             case ReportLoaded(number, clock):
@@ -197,7 +197,7 @@ class _ShardCourier:
     def _read_state(self) -> StateRead:
         state = self._shards.read_state(self._member)
         self._unreadable = state.unreadable
-        return StateRead(state.epoch, state.loading, state.clock, bool(state.unreadable))
+        return StateRead(state.epoch, state.loading, state.clock, bool(state.unreadable), state.adopted)
 
     def _send_epoch(self, number: int) -> AdoptAnswered:
         known, loading = self._shards.send_epoch(self._member, self._epochs.get(number))

@@ -7,7 +7,7 @@ repeated, and a successor starts from the newest epoch: :meth:`Executor.take_ove
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Protocol, TypeVar
@@ -280,10 +280,10 @@ class Executor:
 
     # --- what shards say about epochs (DeliveryListener)
 
-    def shard_adopted(self, number: int, key: str, clock: int) -> None:
-        """A shard has adopted an epoch; its open clock."""
+    def shard_adopted(self, key: str, adopted: Mapping[int, int]) -> None:
+        """A shard has adopted an epoch. ``adopted``: its open clock when each of the last ones came."""
         self.state.post(MemberHeard(key))
-        self.ledger.record_clock(number, key, clock)
+        self.ledger.record_clocks(key, adopted)
 
     def blocks_unreadable(self, number: int, shard: Member, found: Sequence[UnreadableBlocks]) -> None:
         """A shard cannot load blocks. Those that we cannot read either come from elsewhere.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from scar.errors import ScarError
@@ -78,10 +78,10 @@ class LedgerWriter:
             self._loaded = (number, clock)
             _count_repairs(self._ledger.finish_loading(self._now(), clock))
 
-    def record_clock(self, number: int, key: str, clock: int) -> None:
-        """A shard's open clock when it heard of epoch ``number``, perhaps before the ledger has."""
+    def record_clocks(self, key: str, adopted: Mapping[int, int]) -> None:
+        """A shard's open clock when each of these epochs came to it, perhaps before the ledger has them."""
         with self._lock:
-            self._ledger.record_clock(number, key, clock)
+            self._ledger.record_clocks(key, adopted)
 
     def accept_report(self, message: recovery_pb2.RerouteReport) -> None:
         """What an epoch cost one worker; durable when it returns.

@@ -7,7 +7,7 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from scar.blocks import BlockState, Ids
@@ -53,7 +53,7 @@ class UnreadableBlocks:
 @dataclass(frozen=True)
 class ShardState:
     """``loading``: blocks that are not served yet; ``serving``: its lease is young; ``unreadable``: that
-    it cannot load.
+    it cannot load; ``adopted``: the newest epochs, and the open clock when each was adopted.
     """
 
     epoch: int
@@ -61,6 +61,7 @@ class ShardState:
     clock: int
     serving: bool
     unreadable: tuple[UnreadableBlocks, ...] = ()
+    adopted: Mapping[int, int] = field(default_factory=dict)
 
 
 class ShardClient(Protocol):
@@ -134,7 +135,8 @@ class GrpcShardClient:
             )
             for one in status.unreadable
         )
-        return ShardState(status.epoch, loading, status.clock, status.serving, unreadable)
+        adopted = dict(status.adopted) or {status.epoch: status.clock}  # older versions do not say
+        return ShardState(status.epoch, loading, status.clock, status.serving, unreadable, adopted)
 
     def _shard_status(self, member: Member, timeout: float) -> ps_pb2.ShardStatus:
         with self.links.borrow(member) as link:

@@ -357,7 +357,7 @@ class Delivery:
                     self.world.send_epoch(shard.member, epoch_to_proto(later))
             if epoch.shard_index(shard.member.key) >= 0:
                 told.append(shard)
-                self.executor.shard_adopted(epoch.number, shard.member.key, shard.clock)
+                self.executor.shard_adopted(shard.member.key, {epoch.number: shard.clock})
         if len(told) == len(epoch.shards):
             self.executor.epoch_loaded(epoch.number, max((shard.clock for shard in told), default=0))
 

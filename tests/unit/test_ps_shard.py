@@ -25,6 +25,7 @@ from scar.losses import LossPart, LossPoint
 from scar.tables import Table
 from scar_ps.core.barrier import DONE
 from scar_ps.core.block_store import StoreSlice
+from scar_ps.core.events import StatusRequested
 from scar_ps.core.requests import MustWait, Sender, StagedPush
 from tests.unit.ps_support import (
     ME,
@@ -302,6 +303,17 @@ def test_a_shard_starts_at_the_clock_of_its_first_epoch():
     assert shard.clock == 41
     shard.mark(sender(0), 1, 42, None)
     assert shard.clock == 42
+
+
+def test_a_shard_says_later_which_clock_was_open_when_an_epoch_came():
+    shard, epoch = started(BSP, clock=41)
+    shard.mark(sender(0), 1, 42, None)
+    for number in range(2, 20):
+        epoch = next_epoch(epoch)
+        shard.adopt(epoch, BSP)
+        shard.mark(sender(0), number, 41 + number, None)
+    told = shard.handle(StatusRequested()).adopted
+    assert told == {number: 40 + number for number in range(4, 20)}, "the newest 16"
 
 
 def test_an_empty_shard_takes_over_the_clock_of_the_epoch_that_gives_it_blocks():

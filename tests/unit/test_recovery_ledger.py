@@ -79,7 +79,7 @@ def test_record_of_a_failure() -> None:
     assert record.delta_norm == -1
     assert record.waiting == ("worker-0@1", "worker-1@1")
     assert ledger.loading == ["ps-0@1"]
-    ledger.record_clock(2, "ps-1@1", 5)
+    ledger.record_clocks("ps-1@1", {2: 5})
     ledger.finish_loading(10.6, 7)
     (record,) = ledger.records
     assert record.load_seconds == pytest.approx(0.5)
@@ -89,20 +89,31 @@ def test_record_of_a_failure() -> None:
 
 def test_the_clock_is_the_highest_that_a_shard_told_first_after_the_failure() -> None:
     ledger, _ = failed_job()
-    ledger.record_clock(1, "ps-1@1", 14)  # an answer that was late
-    ledger.record_clock(2, "ps-0@2", 3)  # it is new
-    ledger.record_clock(3, "ps-1@1", 16)  # epoch 3 came before it was asked
-    ledger.record_clock(4, "ps-1@1", 18)
+    ledger.record_clocks("ps-1@1", {1: 14})  # an answer that was late
+    ledger.record_clocks("ps-0@2", {2: 3})  # it is new
+    ledger.record_clocks("ps-1@1", {3: 16})  # epoch 3 came before it was asked
+    ledger.record_clocks("ps-1@1", {4: 18})
     ledger.finish_loading(10.6, 18)
     assert ledger.records[0].clock == 16
 
 
+def test_the_clock_is_that_of_the_repair_however_late_a_shard_is_asked() -> None:
+    """Simulated seed 320: a leader stood still for 34 s, and training went on meanwhile."""
+    ledger, epoch = failed_job()
+    ledger.record_clocks("ps-1@1", {1: 9, 2: 16, 3: 25})
+    assert ledger.records[0].clock == 16
+    successor = Ledger(make_job(3), ledger.records)
+    successor.follow_epoch(replace(epoch, number=3, cause="leader", failure=0, moved=()), 44.0)
+    successor.record_clocks("ps-1@1", {2: 16, 3: 25})
+    assert successor.records[0].clock == 16
+
+
 def test_a_shard_that_joins_later_cannot_tell_the_clock_of_a_failure() -> None:
     ledger, epoch = failed_job()
-    ledger.record_clock(2, "ps-1@1", 16)
+    ledger.record_clocks("ps-1@1", {2: 16})
     joined = member(Role.SHARD, "ps-3")
     ledger.follow_epoch(replace(epoch, number=3, failure=0, moved=(), shards=(*epoch.shards, joined)), 10.2)
-    ledger.record_clock(3, "ps-3@1", 18)  # training has gone on since
+    ledger.record_clocks("ps-3@1", {3: 18})  # training has gone on since
     ledger.finish_loading(10.6, 18)
     assert ledger.records[0].clock == 16
 
@@ -111,16 +122,16 @@ def test_the_survivors_tell_the_clock_to_a_leader_that_comes_after_the_repair() 
     ledger, epoch = failed_job()
     successor = Ledger(make_job(3), ledger.records)
     successor.follow_epoch(replace(epoch, number=3, cause="leader", failure=0, moved=()), 10.2)
-    successor.record_clock(3, "ps-1@1", 16)
+    successor.record_clocks("ps-1@1", {3: 16})
     assert successor.records[0].clock == 16
 
 
 def test_shards_may_tell_their_clock_before_the_ledger_knows_the_epoch() -> None:
     _, epoch = failed_job()
     ledger = Ledger(make_job(3), [FailureRecord(1, ("ps-0@1",), lost_blocks=20)])
-    ledger.record_clock(2, "ps-1@1", 16)
+    ledger.record_clocks("ps-1@1", {2: 16})
     ledger.follow_epoch(epoch, 10.1)
-    ledger.record_clock(2, "ps-0@2", 3)
+    ledger.record_clocks("ps-0@2", {2: 3})
     ledger.finish_loading(10.6, 18)
     assert ledger.records[0].clock == 16
 
@@ -130,7 +141,7 @@ def test_where_no_survivor_tells_a_clock_that_of_what_came_back_is_known() -> No
     groups = [replace(group, source=BlockSource.OBJECT, object_key="o", clock=14) for group in epoch.moved]
     ledger = Ledger(make_job(3), [FailureRecord(1, ("ps-0@1",), lost_blocks=20)])
     ledger.follow_epoch(replace(epoch, moved=tuple(groups)), 10.1)
-    ledger.record_clock(2, "ps-0@2", 0)
+    ledger.record_clocks("ps-0@2", {2: 0})
     ledger.finish_loading(10.6, 0)
     assert ledger.records[0].clock == 14
 

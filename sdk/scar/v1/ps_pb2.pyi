@@ -1404,6 +1404,26 @@ class ShardStatus(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class AdoptedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.int
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.int = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     MEMBER_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     CLOCK_FIELD_NUMBER: _builtins.int
@@ -1420,6 +1440,7 @@ class ShardStatus(_message.Message):
     FINISHED_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
     UNREADABLE_FIELD_NUMBER: _builtins.int
+    ADOPTED_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """newest adopted; 0: none"""
     clock: _builtins.int
@@ -1462,6 +1483,10 @@ class ShardStatus(_message.Message):
     def unreadable(self) -> _containers.RepeatedCompositeFieldContainer[Global___Unreadable]:
         """blocks that it owns and cannot load"""
 
+    @_builtins.property
+    def adopted(self) -> _containers.ScalarMap[_builtins.int, _builtins.int]:
+        """newest epochs -> open clock when each was adopted"""
+
     def __init__(
         self,
         *,
@@ -1481,10 +1506,11 @@ class ShardStatus(_message.Message):
         finished: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         replicas: _builtins.int = ...,
         unreadable: _abc.Iterable[Global___Unreadable] | None = ...,
+        adopted: _abc.Mapping[_builtins.int, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["member", b"member"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "duplicates", b"duplicates", "epoch", b"epoch", "finished", b"finished", "losses", b"losses", "member", b"member", "problem", b"problem", "pushes", b"pushes", "replicas", b"replicas", "round", b"round", "saved_age", b"saved_age", "saved_clock", b"saved_clock", "serving", b"serving", "stale", b"stale", "tables", b"tables", "unreadable", b"unreadable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "clock", b"clock", "duplicates", b"duplicates", "epoch", b"epoch", "finished", b"finished", "losses", b"losses", "member", b"member", "problem", b"problem", "pushes", b"pushes", "replicas", b"replicas", "round", b"round", "saved_age", b"saved_age", "saved_clock", b"saved_clock", "serving", b"serving", "stale", b"stale", "tables", b"tables", "unreadable", b"unreadable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

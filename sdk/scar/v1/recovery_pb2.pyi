@@ -691,7 +691,7 @@ class FailureRecord(_message.Message):
     manifest: _builtins.int
     """from which blocks came back; 0: none"""
     clock: _builtins.int
-    """open clock at the failure"""
+    """highest open clock when survivors adopted the epoch of the repair"""
     lost_blocks: _builtins.int
     """of the members that died, and damaged ones"""
     total_blocks: _builtins.int

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from scar.event_log import EventRing
 from scar.placement import Epoch, Member
 from scar.tables import Job
@@ -15,6 +17,8 @@ from scar_ps.core.push_sequences import PushSequences
 from scar_ps.core.replica_store import ReplicaStore
 from scar_ps.core.replication_chain import ReplicationChain
 from scar_ps.core.requests import ShardCounts, ShardView
+
+ADOPTED_KEPT = 16  # epochs: a leader that stood still asks late for the clock of a failure
 
 
 def no_progress() -> None:
@@ -45,6 +49,7 @@ class CoreState:
         self.epoch: Epoch | None = None
         self.dismissed = ""  # why this shard may never serve again; empty: it may
         self.heard_epoch = 0  # newest epoch that somebody spoke of
+        self.adopted: deque[tuple[int, int]] = deque(maxlen=ADOPTED_KEPT)  # epoch, open clock when it came
         self.gained_epoch = 0  # newest epoch in which this shard gained blocks
         self.view = ShardView()
         self.counts = ShardCounts()

@@ -119,6 +119,7 @@ class EpochHandler:
             state.gained_epoch = epoch.number
         state.job = job
         state.epoch = epoch
+        state.adopted.append((epoch.number, state.clock))
         state.bsp_buffer.adopt_epoch(relocations, state.clock if state.is_stalled else 0)
         self._admission.drop_replaced()
         state.round.adopt_epoch(relocations)

@@ -32,7 +32,8 @@ class TableSummary:
 @dataclass(frozen=True, eq=False, slots=True)
 class ShardSummary:
     """``finished``: clocks by worker. ``replicas``: blocks of other shards that are kept here. ``saved_age``:
-    seconds since the last committed round, -1: none yet. ``problem``: in words; empty: none.
+    seconds since the last committed round, -1: none yet. ``adopted``: open clock when each of the newest
+    epochs came. ``problem``: in words; empty: none.
     """
 
     member: Member
@@ -47,6 +48,7 @@ class ShardSummary:
     finished: Mapping[str, int]
     replicas: int
     unreadable: Sequence[UnreadableLoad]
+    adopted: Mapping[int, int]
     problem: str
 
 
@@ -78,6 +80,7 @@ class StatusHandler:
             finished=state.barrier.all_finished(),
             replicas=len(state.replicas),
             unreadable=self._loads.unreadable,
+            adopted=dict(state.adopted),
             problem=self._loads.problem or state.dismissed or self._replication.problem,
         )
 

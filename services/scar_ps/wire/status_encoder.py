@@ -27,6 +27,7 @@ def encode_status(summary: ShardSummary, serving: bool, problem: str) -> ps_pb2.
         finished=summary.finished,
         replicas=summary.replicas,
         unreadable=[_encode_unreadable(one) for one in summary.unreadable],
+        adopted=summary.adopted,
     )
 
 

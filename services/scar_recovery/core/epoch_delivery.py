@@ -10,7 +10,8 @@ anyway. Times are seconds of one monotonic clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from scar.placement import Epoch, Member
 
@@ -33,12 +34,15 @@ class EpochPublished:
 
 @dataclass(frozen=True)
 class StateRead:
-    """``epoch``: newest that the shard knows. ``loading``: blocks that it does not serve yet."""
+    """``epoch``: newest that the shard knows. ``loading``: blocks that it does not serve yet. ``adopted``:
+    the newest epochs, and its open clock when each was adopted.
+    """
 
     epoch: int
     loading: int
     clock: int
     unreadable: bool = False
+    adopted: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -118,11 +122,10 @@ class StopDelivery:
 
 
 @dataclass(frozen=True)
-class ReportClock:
-    """Tell the leader: the shard has adopted this epoch; its open clock."""
+class ReportClocks:
+    """Tell the leader: the shard has adopted these epochs, with these clocks open."""
 
-    number: int
-    clock: int
+    adopted: Mapping[int, int]
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,7 @@ DeliveryAction = (
     | Pause
     | AwaitEpoch
     | StopDelivery
-    | ReportClock
+    | ReportClocks
     | ReportUnreadable
     | ReportLoaded
 )
@@ -206,7 +209,7 @@ class ShardDelivery:
     def _begin_loading(self, loading: int) -> None:
         """``loading``: blocks that it named when it adopted the epoch; then it is asked at least twice."""
         self._adopted_loading = loading
-        self._clock_reported = False
+        self._clocks_reported = False
         self._still_loading = False
         self._poll = POLL
         self._poll_due = True
@@ -219,9 +222,9 @@ class ShardDelivery:
             return []
         reports: list[DeliveryAction] = []
         self._poll_due = False
-        if not self._clock_reported:
-            self._clock_reported = True
-            reports.append(ReportClock(self._number, event.clock))
+        if not self._clocks_reported:
+            self._clocks_reported = True
+            reports.append(ReportClocks(event.adopted))
         else:
             self._adopted_loading = 0
             if event.unreadable and event.epoch == self._number and now > self._unreadable_after:

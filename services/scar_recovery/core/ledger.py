@@ -60,7 +60,7 @@ class Ledger:
             if record.epoch and not record.load_seconds
         }
         self._unwritten: set[int] = set()
-        self._heard: dict[str, tuple[int, int]] = {}  # shard key -> epoch of which it heard last, clock then
+        self._heard: dict[str, Mapping[int, int]] = {}  # shard key -> open clocks when epochs came to it
         self._untold: dict[int, set[str]] = {}  # number -> shards that have yet to tell their clock after it
 
     @property
@@ -178,9 +178,9 @@ class Ledger:
                 self._put(replace(other, waiting=staying))
         for number in self._loading_since.keys() - self._untold.keys():
             self._untold[number] = {shard.key for shard in epoch.shards}  # who joins later survived nothing
-            for key, (heard, clock) in self._heard.items():  # shards that were faster than we
-                self._add_clock(number, heard, key, clock)
-        self._heard = {key: heard for key, heard in self._heard.items() if heard[0] >= epoch.number}
+            for key, adopted in self._heard.items():  # shards that were faster than we
+                self._add_clock(number, key, adopted)
+        self._heard = {key: adopted for key, adopted in self._heard.items() if max(adopted) >= epoch.number}
 
     def _record_repair(self, record: FailureRecord, epoch: Epoch, now: float | None) -> None:
         sources = dict(record.sources)
@@ -214,24 +214,25 @@ class Ledger:
         self._untold = {}
         return [self._records[number] for number in numbers]
 
-    def record_clock(self, number: int, key: str, clock: int) -> None:
-        """A shard's open clock when it heard of epoch ``number``.
+    def record_clocks(self, key: str, adopted: Mapping[int, int]) -> None:
+        """A shard's open clock when each of these epochs came to it, by number; at least one.
 
-        What a failure's record has is what each shard of the epoch that repaired it told first: of that
-        epoch, or of the next one, where that came before the shard was asked.
+        A failure's record has the highest of the epoch that repaired it, be it told when training has long
+        gone on; of a shard that does not know that one any more, of the next that it knows.
         """
-        self._heard[key] = (number, clock)
+        self._heard[key] = adopted
         for failure in self._loading_since:
-            self._add_clock(failure, number, key, clock)
+            self._add_clock(failure, key, adopted)
 
-    def _add_clock(self, failure: int, number: int, key: str, clock: int) -> None:
+    def _add_clock(self, failure: int, key: str, adopted: Mapping[int, int]) -> None:
         record = self._records[failure]
         untold = self._untold.get(failure, set())
-        if number < record.epoch or key not in untold:
+        number = min((number for number in adopted if number >= record.epoch), default=0)
+        if not number or key not in untold:
             return
         untold.remove(key)
-        if clock > record.clock:
-            self._put(replace(record, clock=clock))
+        if adopted[number] > record.clock:
+            self._put(replace(record, clock=adopted[number]))
 
     # --- reports
 
