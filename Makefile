@@ -34,7 +34,7 @@ help: ## list the targets
 
 venv: $(DEMO) ## create .venv with what the `scar` command needs: 45 packages, in the versions of requirements/ci.txt
 
-dev: $(DEV) ## add to .venv what tests, lint and experiments need: 84 packages more
+dev: $(DEV) ## add to .venv what tests, lint and experiments need: 85 packages more
 
 $(DEMO): pyproject.toml requirements/ci.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "SCAR needs Python 3.11 or newer; run: make PYTHON=/path/to/python3.11")'
@@ -44,14 +44,14 @@ $(DEMO): pyproject.toml requirements/ci.txt
 	@touch $@
 
 $(DEV): $(DEMO)
-	@echo "Installing 84 packages more for tests and development into $(VENV): 430 MB to download, 1.8 GB on disk"
+	@echo "Installing 85 packages more for tests and development into $(VENV): 480 MB to download, 2.0 GB on disk"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c requirements/ci.txt
 	@touch $@
 
 demo: $(DEMO) ## train on this machine, kill servers, watch the cluster heal itself
 	$(BIN)/scar demo
 
-test: $(DEV) tools ## the whole test suite but e2e: repository, unit, fuzz, contract, component, simulation, system, security, chaos, helm
+test: $(DEV) tools ## the whole test suite but e2e: repository, unit, fuzz, contract, component, simulation, system, browser, security, chaos, helm
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not timed" $(REPEATS)
 	$(BIN)/python -m pytest -m timed $(REPEATS)
 

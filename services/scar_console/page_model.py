@@ -172,9 +172,9 @@ def _member_row(name: str, status: ClusterStatus, processes: ProcessTable) -> Do
 
 def _bounded_rows(rows: list[Document]) -> Document:
     """At most :data:`MAX_ROWS`, by name; when there are more, those that are not well are among them."""
-    total = len(rows)
+    counts = {"total": len(rows), "well": sum(row["health"] in WELL for row in rows)}
     rows = sorted(rows, key=lambda row: (row["health"] in WELL, _natural_order(row)))
-    return {"total": total, "rows": sorted(rows[:MAX_ROWS], key=_natural_order)}
+    return counts | {"rows": sorted(rows[:MAX_ROWS], key=_natural_order)}
 
 
 def _natural_order(row: Document) -> list[tuple[int, str]]:

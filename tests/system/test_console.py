@@ -26,9 +26,9 @@ FACTS = ("epoch", "clock", "lost_blocks", "total_blocks", "sources", "lost_pushe
 
 
 @contextmanager
-def page(shell: Shell) -> Iterator[tuple[str, str]]:
+def page(shell: Shell, *options: str) -> Iterator[tuple[str, str]]:
     """Host and token of the page; in the end Ctrl-C ends it, and nothing was amiss."""
-    command = shell.start("console", "--interval", "0.1")
+    command = shell.start("console", *options)
     assert command.stdout is not None
     said = command.stdout.readline()
     try:
@@ -66,7 +66,7 @@ def test_a_kill_by_the_page_heals_on_it_as_the_ledger_has_it(tmp_path: Path) -> 
     shell.run("up", "--shards", "2", "--detach")
     training = shell.start("train", "count.py", TEST_CLOCKS="1000000")
     try:
-        with page(shell) as (host, token):
+        with page(shell, "--interval", "0.1") as (host, token):
             seen = looks(host, token)
             state = next(look["state"] for look in seen if look["state"]["clock"] > 10)
             assert [row["name"] for row in state["shards"]["rows"]] == ["ps-0", "ps-1"]

@@ -1,12 +1,19 @@
 // The loss by clock, with every failure and recovery marked on it.
 /* global uPlot */
+import { memberNames } from "./dom.js";
 
 const HEIGHT = 280;
+const FLAG_WIDTH = 32;
+const FLAG_HEIGHT = 20;
+const FLAG_ROWS = 10;
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 export class LossChart {
-  constructor(box, logarithmic) {
+  // `open`: what a click on a failure's flag does, with its number.
+  constructor(box, logarithmic, open) {
     this.box = box;
+    this.open = open;
+    this.marks = new Map();
     this.logarithmic = logarithmic;
     this.clocks = [];
     this.losses = [];
@@ -36,7 +43,9 @@ export class LossChart {
     if (key === this.key) return;
     this.key = key;
     this.failures = failures;
-    this.plot?.redraw();
+    const shown = new Set(failures.flatMap((one) => [`outage ${one.number}`, `flag ${one.number}`]));
+    for (const known of this.marks.keys()) if (!shown.has(known)) this.marks.delete(known);
+    if (this.plot) this.placeMarks(this.plot);
   }
 
   // A logarithm has no place for what is not positive.
@@ -51,44 +60,63 @@ export class LossChart {
     this.plot = new uPlot({
       width: this.box.clientWidth,
       height: HEIGHT,
-      legend: { show: true, live: true },
+      legend: { show: true, live: true, isolate: false },
       scales: { x: { time: false }, y: { distr: this.logarithmic.checked ? 3 : 1 } },
       axes: [{ ...axis }, { ...axis, size: 70, values: (_plot, ticks) => ticks.map(shortNumber) }],
       series: [
         { label: "clock" },
         { label: "loss", stroke: colour("curve"), width: 2, points: { show: this.clocks.length < 2 } },
       ],
-      hooks: { draw: [(plot) => this.drawMarks(plot)] },
+      hooks: { ready: [(plot) => this.placeMarks(plot)], draw: [(plot) => this.placeMarks(plot)] },
     }, [this.clocks, this.drawable()], this.box);
   }
 
-  drawMarks(plot) {
-    for (const one of this.failures) {
-      markClock(plot, one.clock, colour("fail"), [6, 4], `${one.number}: ${one.members.join(", ") || "damage"}`);
-      if (one.repaired && one.healed_clock >= 0) markClock(plot, one.healed_clock, colour("heal"), [], "");
-    }
+  // Elements, not paint: they can be focused, clicked and read out.
+  placeMarks(plot) {
+    const marks = this.failures.flatMap((one) => this.marksOf(plot, one));
+    stackFlags(marks.filter((mark) => mark.tagName === "BUTTON"));
+    for (const old of plot.over.querySelectorAll(".outage, .flag")) if (!marks.includes(old)) old.remove();
+    for (const mark of marks) if (mark.parentNode !== plot.over) plot.over.append(mark);
+  }
+
+  // A band from the failure to the recovery, and a flag that opens the failure.
+  marksOf(plot, one) {
+    const { min, max } = plot.scales.x;
+    const until = one.repaired && one.healed_clock >= 0 ? one.healed_clock : one.repaired ? one.clock : max;
+    if (until < min || one.clock > max) return [];
+    const band = this.markFor(`outage ${one.number}`, "span");
+    const left = plot.valToPos(Math.max(one.clock, min), "x");
+    band.className = `outage ${one.healed_clock >= 0 ? "healed" : ""}`;
+    band.style.left = `${left}px`;
+    band.style.width = `${Math.max(2, plot.valToPos(Math.min(until, max), "x") - left)}px`;
+    const flag = this.markFor(`flag ${one.number}`, "button");
+    flag.className = `flag ${one.repaired ? "healed" : ""}`;
+    flag.dataset.failure = one.number;
+    flag.textContent = one.number;
+    flag.at = left;
+    flag.title = `failure ${one.number}: ${memberNames(one)} at clock ${one.clock}, `
+      + (one.repaired ? "recovered" : "recovering");
+    flag.setAttribute("aria-label", flag.title);
+    flag.onclick = () => this.open(one.number);
+    flag.onmousedown = (event) => event.stopPropagation();  // it would begin a zoom
+    return [band, flag];
+  }
+
+  markFor(key, tag) {
+    if (!this.marks.has(key)) this.marks.set(key, document.createElement(tag));
+    return this.marks.get(key);
+  }
+}
+
+// Those that would cover each other lie below each other.
+function stackFlags(flags) {
+  const ends = Array(FLAG_ROWS).fill(-Infinity);
+  for (const flag of [...flags].sort((one, other) => one.at - other.at)) {
+    const row = Math.max(0, ends.findIndex((end) => end <= flag.at));
+    ends[row] = flag.at + FLAG_WIDTH;
+    flag.style.left = `${flag.at}px`;
+    flag.style.top = `${row * FLAG_HEIGHT}px`;
   }
 }
 
 const shortNumber = (value) => (value === null ? "" : String(Number(value.toPrecision(3))));
-
-function markClock(plot, clock, stroke, dash, text) {
-  const { min, max } = plot.scales.x;
-  if (clock < min || clock > max) return;
-  const { left, top, width, height } = plot.bbox;
-  const x = Math.round(plot.valToPos(clock, "x", true));
-  const draw = plot.ctx;
-  draw.save();
-  draw.strokeStyle = draw.fillStyle = stroke;
-  draw.lineWidth = 2 * devicePixelRatio;
-  draw.setLineDash(dash.map((one) => one * devicePixelRatio));
-  draw.beginPath();
-  draw.moveTo(x, top);
-  draw.lineTo(x, top + height);
-  draw.stroke();
-  draw.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
-  const before = x > left + width * 0.85;
-  draw.textAlign = before ? "right" : "left";
-  draw.fillText(text, x + (before ? -5 : 5) * devicePixelRatio, top + 14 * devicePixelRatio);
-  draw.restore();
-}

@@ -1,11 +1,11 @@
 // The page: takes looks from the server and hands each part to who shows it.
 import { LossChart } from "./chart.js";
-import { byId, seconds, setText, number } from "./dom.js";
-import { showFailures } from "./failures.js";
+import { byId, plural, seconds, setText, number } from "./dom.js";
+import { openFailure, showFailures } from "./failures.js";
 import { showCheckpoint, showServices, showShards, showWorkers } from "./members.js";
 
 const token = new URLSearchParams(location.search).get("token");
-const chart = new LossChart(byId("chart"), byId("log"));
+const chart = new LossChart(byId("chart"), byId("log"), openFailure);
 let ended = false;
 
 const stream = new EventSource(`/events?token=${encodeURIComponent(token)}`);
@@ -43,23 +43,54 @@ function showHead(state) {
   const job = state.job;
   setText(byId("job"), job ? job.name : "no job yet");
   document.title = job ? `${job.name} · SCAR` : "SCAR";
-  const partial = state.loss_fraction < 1 ? ` of ${(100 * state.loss_fraction).toFixed(1)} % of the data` : "";
-  const loss = state.loss_clock < 0 ? "-" : state.loss === null ? "not a number: it has diverged" : number(state.loss) + partial;
-  const facts = job
-    ? [["clock", state.clock], ["loss", loss], ["epoch", state.epoch], ["blocks", job.blocks],
-       ["consistency", job.consistency], ["recovery", job.recovery]]
-    : [["start one by", "scar train FILE"]];
-  if (job && job.loading) facts.push(["loading", `${job.loading} blocks`]);
-  if (job && job.finished_manifest) facts.push(["finished", `manifest ${job.finished_manifest}`]);
-  byId("facts").replaceChildren(...facts.map(([name, value]) => {
-    const pair = document.createElement("div");
-    const term = document.createElement("dt");
-    const said = document.createElement("dd");
-    term.textContent = name;
-    said.textContent = value;
-    pair.append(term, said);
-    return pair;
-  }));
+  const [kind, text] = summary(state);
+  byId("summary").className = kind;
+  setText(byId("summary"), text);
+  const healed = state.failures.every((one) => one.repaired);
+  const saved = state.checkpoint;
+  const tiles = [
+    ["clock", state.clock, job ? `${job.consistency}, epoch ${state.epoch}` : ""],
+    ["loss", ...lossWords(state)],
+    ["shards", `${state.shards.well} of ${state.shards.total}`, "alive"],
+    ["workers", `${state.workers.well} of ${state.workers.total}`, "alive"],
+    ["failures", state.failure_count, !state.failure_count ? "" : healed ? "all recovered" : "recovering"],
+    ["saved", saved && saved.manifest ? seconds(saved.age) : "never", saved && saved.manifest ? `ago, at clock ${saved.clock}` : ""],
+  ];
+  const box = byId("facts");
+  while (box.children.length < tiles.length) box.append(newTile());
+  tiles.forEach(([name, value, note], index) => {
+    const [term, said, under] = box.children[index].children;
+    setText(term, name);
+    setText(said, value);
+    setText(under, note);
+  });
+}
+
+function newTile() {
+  const tile = document.createElement("div");
+  tile.append(document.createElement("dt"), document.createElement("dd"), document.createElement("dd"));
+  tile.lastChild.className = "dim";
+  return tile;
+}
+
+function lossWords(state) {
+  if (state.loss_clock < 0) return ["-", ""];
+  if (state.loss === null) return ["not a number", "it has diverged"];
+  const partial = state.loss_fraction < 1 ? `, of ${(100 * state.loss_fraction).toFixed(1)} % of the data` : "";
+  return [number(state.loss, 4), `of clock ${state.loss_clock}${partial}`];
+}
+
+// The run in one sentence: its kind colours it.
+function summary(state) {
+  const job = state.job;
+  const hurt = state.failures.filter((one) => !one.repaired);
+  if (!job) return ["", "start a job by `scar train FILE`"];
+  if (job.finished_manifest) return ["good", `finished: the model is saved in manifest ${job.finished_manifest}`];
+  if (hurt.length) return ["bad", `recovering from the loss of ${hurt.flatMap((one) => one.members).join(", ") || "blocks"}`];
+  if (job.loading) return ["bad", `${plural(job.loading, "block")} loading`];
+  if (state.problems.length || state.waits.length) return ["warn", "waiting, see below"];
+  if (!state.workers.total) return ["", "nobody trains"];
+  return ["good", "training"];
 }
 
 function showWords(state) {

@@ -56,6 +56,17 @@ export function size(count) {
   return `${count.toFixed(1)} TiB`;
 }
 
-export const number = (value) => (value === null ? "-" : String(Number(value.toPrecision(6))));
+export function number(value, digits = 6) {
+  if (value === null) return "-";
+  if (value !== 0 && Math.abs(value) < 1e-3) return value.toExponential(digits - 1);
+  return String(Number(value.toPrecision(digits)));
+}
 
 export const plural = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
+
+// Of a failure; the whole cluster may have died.
+export function memberNames(failure, most = 4) {
+  const { members } = failure;
+  const more = members.length - most;
+  return (more > 0 ? `${members.slice(0, most).join(", ")} and ${more} more` : members.join(", ")) || "damage";
+}

@@ -1,5 +1,5 @@
 // Failures, newest first, and one of them opened: its phases on a time line, and what it cost.
-import { byId, fillTable, number, plural, seconds, setText } from "./dom.js";
+import { byId, fillTable, memberNames, number, plural, seconds, setText } from "./dom.js";
 
 const PHASES = [
   ["detect", "noticed", "from the last sign of life to the report"],
@@ -8,21 +8,30 @@ const PHASES = [
   ["load", "all served", "until every block is served again"],
 ];
 let opened = 0;
+let shown = null;  // the last look
 const buttons = new Map();
 
+// By its flag on the curve.
+export function openFailure(failure) {
+  opened = failure;
+  showFailures(shown);
+  byId("failure").scrollIntoView({ block: "nearest" });
+}
+
 export function showFailures(state) {
+  shown = state;
   const failures = [...state.failures].reverse();
   byId("no-failure").hidden = failures.length > 0;
   setText(byId("failure-count"), state.failure_count || "");
-  fillTable(byId("failures"), [">#", "who", "", "state", ">down", ">clock", ">blocks lost", "came back"], failures.map((one) => [
-    one.number, names(one), openButton(one.number, state),
+  fillTable(byId("failures"), [">#", "", "who", "state", ">down", ">clock", ">blocks lost", "came back"], failures.map((one) => [
+    one.number, openButton(one.number), memberNames(one),
     one.repaired ? ["recovered", "good"] : ["recovering", "bad"], one.epoch ? seconds(total(one)) : "-",
     one.clock, `${one.lost_blocks} of ${one.total_blocks}`, sources(one),
   ]));
   showOpened(failures.find((one) => one.number === opened));
 }
 
-function openButton(failure, state) {
+function openButton(failure) {
   if (!buttons.has(failure)) {
     const button = document.createElement("button");
     button.setAttribute("aria-controls", "failure");
@@ -32,7 +41,7 @@ function openButton(failure, state) {
   const button = buttons.get(failure);
   button.onclick = () => {
     opened = opened === failure ? 0 : failure;
-    showFailures(state);
+    showFailures(shown);
   };
   setText(button, opened === failure ? "close" : "open");
   button.setAttribute("aria-expanded", String(opened === failure));
@@ -44,12 +53,12 @@ function showOpened(one) {
   box.hidden = !one;
   if (!one) return;
   const title = document.createElement("h3");
-  title.textContent = `Failure ${one.number}: ${names(one)} at clock ${one.clock}`;
+  title.textContent = `Failure ${one.number}: ${memberNames(one, 20)} at clock ${one.clock}`;
   const facts = document.createElement("p");
   facts.textContent = costWords(one);
   const why = document.createElement("p");
   why.className = "dim";
-  why.textContent = [...one.evidence, ...one.damage].join("; ");
+  why.textContent = [...new Set([...one.evidence, ...one.damage])].join("; ");
   box.replaceChildren(title, timeLine(one), phaseKey(one), facts, why);
 }
 
@@ -76,8 +85,10 @@ function phaseKey(one) {
     const item = document.createElement("li");
     since += Math.max(0, one.phases[key]);
     item.className = key;
-    item.title = meaning;
-    item.textContent = `${word} +${seconds(one.phases[key])} (at ${seconds(since)})`;
+    item.dataset.seconds = one.phases[key];
+    const name = document.createElement("b");
+    name.textContent = one.phases[key] < 0 ? `${word}: not known` : `${word} +${seconds(one.phases[key])}`;
+    item.append(name, ` ${meaning}, at ${seconds(since)}`);
     list.append(item);
   }
   return list;
@@ -97,7 +108,6 @@ function costWords(one) {
 }
 
 const FROM = { object: "from the checkpoint", initial: "from x(0)", donor: "from a live shard", replica: "from a copy" };
-const names = (one) => one.members.join(", ") || "damage";
 const sources = (one) => Object.entries(one.sources).filter(([, count]) => count)
   .map(([from, count]) => `${count} ${FROM[from] ?? from}`).join(", ") || "-";
 const total = (one) => PHASES.reduce((sum, [key]) => sum + Math.max(0, one.phases[key]), 0);

@@ -7,11 +7,11 @@ const buttons = new Map();
 const bars = new Map();
 
 export function showShards(state, kill) {
-  const all = state.shards.rows.reduce((sum, row) => sum + row.blocks, 0) || 1;
+  const most = Math.max(1, ...state.shards.rows.map((row) => row.blocks));
   showCount("shard-count", state.shards);
   fillTable(byId("shards"), ["shard", "", "health", "owns", ">blocks", ">bytes", ">clock", ">saved"],
     state.shards.rows.map((row) => [
-      row.name, killButton(row, state, kill), health(row), shareBar(row.name, row.blocks / all),
+      row.name, killButton(row, state, kill), health(row), shareBar(row.name, row.blocks / most, row.blocks / (state.job?.blocks || 1)),
       row.loading ? [`${row.blocks} (${row.loading} loading)`, "warn"] : row.blocks,
       size(row.bytes), clockWord(row.clock, row.blocks), row.saved_age < 0 ? "-" : `${seconds(row.saved_age)} ago`,
     ]));
@@ -53,15 +53,17 @@ function health(row) {
 
 const clockWord = (clock, known) => (clock === null ? (known ? "done" : "-") : clock);
 
-function shareBar(name, share) {
+// `width`: against the one that owns most.
+function shareBar(name, width, share) {
   if (!bars.has(name)) {
     const bar = document.createElement("span");
     bar.className = "share";
+    bar.append(document.createElement("i"), document.createElement("span"));
     bars.set(name, bar);
   }
   const bar = bars.get(name);
-  bar.style.width = `${Math.max(1, 100 * share)}%`;
-  bar.title = `${(100 * share).toFixed(1)} % of the blocks`;
+  bar.firstChild.style.width = `${Math.max(1, 100 * width)}%`;
+  setText(bar.lastChild, `${(100 * share).toFixed(1)} %`);
   return bar;
 }
 

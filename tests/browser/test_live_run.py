@@ -1,0 +1,186 @@
+"""The page of a real cluster in a real browser: what its buttons kill heals on it, as the ledger has it."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from tests.component.test_cli import Shell
+from tests.system.test_console import PATIENCE, page
+
+pytestmark = pytest.mark.timeout(400)  # many processes, and other tests may run beside them
+
+SCREENSHOTS = os.environ.get("SCAR_SCREENSHOTS", "")  # a folder; empty: none are made
+PATIENCE_MS = 1000 * PATIENCE
+SEEN_SECONDS = 1.0  # from an entry of the ledger to its flag on the curve
+COLOURS = 96  # of a screenshot, which makes it a third as large
+TRAIN = """
+import time
+import numpy as np
+import scar
+
+job = scar.Job("descent", [scar.Table("w", (400, 16), rule=scar.add())], shards=4, workers=2,
+               checkpoint=scar.Checkpoint("priority", 0.25, 24))
+
+def train(worker):
+    target = np.random.default_rng(1).normal(size=(400, 16)).astype(np.float32)
+    for clock in worker.clocks(limit=1_000_000):
+        error = worker.pull("w") - target
+        worker.push("w", -0.01 * error)
+        worker.report(float((error ** 2).mean()) / 2)
+        time.sleep(0.04)
+"""
+# When each flag came, by the browser's clock, which is this machine's.
+NOTE_FLAGS = """
+window.flagged = {};
+new MutationObserver(() => {
+  for (const flag of document.querySelectorAll(".flag"))
+    window.flagged[flag.dataset.failure] ??= Date.now() / 1000;
+}).observe(document, { subtree: true, childList: true, attributes: true });
+"""
+
+
+@dataclass(frozen=True)
+class LiveRun:
+    """A training with its page. ``requests``: whatever the page asked for."""
+
+    shell: Shell
+    url: str
+    page: Page
+    requests: list[str]
+
+    def kill(self, name: str) -> None:
+        """As a person does: the first click asks, the second one kills."""
+        self.page.get_by_label(f"Kill {name}", exact=True).click()
+        self.page.get_by_label(f"Really kill {name}?").click()
+
+    def failures(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.shell.json("failures")["failures"]
+        return found
+
+    def flag(self, number: int) -> Locator:
+        return self.page.locator(f'.flag[data-failure="{number}"]')
+
+
+@pytest.fixture(scope="module")
+def live(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveRun]:
+    shell = Shell(tmp_path_factory.mktemp("home"))
+    (shell.folder / "descent.py").write_text(TRAIN)
+    shell.run("up", "--shards", "4", "--detach")
+    training = shell.start("train", "descent.py")
+    try:
+        with page(shell) as (host, token):
+            url = f"http://{host}/?token={token}"
+            context = chromium.new_context(color_scheme="light", viewport={"width": 1280, "height": 800})
+            context.add_init_script(NOTE_FLAGS)
+            shown = context.new_page()
+            shown.set_default_timeout(PATIENCE_MS)
+            asked: list[str] = []
+            shown.on("request", lambda request: asked.append(request.url))
+            wrong: list[str] = []
+            shown.on("pageerror", lambda error: wrong.append(str(error)))
+            shown.goto(url)
+            clock = shown.locator("#facts dd").first
+            expect(clock).to_have_text(re.compile(r"^([6-9]\d|\d{3,})$"), timeout=PATIENCE_MS)
+            yield LiveRun(shell, url, shown, asked)
+            context.close()
+            assert wrong == []
+    finally:
+        training.send_signal(signal.SIGINT)
+        training.communicate(timeout=PATIENCE)
+        shell.run("down")
+
+
+def test_two_shards_killed_by_their_buttons_heal_on_the_curve_as_the_ledger_has_it(live: LiveRun) -> None:
+    expect(live.page.locator("#shards tbody tr")).to_have_count(4)
+    expect(live.page.locator(".flag")).to_have_count(0)
+    live.kill("ps-1")
+    live.kill("ps-2")
+    for name in ("ps-1", "ps-2"):
+        row = live.page.locator("#failures tbody tr", has_text=name).first
+        expect(row).to_contain_text("recovered", timeout=PATIENCE_MS)
+    expect(live.page.locator(".flag:not(.healed)")).to_have_count(0, timeout=PATIENCE_MS)
+    told = [one for one in live.failures() if not one["waiting"]]
+    assert {member.partition("@")[0] for one in told for member in one["members"]} >= {"ps-1", "ps-2"}
+    for record in told:
+        check_opened(live, record)
+    if SCREENSHOTS:
+        take_screenshots(live, Path(SCREENSHOTS), told[0]["number"])
+
+
+def check_opened(live: LiveRun, record: dict[str, Any]) -> None:
+    """Open a failure by its flag: its figures are those of `scar failures -o json`."""
+    live.flag(record["number"]).focus()
+    live.page.keyboard.press("Enter")
+    opened = live.page.locator("#failure")
+    heading = expect(opened.locator("h3"))
+    heading.to_contain_text(f"Failure {record['number']}: {record['members'][0].partition('@')[0]}")
+    heading.to_contain_text(f"at clock {record['clock']}")
+    for phase in ("detect", "wait", "commit", "load"):
+        told = record[f"{phase}_seconds"]
+        shown = opened.locator(f".key .{phase}").get_attribute("data-seconds")
+        assert float(shown or "nan") == told, phase
+    text = opened.text_content() or ""
+    assert f"{record['lost_blocks']} of {record['total_blocks']} blocks lost" in text
+    assert f"{record['lost_pushes']} acknowledged push" in text
+    assert f"{record['resent_pushes']} sent again" in text
+    assert f"epoch {record['epoch']} " in text
+    if record["delta_norm"] >= 0:
+        assert float(f"{record['delta_norm']:.6g}") == float(
+            text.partition("‖δ‖ ")[2].split(" ")[0].lstrip("~")
+        )
+
+
+@pytest.mark.timed
+def test_a_failure_is_on_the_curve_within_a_second_of_its_entry_in_the_ledger(live: LiveRun) -> None:
+    before = {record["number"] for record in live.failures()}
+    live.kill("ps-3")
+    expect(live.page.locator(".flag")).not_to_have_count(len(before), timeout=PATIENCE_MS)
+    flagged = {int(number): at for number, at in live.page.evaluate("flagged").items()}
+    created = {record["number"]: record["created"] for record in live.failures()}
+    [fresh] = set(flagged) - before
+    assert flagged[fresh] - created[fresh] < SEEN_SECONDS
+
+
+def test_the_page_asks_nobody_else(live: LiveRun) -> None:
+    assert {urlsplit(url).netloc for url in live.requests if not url.startswith("data:")} == {
+        urlsplit(live.url).netloc
+    }
+
+
+# --- for docs/console.md
+
+
+def take_screenshots(live: LiveRun, folder: Path, failure: int) -> None:
+    """Of each view, light and dark, and of the whole on a phone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shown = live.page
+    shown.wait_for_timeout(4000)  # the curve goes on
+    for scheme in ("light", "dark"):
+        shown.emulate_media(color_scheme=scheme)
+        shown.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
+        shown.wait_for_timeout(500)  # it is drawn anew
+        save_png(shown.screenshot(), folder / f"console-run-{scheme}.png")
+        for section in shown.locator("section:visible").all():
+            name = (section.locator("h2").first.text_content() or "").split()[0].lower()
+            if name not in ("", "loss"):
+                save_png(section.screenshot(), folder / f"console-{name}-{scheme}.png")
+    shown.set_viewport_size({"width": 390, "height": 844})
+    shown.evaluate("scrollTo(0, 0)")
+    shown.wait_for_timeout(500)
+    save_png(shown.screenshot(), folder / "console-phone-dark.png")
+
+
+def save_png(image: bytes, path: Path) -> None:
+    Image.open(io.BytesIO(image)).convert("RGB").quantize(COLOURS).save(path, optimize=True)

@@ -1,0 +1,190 @@
+"""The page in a real browser, of a cluster that is made up: who sees it, and whether all can read it."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from scar.tables import Job, Table
+from scar.wire.codec import job_to_proto
+from scar_admin.observer import ClusterObserver
+from scar_admin.status import ClusterStatus, ProcessInfo
+from scar_console.server import ConsoleServer
+from tests.unit.test_console_page import STATUS, process, record
+
+TIMEOUT = 60.0
+PHONE = 390  # pixels, the width of most
+TOUCH = 32  # pixels, the least height of a button on a phone
+PAGE_BYTES = 200_000  # all of it: loads within a second over 2 Mbit/s
+READABLE = 4.5  # contrast of text, WCAG 2.2 AA
+VISIBLE = 3.0  # of lines and of the focus
+HEALED = record(1, epoch=3, load_seconds=0.25, detect_seconds=0.5, wait_seconds=1.0, delta_norm=0.75)
+LONG = "a-long-name-that-nobody-would-choose-but-a-program-might-well"
+
+
+class StillCluster:
+    """Always the same. Its second failure is open."""
+
+    can_kill = True
+
+    def __init__(self) -> None:
+        self.killed: list[str] = []
+        self.status = replace(
+            STATUS,
+            job=job_to_proto(Job(LONG, tables=[Table("w", 10)])),
+            failures=(HEALED, record(2)),
+            losses={clock: 1 / (1 + clock) for clock in range(40)},
+        )
+
+    def observer(self) -> ClusterObserver:
+        return cast(ClusterObserver, self)
+
+    def __enter__(self) -> StillCluster:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def read(self, since_clock: int = 0) -> ClusterStatus:
+        return self.status
+
+    def processes(self) -> tuple[ProcessInfo, ...]:
+        return (process("ps-0"), process("ps-1", "killed"), process("worker-0"), process("recovery-0"))
+
+    def ended(self) -> bool:
+        return False
+
+    def kill(self, name: str) -> str:
+        self.killed.append(name)
+        return f"{name} killed"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> StillCluster:
+    return StillCluster()
+
+
+@pytest.fixture(scope="module")
+def url(cluster: StillCluster) -> Iterator[str]:
+    stop = threading.Event()
+    server = ConsoleServer(cluster, stop, interval=0.05)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    yield server.url
+    stop.set()
+    thread.join(TIMEOUT)
+    assert not thread.is_alive()
+
+
+def opened(browser: Browser, url: str, scheme: str = "light", width: int = 1280) -> Page:
+    page = browser.new_page(color_scheme=cast(Any, scheme), viewport={"width": width, "height": 800})
+    page.set_default_timeout(1000 * TIMEOUT)
+    page.goto(url)
+    expect(page.locator(".flag")).to_have_count(2)
+    return page
+
+
+def test_without_the_token_nothing_is_shown(chromium: Browser, url: str) -> None:
+    page = chromium.new_page()
+    for wrong in (url.partition("?")[0], url + "x"):
+        answer = page.goto(wrong)
+        assert answer is not None
+        assert answer.status == 403
+        assert LONG not in page.content()
+        assert page.locator("table").count() == 0
+    page.close()
+
+
+def test_all_of_it_comes_from_here_and_is_small(chromium: Browser, url: str) -> None:
+    page = chromium.new_page()
+    sizes: dict[str, int] = {}
+    page.on("requestfinished", lambda one: sizes.update({one.url: one.sizes()["responseBodySize"]}))
+    page.goto(url)
+    expect(page.locator(".flag")).to_have_count(2)
+    page.close()
+    assert {urlsplit(one).netloc for one in sizes if not one.startswith("data:")} == {urlsplit(url).netloc}
+    assert 50_000 < sum(sizes.values()) < PAGE_BYTES
+
+
+def test_a_kill_asks_once_more_and_goes_by_the_keyboard(
+    chromium: Browser, url: str, cluster: StillCluster
+) -> None:
+    page = opened(chromium, url)
+    page.get_by_label("Kill ps-0", exact=True).focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Really kill ps-0?")).to_be_focused()
+    assert cluster.killed == []
+    page.keyboard.press("Enter")
+    expect(page.locator("#said")).to_have_text("ps-0 killed: watch it heal")
+    assert cluster.killed == ["ps-0"]
+    expect(page.get_by_label("Kill ps-1", exact=True)).to_be_disabled()
+    page.close()
+
+
+def test_a_flag_on_the_curve_opens_its_failure(chromium: Browser, url: str) -> None:
+    page = opened(chromium, url)
+    page.get_by_role("button", name="failure 1: ps-1 at clock 30, recovered").click()
+    expect(page.locator("#failure h3")).to_have_text("Failure 1: ps-1 at clock 30")
+    expect(page.locator("#failure .key li")).to_have_text(
+        [
+            re.compile("^noticed .500 ms"),
+            re.compile("^lease over .1.0 s"),
+            re.compile("^new owners named"),
+            re.compile("^all served .250 ms .* at 1.8 s$"),
+        ]
+    )
+    page.get_by_label("Details of failure 1").click()
+    expect(page.locator("#failure")).to_be_hidden()
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_can_be_read_in_both_themes(chromium: Browser, url: str, scheme: str) -> None:
+    page = opened(chromium, url, scheme)
+    colours = page.evaluate(
+        "names => Object.fromEntries(names.map(name => "
+        "[name, getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim()]))",
+        [*TEXTS, *LINES, "card", "back"],
+    )
+    assert (luminance(colours["card"]) > 0.5) == (scheme == "light")
+    for behind in ("card", "back"):
+        low = {name: contrast(colours[name], colours[behind]) for name in TEXTS}
+        assert {name: found for name, found in low.items() if found < READABLE} == {}
+        low = {name: contrast(colours[name], colours[behind]) for name in LINES}
+        assert {name: found for name, found in low.items() if found < VISIBLE} == {}
+    page.close()
+
+
+TEXTS = ("text", "dim", "fail", "heal", "warn")
+LINES = ("curve", "focus")
+
+
+def luminance(colour: str) -> float:
+    """Relative, by WCAG, of ``#rrggbb``."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_a_phone_shows_it_without_scrolling_sideways(chromium: Browser, url: str) -> None:
+    page = opened(chromium, url, width=PHONE)
+    page.locator('.flag[data-failure="1"]').click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE
+    kill = page.get_by_label("Kill ps-0", exact=True)
+    kill.scroll_into_view_if_needed()
+    box = kill.bounding_box()
+    assert box is not None
+    assert box["height"] >= TOUCH
+    assert box["x"] + box["width"] <= PHONE
+    page.close()
