@@ -10,7 +10,6 @@ from scar.placement import BlockSource, Epoch
 from scar.tables import Job
 from scar.v1.recovery_pb2 import FailureRecord
 from scar_chaos.oracles.history import History
-from scar_runtime.store.failure_codec import recovery_seconds
 
 WINDOW = 1.0  # seconds after a fault that are looked at, at least: a clock takes 0.05 s
 
@@ -49,7 +48,7 @@ def measure_cost(
     ``calm``: clocks a second of one worker when nothing is broken.
     """
     detect = max((record.detect_seconds for record in failures), default=-1.0)
-    recover = max((recovery_seconds(record) for record in failures), default=-1.0)
+    recover = max((_recover_seconds(record) for record in failures), default=-1.0)
     window = max(WINDOW, max(0.0, detect) + recover)
     return FaultCost(
         failures=len(failures),
@@ -61,6 +60,11 @@ def measure_cost(
         lost_pushes=sum(record.lost_pushes for record in failures),
         resent_pushes=sum(record.resent_pushes for record in failures),
     )
+
+
+def _recover_seconds(record: FailureRecord) -> float:
+    phases = (record.wait_seconds, record.commit_seconds, record.load_seconds)
+    return sum(max(0.0, one) for one in phases)
 
 
 def worker_lives(history: History) -> dict[str, int]:
