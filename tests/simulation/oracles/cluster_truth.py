@@ -63,6 +63,8 @@ class ClusterTruth:
         self._found: list[str] = []
         self._leaderships: list[Any] = []
         self._looks = 0
+        self._changes = 0  # of manifests and objects
+        self._complete = self._restored = -1  # changes when nothing was missing, and all was restored
         self._collector: object = None
         self._sweeping: dict[str, float] = {}  # detector -> since when
         self._created: dict[str, Callable[[int, bytes], None]] = {
@@ -83,6 +85,7 @@ class ClusterTruth:
         if name != self.job.name:
             return
         kind = kind_of(rest)
+        self._changes += kind in (MANIFESTS, OBJECTS)
         if body is None:
             self._removed(kind, rest)
         elif kind in self._created and rest not in self.damaged:
@@ -246,19 +249,26 @@ class ClusterTruth:
         failures = sum(epoch.failure > 0 for epoch in self.epochs.epochs.values())
         return self._quiet.look(job, kinds, min(clocks, default=0), failures, self._scheduler.now)
 
+    def _check_store(self, job: Job) -> None:
+        """What has been found of it is told already, unless it has changed, or is damaged."""
+        if self._complete != self._changes or self.damaged:
+            self._complete = self._changes
+            self._found += self._missing_objects()
+        if self._looks % RESTORE == 0 and (self._restored != self._changes or self.damaged):
+            self._restored = self._changes
+            self._found += check_restorable(self.store, job, self.damaged)
+
     def look(self) -> list[str]:
         self._looks += 1
         self._note_deaths()
         self._note_sweeping()
         if self.job is not None:
             self._found += self._shards.look(self._serving(), self.epochs.epochs)
-            self._found += self._missing_objects()
+            self._check_store(self.job)
             self._note_used(self.epochs.newest)
             self._found += self._look_quiet(self.job)
             self._found += self._check_values()
             self._found += self.repair.look(self.epochs.newest, self.died)
-            if self._looks % RESTORE == 0:
-                self._found += check_restorable(self.store, self.job, self.damaged)
         found = self._found
         self._found = []
         return found
