@@ -21,6 +21,27 @@ TORCH_RULES = "tests/unit/test_torch_rules.py"
 
 BREAKS = (
     Break(
+        "schedule-of-another-clock",
+        "services/scar_ps/core/pushes.py",
+        "part.store.table.rule.at_clock(push.clock, push.rate)",
+        "part.store.table.rule.at_clock(state.clock, push.rate)",
+        "tests/unit/test_schedules.py::test_without_waiting_a_push_has_the_rate_of_its_own_clock",
+    ),
+    Break(
+        "schedule-in-bsp",
+        "services/scar_ps/core/clocks.py",
+        "rule = store.table.rule.at_clock(clock)",
+        "rule = store.table.rule.at_clock(0)",
+        "tests/unit/test_schedules.py::test_a_closed_clock_has_its_own_rate_and_a_late_push_that_of_the_clock_it_joins",
+    ),
+    Break(
+        "schedule-phases",
+        "sdk/scar/schedules.py",
+        "Phase(start + phase.start, phase.kind, phase.parameters)",
+        "Phase(start + phase.start, phase.kind, one.phases[0].parameters)",
+        "tests/unit/test_torch_schedules.py::test_a_schedule_is_torchs_scheduler",
+    ),
+    Break(
         "ps-marks",
         "services/scar_ps/core/barrier.py",
         "mark.epoch >= since",

@@ -7,16 +7,18 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from scar.errors import ConfigError, use_one_of
+from scar.schedules import RateSchedule
 
 
 @dataclass(frozen=True)
 class Rule:
     """What a shard does with pushed values; ``slots`` are extra arrays of the table's shape that live and
-    die with a block.
+    die with a block. ``schedule``: of the learning rate; None: it stays.
     """
 
     kind: str
     parameters: Mapping[str, float] = field(default_factory=dict)
+    schedule: RateSchedule | None = None
 
     SLOTS: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "assign": (),
@@ -62,6 +64,16 @@ class Rule:
                 f"rule {self.kind} has no parameter {', '.join(unknown)}",
                 f"It has {', '.join(known) or 'none'}",
             )
+        if self.schedule is not None and "lr" not in known:
+            raise ConfigError(f"rule {self.kind} has no learning rate for a schedule")
+
+    def at_clock(self, clock: int, factor: float = 1.0) -> Rule:
+        """The rule with the learning rate of this clock, if it has one, times ``factor``."""
+        if self.schedule is not None:
+            factor *= self.schedule.factor(clock)
+        if factor == 1 or "lr" not in self.parameters:
+            return self
+        return Rule(self.kind, {**self.parameters, "lr": self.parameters["lr"] * factor})
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -69,8 +81,8 @@ class Rule:
         return (*self.SLOTS[self.kind], *(optional[name] for name in optional if name in self.parameters))
 
 
-def _rule(kind: str, needed: Mapping[str, float], **optional: float) -> Rule:
-    return Rule(kind, {**needed, **{name: value for name, value in optional.items() if value}})
+def _rule(kind: str, needed: Mapping[str, float], schedule: RateSchedule | None, **optional: float) -> Rule:
+    return Rule(kind, {**needed, **{name: value for name, value in optional.items() if value}}, schedule)
 
 
 def assign() -> Rule:
@@ -83,24 +95,32 @@ def add() -> Rule:
     return Rule("add")
 
 
-def sgd(lr: float, weight_decay: float = 0.0) -> Rule:
+def sgd(lr: float, weight_decay: float = 0.0, schedule: RateSchedule | None = None) -> Rule:
     """x <- x - lr * g, where g is the sum of what the workers pushed for the clock.
 
     ``weight_decay``, here and below: weight_decay * x is added to g first (L2, as torch has it).
+    ``schedule``: lr by clock, of :mod:`scar.schedules`.
     """
-    return _rule("sgd", {"lr": lr}, weight_decay=weight_decay)
+    return _rule("sgd", {"lr": lr}, schedule, weight_decay=weight_decay)
 
 
-def momentum(lr: float, momentum: float = 0.9, nesterov: bool = False, weight_decay: float = 0.0) -> Rule:
+def momentum(
+    lr: float,
+    momentum: float = 0.9,
+    nesterov: bool = False,
+    weight_decay: float = 0.0,
+    schedule: RateSchedule | None = None,
+) -> Rule:
     """v <- momentum * v + g; x <- x - lr * v; with ``nesterov``: x <- x - lr * (g + momentum * v)."""
-    return _rule(
-        "momentum", {"lr": lr, "momentum": momentum}, nesterov=float(nesterov), weight_decay=weight_decay
-    )
+    needed = {"lr": lr, "momentum": momentum}
+    return _rule("momentum", needed, schedule, nesterov=float(nesterov), weight_decay=weight_decay)
 
 
-def adagrad(lr: float, eps: float = 1e-8, weight_decay: float = 0.0) -> Rule:
+def adagrad(
+    lr: float, eps: float = 1e-8, weight_decay: float = 0.0, schedule: RateSchedule | None = None
+) -> Rule:
     """s <- s + g^2; x <- x - lr * g / (sqrt(s) + eps)."""
-    return _rule("adagrad", {"lr": lr, "eps": eps}, weight_decay=weight_decay)
+    return _rule("adagrad", {"lr": lr, "eps": eps}, schedule, weight_decay=weight_decay)
 
 
 def adam(
@@ -109,9 +129,11 @@ def adam(
     beta2: float = 0.999,
     eps: float = 1e-8,
     weight_decay: float = 0.0,
+    schedule: RateSchedule | None = None,
 ) -> Rule:
     """Adam with bias correction by a step count per block."""
-    return _rule("adam", {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps}, weight_decay=weight_decay)
+    needed = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps}
+    return _rule("adam", needed, schedule, weight_decay=weight_decay)
 
 
 def adamw(
@@ -120,10 +142,11 @@ def adamw(
     beta2: float = 0.999,
     eps: float = 1e-8,
     weight_decay: float = 0.01,
+    schedule: RateSchedule | None = None,
 ) -> Rule:
     """x <- (1 - lr * weight_decay) * x, then a step of Adam: decay that its moments do not scale."""
     needed = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay}
-    return Rule("adamw", needed)
+    return Rule("adamw", needed, schedule)
 
 
 def rmsprop(
@@ -132,7 +155,8 @@ def rmsprop(
     eps: float = 1e-8,
     momentum: float = 0.0,
     weight_decay: float = 0.0,
+    schedule: RateSchedule | None = None,
 ) -> Rule:
     """s <- alpha * s + (1 - alpha) * g^2; v <- momentum * v + g / (sqrt(s) + eps); x <- x - lr * v."""
     needed = {"lr": lr, "alpha": alpha, "eps": eps}
-    return _rule("rmsprop", needed, momentum=momentum, weight_decay=weight_decay)
+    return _rule("rmsprop", needed, schedule, momentum=momentum, weight_decay=weight_decay)

@@ -224,9 +224,10 @@ def _read_job(root: Store, name: str) -> Job:
 
 
 def _table_document(table: Table) -> dict[str, object]:
-    rule = ", ".join(
-        [table.rule.kind, *(f"{name} {value:g}" for name, value in table.rule.parameters.items())]
-    )
+    declared = table.rule
+    numbers = [f"{name} {value:g}" for name, value in declared.parameters.items()]
+    schedule = [f"schedule {declared.schedule.describe()}"] if declared.schedule else []
+    rule = ", ".join([declared.kind, *numbers, *schedule])
     shape = "x".join(map(str, table.shape))
     named = {"name": table.name, "shape": shape, "dtype": str(table.dtype), "rule": rule}
     return {**named, "blocks": table.blocks, "bytes": table.bytes}

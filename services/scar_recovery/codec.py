@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from google.protobuf.message import Message
+from google.protobuf.text_format import MessageToString
 
 from scar.tables import Job
 from scar.v1 import recovery_pb2, types_pb2
@@ -31,8 +32,14 @@ def job_fields_from_proto(spec: types_pb2.JobSpec) -> JobFields:
     return JobFields(dict(_fields_of(spec)), tables)
 
 
+def _name_entry(entry: object) -> object:
+    if isinstance(entry, Message) and not hasattr(entry, "name"):
+        return MessageToString(entry, as_one_line=True)
+    return getattr(entry, "name", entry)
+
+
 def _fields_of(message: Message, prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Every field by its path; of messages in a list, the names."""
+    """Every field by its path; of messages in a list, the names, or all of them in a line each."""
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
         if isinstance(value, Mapping):
@@ -41,6 +48,6 @@ def _fields_of(message: Message, prefix: str = "") -> Iterator[tuple[str, object
         elif isinstance(value, Message):
             yield from _fields_of(value, f"{prefix}{field.name}.")
         elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
-            yield f"{prefix}{field.name}", [getattr(entry, "name", entry) for entry in value]
+            yield f"{prefix}{field.name}", [_name_entry(entry) for entry in value]
         else:
             yield f"{prefix}{field.name}", value

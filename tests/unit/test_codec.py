@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scar
-from scar import errors
+from scar import errors, schedules
 from scar.placement import BlockGroup, BlockSource, Epoch, Member, Role
 from scar.v1 import ps_pb2, types_pb2
 from scar.wire import codec
@@ -144,10 +144,14 @@ def test_epoch_round_trip(
     assert (back.finished, back.restoring, back.resave) == (7, (8, 9), True)
 
 
+SCHEDULE = schedules.sequence([schedules.linear(0.1, 1, 5), schedules.step(9, 0.5)], [5])
+
+
 def a_job() -> scar.Job:
     tables = [
         scar.Table("rows", (7, 2), rule=scar.adam(), blocks=scar.rows(2), weights=[1, 2, 3, 0.5]),
         scar.Table("ragged", (9,), dtype="int64", blocks=scar.ragged([0, 2, 9]), norm="tv"),
+        scar.Table("scheduled", 3, rule=scar.sgd(0.5, schedule=SCHEDULE)),
         scar.Table("pieces", (10, 4), dtype="float64", blocks=scar.layer_shards(3), init=scar.normal(0, 0.1)),
         scar.Table("given", (2, 2), init=scar.given([[1, 2], [3, 4]]), allow_nonfinite=True),
     ]
@@ -162,7 +166,12 @@ def test_job_round_trip() -> None:
     for one, other in zip(job.tables, back.tables, strict=True):
         np.testing.assert_array_equal(one.row_offsets, other.row_offsets)
         np.testing.assert_array_equal(one.weights, other.weights)
+        assert one.rule == other.rule
     assert codec.job_arrays(job) == {"given": np.array([[1, 2], [3, 4]], "<f4").tobytes()}
+
+
+def a_rule_with(phase: types_pb2.SchedulePhase) -> types_pb2.TableSpec:
+    return types_pb2.TableSpec(rule=types_pb2.Rule(kind="sgd", parameters={"lr": 1}, schedule=[phase]))
 
 
 DAMAGE = {
@@ -189,6 +198,17 @@ DAMAGE = {
     "no rows": types_pb2.TableSpec(shape=[-1]),
     "a rule without its rate": types_pb2.TableSpec(rule=types_pb2.Rule(kind="sgd")),
     "an unknown rule": types_pb2.TableSpec(rule=types_pb2.Rule(kind="hinge")),
+    "a schedule from the middle": a_rule_with(types_pb2.SchedulePhase(start=3, kind="constant")),
+    "a schedule that grows": a_rule_with(
+        types_pb2.SchedulePhase(kind="exponential", parameters={"gamma": 1.01})
+    ),
+    "a schedule of no clocks": a_rule_with(
+        types_pb2.SchedulePhase(kind="step", parameters={"gamma": 0.5, "clocks": 0})
+    ),
+    "a schedule of NaN": a_rule_with(
+        types_pb2.SchedulePhase(kind="constant", parameters={"factor": float("nan")})
+    ),
+    "an unknown schedule": a_rule_with(types_pb2.SchedulePhase(kind="plateau")),
     "an unknown initialiser": types_pb2.TableSpec(init=types_pb2.Initializer(kind="magic")),
     "an unknown norm": types_pb2.TableSpec(norm="l3"),
     "a bad name": types_pb2.TableSpec(name="../etc"),

@@ -188,6 +188,6 @@ def test_a_slower_step_is_a_step_of_a_smaller_learning_rate(rule):
     stores = [
         BlockStore(Table("w", (4, 3), rule=one), np.arange(4, dtype=np.uint32)) for one in (rule, slowed)
     ]
-    apply_push(stores[0], None, pushed.copy(), lambda: None, 0.25)
+    apply_push(stores[0], None, pushed.copy(), lambda: None, rule.at_clock(7, 0.25))
     apply_push(stores[1], None, pushed.copy(), lambda: None)
     np.testing.assert_array_equal(stores[0].values, stores[1].values)

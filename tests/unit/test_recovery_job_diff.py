@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scar.errors import JobExists
+from scar.schedules import exponential
 from scar.tables import Checkpoint, Init, Job, Rule, Table, momentum, normal, ragged, sgd
 from scar.wire.codec import job_to_proto
 from scar_recovery.codec import job_fields_from_proto
@@ -30,6 +31,10 @@ def differences_of(known: Job, asked: Job) -> str:
     [
         (job(), ""),
         (job(sgd(0.1)), "w.rule.lr: 0.2 -> 0.1"),
+        (
+            job(sgd(0.2, schedule=exponential(0.5))),
+            'w.rule.schedule: [] -> [\'kind: "exponential" parameters { key: "gamma" value: 0.5 }\']',
+        ),
         (job(momentum(0.2, 0.9)), "w.rule.kind: sgd -> momentum, w.rule.momentum: - -> 0.9"),
         (job(init=normal(0, 0.5)), "w.init.kind: zeros -> normal, w.init.high: 0 -> 0.5"),
         (job(workers=3, share="drop"), "workers: 1 -> 3, share: takeover -> drop"),

@@ -30,7 +30,8 @@ class Shards:
         for name, values in self.pushed.items():
             at = np.flatnonzero(self.rows[name])
             packed = self.stores[name].layout.gather(values.reshape(-1), at)
-            apply_push(self.stores[name], at, packed, lambda: None)
+            rule = self.job.table(name).rule.at_clock(self.clock)
+            apply_push(self.stores[name], at, packed, lambda: None, rule)
         self.last_pushed = {name: np.flatnonzero(rows).tolist() for name, rows in self.rows.items()}
         self.pushed, self.rows, self.clock = {}, {}, self.clock + 1
 

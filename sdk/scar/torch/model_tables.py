@@ -23,14 +23,23 @@ _DTYPES = {
 }
 
 
-def tables(model: torch.nn.Module, optimizer: torch.optim.Optimizer | Rule) -> list[Table]:
+def tables(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | Rule,
+    scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
+) -> list[Table]:
     """For :class:`scar.Job`: the model's tensors with the values that they have now.
 
     ``optimizer``: what the shards do, by parameter group; it takes no step itself. A :class:`Rule` is for all
-    parameters. Those in no group or without ``requires_grad``, and buffers, have the rule ``assign``. Raises
-    :class:`ConfigError` for what shards cannot do.
+    parameters. Those in no group or without ``requires_grad``, and buffers, have the rule ``assign``.
+    ``scheduler``: of this optimizer's learning rates, by clock. Raises :class:`ConfigError` for what shards
+    cannot do.
     """
-    rules = {} if isinstance(optimizer, Rule) else rules_by_parameter(optimizer)
+    if scheduler is not None and scheduler.optimizer is not optimizer:
+        raise ConfigError(
+            "the scheduler is of another optimizer", "A scar.Rule has its own: schedule=scar.schedules..."
+        )
+    rules = {} if isinstance(optimizer, Rule) else rules_by_parameter(optimizer, scheduler)
     made = []
     tensors = saved_tensors(model)
     by_row = row_modules(model, tensors)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.optim import lr_scheduler
 
 from scar.errors import ConfigError
+from scar.torch.scheduler_phases import translate_scheduler
 from scar.update_rules import Rule, adagrad, adam, adamw, momentum, rmsprop, sgd
 
 Options = Mapping[str, Any]  # of one parameter group, as torch keeps them
@@ -46,7 +49,8 @@ def _adamw(group: Options) -> Rule:
 
 
 def _rmsprop(group: Options) -> Rule:
-    return rmsprop(*(float(group[name]) for name in ("lr", "alpha", "eps", "momentum", "weight_decay")))
+    lr, alpha, eps = (float(group[name]) for name in ("lr", "alpha", "eps"))
+    return rmsprop(lr, alpha, eps, float(group["momentum"]), float(group["weight_decay"]))
 
 
 _RULES: dict[type, Callable[[Options], Rule]] = {
@@ -58,10 +62,12 @@ _RULES: dict[type, Callable[[Options], Rule]] = {
 }
 
 
-def rules_by_parameter(optimizer: torch.optim.Optimizer) -> dict[int, Rule]:
+def rules_by_parameter(
+    optimizer: torch.optim.Optimizer, scheduler: lr_scheduler.LRScheduler | None = None
+) -> dict[int, Rule]:
     """The rule of every parameter in the optimizer's groups, by its ``id``.
 
-    Raises :class:`ConfigError` for an optimizer, or an option of one, that shards do not have.
+    Raises :class:`ConfigError` for an optimizer, an option of one or a scheduler that shards do not have.
     """
     make = _RULES.get(type(optimizer))
     if make is None:
@@ -76,6 +82,13 @@ def rules_by_parameter(optimizer: torch.optim.Optimizer) -> dict[int, Rule]:
                 f"shards do not have {', '.join(used)} of {type(optimizer).__name__}",
                 "Leave it at its default",
             )
-        rule = make(group)
+        rule = make(group) if scheduler is None else _schedule_rule(make, group, scheduler)
         found |= {id(parameter): rule for parameter in group["params"]}
     return found
+
+
+def _schedule_rule(
+    make: Callable[[Options], Rule], group: Options, scheduler: lr_scheduler.LRScheduler
+) -> Rule:
+    base = float(group["initial_lr"])  # a scheduler that was made has changed lr
+    return replace(make({**group, "lr": base}), schedule=translate_scheduler(scheduler, base))

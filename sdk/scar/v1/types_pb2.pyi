@@ -173,25 +173,83 @@ class Rule(_message.Message):
 
     KIND_FIELD_NUMBER: _builtins.int
     PARAMETERS_FIELD_NUMBER: _builtins.int
+    SCHEDULE_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """"assign" | "add" | "sgd" | "momentum" | "adagrad" | "adam" | "adamw" | "rmsprop" """
     @_builtins.property
     def parameters(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """by kind: lr, momentum, nesterov, alpha, beta1, beta2, eps, weight_decay; dimensionless"""
 
+    @_builtins.property
+    def schedule(self) -> _containers.RepeatedCompositeFieldContainer[Global___SchedulePhase]:
+        """of lr, ascending starts from 0; none: lr stays"""
+
     def __init__(
         self,
         *,
         kind: _builtins.str = ...,
         parameters: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        schedule: _abc.Iterable[Global___SchedulePhase] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "parameters", b"parameters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "parameters", b"parameters", "schedule", b"schedule"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Rule: _TypeAlias = Rule  # noqa: Y015
+
+@_typing.final
+class SchedulePhase(_message.Message):
+    """Factors of a learning rate from a clock on, until the next phase."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ParametersEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    START_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
+    start: _builtins.int
+    """clock"""
+    kind: _builtins.str
+    """"constant" | "linear" | "step" | "exponential" | "cosine" """
+    @_builtins.property
+    def parameters(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """by kind: factor, start_factor, end_factor, gamma; clocks (a number of clocks)"""
+
+    def __init__(
+        self,
+        *,
+        start: _builtins.int = ...,
+        kind: _builtins.str = ...,
+        parameters: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "parameters", b"parameters", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SchedulePhase: _TypeAlias = SchedulePhase  # noqa: Y015
 
 @_typing.final
 class TableSpec(_message.Message):

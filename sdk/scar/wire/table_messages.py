@@ -9,6 +9,7 @@ import numpy as np
 
 from scar.blocks import Array
 from scar.errors import InvalidRequest, TooLarge
+from scar.schedules import Phase, RateSchedule
 from scar.tables import Blocks, Init, Rule, Table
 from scar.v1 import types_pb2
 
@@ -32,7 +33,7 @@ def table_to_proto(table: Table) -> types_pb2.TableSpec:
         shape=table.shape,
         offsets=b"" if offsets is None else zlib.compress(offsets.astype("<i8").tobytes()),
         rows_per_block=table.cut.rows,
-        rule=types_pb2.Rule(kind=table.rule.kind, parameters=dict(table.rule.parameters)),
+        rule=_rule_to_proto(table.rule),
         init=types_pb2.Initializer(kind=init.kind, low=init.low, high=init.high, key=init.key),
         norm=table.norm,
         weights=b"" if table.weights is None else zlib.compress(table.weights.astype("<f4").tobytes()),
@@ -48,13 +49,27 @@ def table_from_proto(message: types_pb2.TableSpec) -> Table:
         message.name,
         tuple(message.shape),
         dtype=message.dtype,
-        rule=Rule(message.rule.kind, dict(message.rule.parameters)),
+        rule=_rule_from_proto(message.rule),
         init=Init(message.init.kind, message.init.low, message.init.high, key=message.init.key),
         blocks=cut,
         norm=message.norm,
         weights=_unpack_array(message.weights, "<f4", "weights of blocks") if message.weights else None,
         allow_nonfinite=message.allow_nonfinite,
     )
+
+
+def _rule_to_proto(rule: Rule) -> types_pb2.Rule:
+    phases = rule.schedule.phases if rule.schedule else ()
+    schedule = [
+        types_pb2.SchedulePhase(start=phase.start, kind=phase.kind, parameters=dict(phase.parameters))
+        for phase in phases
+    ]
+    return types_pb2.Rule(kind=rule.kind, parameters=dict(rule.parameters), schedule=schedule)
+
+
+def _rule_from_proto(message: types_pb2.Rule) -> Rule:
+    phases = tuple(Phase(one.start, one.kind, dict(one.parameters)) for one in message.schedule)
+    return Rule(message.kind, dict(message.parameters), RateSchedule(phases) if phases else None)
 
 
 def _unpack_offsets(packed: bytes) -> tuple[int, ...]:

@@ -95,7 +95,8 @@ class ClockHandler:
             if store.table.rule.kind != "assign" and parts:
                 parts = [sum_parts(parts)]
             for part in parts:
-                apply_push(store, part.positions, part.values, state.progress)
+                rule = store.table.rule.at_clock(clock)
+                apply_push(store, part.positions, part.values, state.progress, rule)
         for push in pushes:
             state.sequences.raise_watermark(push.sender.key, push.push_id)
 

@@ -74,7 +74,8 @@ class PushHandler:
             state.bsp_buffer.add_push(BufferedPush(push.sender, push.push_id, push.clock, joined, push.parts))
             return False
         for part in push.parts.values():
-            apply_push(part.store, part.positions, part.values, state.progress, push.rate)
+            rule = part.store.table.rule.at_clock(push.clock, push.rate)
+            apply_push(part.store, part.positions, part.values, state.progress, rule)
         state.sequences.raise_watermark(push.sender.key, push.push_id)
         state.chain.updates += 1
         return False

@@ -28,14 +28,13 @@ def apply_push(
     positions: Positions | None,
     pushed: Array | Segments,
     progress: OnProgress,
-    rate: float = 1.0,
+    rule: Rule | None = None,
 ) -> None:
-    """One step of the table's rule on these blocks (None: all).
+    """One step of a rule (None: the table's, as it is declared) on these blocks (None: all).
 
-    ``pushed`` is packed and has the table's dtype; ``rate``: factor of the learning rate. The store's lock is
-    held for each run of blocks.
+    ``pushed`` is packed and has the table's dtype. The store's lock is held for each run of blocks.
     """
-    rule = scale_rate(store.table.rule, rate)
+    rule = rule or store.table.rule
     layout = store.packed_layout(positions)
     first = 0
     store.changed[slice(None) if positions is None else positions] = True
@@ -91,13 +90,6 @@ def _count_steps(store: BlockStore, where: slice | Positions) -> StepCounts:
 def counts_steps(rule: Rule) -> bool:
     """True when the rule needs to know how many steps a block has taken."""
     return rule.kind in ("adam", "adamw")
-
-
-def scale_rate(rule: Rule, rate: float) -> Rule:
-    """The rule with its learning rate, if it has one, times ``rate``."""
-    if rate == 1 or "lr" not in rule.parameters:
-        return rule
-    return Rule(rule.kind, {**rule.parameters, "lr": rule.parameters["lr"] * rate})
 
 
 def apply_step(
