@@ -11,6 +11,7 @@ import typing
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 from scar._client.pull_requests import PullFuture
+from scar.batches import BatchSampler
 from scar.errors import ScarError
 from scar.jobfile import load_job
 from scar.joining import join
@@ -45,6 +46,7 @@ from scar.version import __version__
 from scar.worker_state import WorkerState, worker_state_table
 
 __all__ = [
+    "BatchSampler",
     "Blocks",
     "Checkpoint",
     "Init",

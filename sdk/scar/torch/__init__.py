@@ -19,6 +19,7 @@ docs/torch.md says what becomes of buffers, of frozen and of shared parameters.
 try:
     from scar.torch.embeddings import Embedding, EmbeddingBag
     from scar.torch.model_tables import load, tables
+    from scar.torch.sampler import DistributedSampler
     from scar.torch.worker_optimizer import Optimizer
 except ModuleNotFoundError as error:
     if error.name != "torch":
@@ -27,4 +28,4 @@ except ModuleNotFoundError as error:
         "scar.torch needs PyTorch: pip install 'scar-ps[torch]'", name="torch"
     ) from error
 
-__all__ = ["Embedding", "EmbeddingBag", "Optimizer", "load", "tables"]
+__all__ = ["DistributedSampler", "Embedding", "EmbeddingBag", "Optimizer", "load", "tables"]
