@@ -8,6 +8,7 @@ SHARD ?= 1/1
 SAMPLE ?= 0
 INPUTS ?= 1000000
 TARGET ?=
+WEB ?=
 COMMIT = $(shell git rev-parse HEAD 2>/dev/null || echo 1)
 VENV := .venv
 BIN := $(VENV)/bin
@@ -48,8 +49,9 @@ $(DEV): $(DEMO)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c requirements/ci.txt
 	@touch $@
 
-demo: $(DEMO) ## train on this machine, kill servers, watch the cluster heal itself
-	$(BIN)/scar demo
+demo: $(DEMO) ## train on this machine, kill servers, watch the cluster heal itself; WEB=1: on a live page, too
+	$(if $(WEB),@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[console]' -c requirements/ci.txt)
+	$(BIN)/scar demo $(if $(WEB),--web)
 
 test: $(DEV) tools ## the whole test suite but e2e: repository, unit, fuzz, contract, component, simulation, system, browser, security, chaos, helm
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not timed" $(REPEATS)

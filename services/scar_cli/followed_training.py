@@ -111,7 +111,9 @@ def _train_on_running(
         with open_channel(target.recovery, RECOVERY) as channel:
             start_job(RecoveryStub(channel), job, request.resume, take_over=request.force, waits=screen.print)
         screen.print(
-            f"job {job.name} on cluster {request.ref.cluster!r}: {format_count(job.workers, 'worker')}"
+            f"job {job.name} on cluster {request.ref.cluster!r}: {format_count(job.workers, 'worker')};"
+            f" see it by `scar console{request.ref.options()}`",
+            soft_wrap=True,
         )
         group.start(request.file.absolute(), job.name, job.workers, request.file_arguments)
         logs = target.directory / "logs"
@@ -134,7 +136,9 @@ def _train_on_own_cluster(request: TrainRequest, job: Job, screen: Console) -> I
         cluster.start_job(job, request.resume, take_over=request.force, waits=screen.print)
         screen.print(
             f"job {job.name} on a cluster of its own: {format_count(job.shards, 'shard')},"
-            f" {format_count(job.workers, 'worker')}; logs in {home / 'logs'}"
+            f" {format_count(job.workers, 'worker')}; logs in {home / 'logs'}; see it by"
+            f" `scar console{request.ref.options()}`",
+            soft_wrap=True,
         )
         cluster.start_workers(request.file, job.workers, request.file_arguments)
         with ClusterObserver(cluster.endpoints.recovery_address) as observer:

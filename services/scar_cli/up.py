@@ -93,6 +93,7 @@ def _print_next_steps(screen: Console, request: UpRequest, end: str) -> None:
     words = (
         f"scar train FILE{request.cluster_option}",
         f"scar watch{request.cluster_option}",
+        f"scar console{request.cluster_option}",
         f"scar kill ps-0{request.cluster_option}",
         end,
     )

@@ -5,13 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Any, Protocol
 
 from scar.v1.recovery_pb2 import FailureRecord
-from scar_admin.observer import ClusterObserver
 from scar_admin.status import LATE_CLOCKS, ClusterStatus, ProcessInfo
 from scar_console.loss_curve import LossCurve
 from scar_console.page_model import MAX_FAILURES, is_repaired, page_model
+
+
+class StatusReader(Protocol):
+    """Such as a :class:`scar_admin.observer.ClusterObserver`."""
+
+    def __enter__(self) -> StatusReader: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+    def read(self, since_clock: int = 0) -> ClusterStatus: ...
 
 
 class WatchedCluster(Protocol):
@@ -19,7 +31,7 @@ class WatchedCluster(Protocol):
 
     can_kill: bool
 
-    def observer(self) -> ClusterObserver: ...
+    def observer(self) -> StatusReader: ...
 
     def processes(self) -> tuple[ProcessInfo, ...]: ...
 
@@ -76,7 +88,7 @@ class RunHistory:
 class RunView:
     """Bounded, however long the run is. For one thread at a time."""
 
-    def __init__(self, cluster: WatchedCluster, observer: ClusterObserver) -> None:
+    def __init__(self, cluster: WatchedCluster, observer: StatusReader) -> None:
         self._cluster = cluster
         self._observer = observer
         self._run = RunHistory()

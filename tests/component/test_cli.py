@@ -91,7 +91,9 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     made = Shell(tmp_path_factory.mktemp("home"))
     said = made.run("up", "--shards", "2", "--detach")
     assert re.search(r"up: 2 shards, recovery coordinator at 127\.0\.0\.1:\d+\nstore file:///", said)
-    assert "next: scar train FILE · scar watch · scar kill ps-0 · scar down stops process" in said
+    assert (
+        "next: scar train FILE · scar watch · scar console · scar kill ps-0 · scar down stops process" in said
+    )
     yield made
     assert "stopped" in made.run("down")
 
@@ -112,7 +114,7 @@ def trained(shell: Shell) -> Shell:
     assert "killed ps-0" in shell.run("kill", "ps-0")
     out, err = training.communicate(timeout=60)
     assert training.returncode == 0, err
-    assert "job count on cluster 'local': 2 workers" in out
+    assert "job count on cluster 'local': 2 workers; see it by `scar console`" in out
     assert "finished job count: 400 clocks, loss 0.005" in out
     return shell
 

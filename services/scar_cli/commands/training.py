@@ -35,10 +35,13 @@ def run_demo(
     ),
     dataset: Annotated[str, typer.Option(help="auto, mnist or digits.")] = "auto",
     seed: Annotated[int, typer.Option(help="Chooses the servers that die.")] = 1,
+    web: Annotated[
+        bool, typer.Option("--web", help="Show it on a live page, too, as `scar console` does.")
+    ] = False,
 ) -> None:
     """Train, kill half of the servers, watch the cluster heal, and compare with a restart from a full
     checkpoint.
     """
     from scar_cli.demo.main import run_demo as run
 
-    raise SystemExit(run(output, dataset, seed))
+    raise SystemExit(run(output, dataset, seed, web))

@@ -37,7 +37,7 @@ def watch_cluster(
     ] = 0.5,
 ) -> None:
     """Loss curve, shards, workers and failures as they happen, until Ctrl-C. Without a terminal: a line at
-    every change.
+    every change. In a browser: [bold]scar console[/].
     """
     from scar_cli.watch import watch_cluster as watch
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from rich.console import Console
@@ -17,8 +19,9 @@ from rich.table import Table
 from scar import datasets
 from scar.errors import ConfigError, ScarError
 from scar_cli.demo.report import DemoReport, DemoRun
-from scar_cli.demo.runs import PLANS, SHARDS, DemoSetting, TellProgress, run_plan
+from scar_cli.demo.runs import PLANS, SHARDS, DemoSetting, ShowCluster, TellProgress, run_plan
 from scar_cli.demo.runs import DemoProgress as Step
+from scar_local import LocalCluster
 
 OUTPUT = Path("build/demo")
 EPSILONS = {"mnist": 0.575, "digits": 0.683}  # about 60 iterations
@@ -27,16 +30,15 @@ FULL_PERIOD = PLANS[-1].checkpoint.period
 KILL_AT = 6 * FULL_PERIOD - 1
 
 
-def run_demo(
-    output: Path = OUTPUT, dataset: str = "auto", seed: int = 1, console: Console | None = None
-) -> int:
-    """Run everything and print the report.
+def run_demo(output: Path = OUTPUT, dataset: str = "auto", seed: int = 1, web: bool = False) -> int:
+    """Run everything and print the report. ``web``: show the runs on a live page as well.
 
     Exit code 0: every check passed; 1: not, or the demo could not run.
     """
-    console = console or Console()
+    console = Console()
     try:
-        report = _make_report(output, dataset, seed, console)
+        with _open_page(console) if web else nullcontext(_show_nobody) as show:
+            report = _make_report(output, dataset, seed, console, show)
     except ScarError as error:
         console.print(f"[red]The demo failed:[/] {escape(str(error))}", highlight=False)
         return 1
@@ -44,7 +46,20 @@ def run_demo(
     return 0 if report.passed else 1
 
 
-def _make_report(output: Path, dataset: str, seed: int, console: Console) -> DemoReport:
+def _show_nobody(_cluster: LocalCluster | None) -> None: ...
+
+
+@contextmanager
+def _open_page(console: Console) -> Iterator[ShowCluster]:
+    from scar_cli.demo.stage import open_browser, open_stage
+
+    with open_stage() as stage:
+        console.print(f"[bold]the page:[/] {stage.url}", soft_wrap=True, highlight=False)
+        open_browser(stage.url)
+        yield stage.show
+
+
+def _make_report(output: Path, dataset: str, seed: int, console: Console, show: ShowCluster) -> DemoReport:
     try:
         from scar_cli.demo import plots
     except ImportError as error:
@@ -58,7 +73,7 @@ def _make_report(output: Path, dataset: str, seed: int, console: Console) -> Dem
     data = datasets.load(dataset)
     console.print(f"Data: [bold]{data.origin}[/], {len(data):,} images", highlight=False)
     victims = sorted(random.Random(seed).sample([f"ps-{number}" for number in range(SHARDS)], SHARDS // 2))
-    setting = DemoSetting(output, data.name, EPSILONS[data.name], seed, KILL_AT, victims)
+    setting = DemoSetting(output, data.name, EPSILONS[data.name], seed, KILL_AT, victims, show)
     report = DemoReport(data.name, data.origin, setting.epsilon, seed, _run_plans(setting, console))
     image = plots.draw_picture(report)
     (output / "curves.png").write_bytes(image)

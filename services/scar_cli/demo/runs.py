@@ -40,6 +40,9 @@ LEDGER_SECONDS = 20.0
 LOOK_SECONDS = 0.2
 
 
+ShowCluster = Callable[[LocalCluster | None], None]
+
+
 @dataclass(frozen=True)
 class DemoPlan:
     """What is special about one run."""
@@ -60,7 +63,10 @@ PLANS = (
 
 @dataclass(frozen=True)
 class DemoSetting:
-    """What all runs share. ``victims`` get SIGKILL when ``kill_at`` iterations are complete."""
+    """What all runs share. ``victims`` get SIGKILL when ``kill_at`` iterations are complete.
+
+    ``show`` is told of each cluster once it runs, and by None when it is going to end.
+    """
 
     directory: Path
     dataset: str
@@ -68,6 +74,7 @@ class DemoSetting:
     seed: int
     kill_at: int
     victims: Sequence[str]
+    show: ShowCluster
 
 
 @dataclass(frozen=True)
@@ -84,20 +91,23 @@ TellProgress = Callable[[DemoProgress], None]
 
 def run_plan(plan: DemoPlan, setting: DemoSetting, tell: TellProgress) -> DemoRun:
     """Train once. Raises a :class:`scar.errors.ScarError` when the cluster, a worker or a deadline fails."""
-    home = setting.directory / plan.name.replace(" ", "-")
+    name = plan.name.replace(" ", "-")
+    home = setting.directory / name
     shutil.rmtree(home, ignore_errors=True)
     started = time.monotonic()
     job, _ = load_job(str(TRAIN_FILE))
-    job = replace(job, seed=setting.seed, checkpoint=plan.checkpoint, recovery=plan.recovery)
+    job = replace(job, name=name, seed=setting.seed, checkpoint=plan.checkpoint, recovery=plan.recovery)
     environment = {"SCAR_DEMO_DATA": setting.dataset, "SCAR_DEMO_EPSILON": repr(setting.epsilon)}
     with LocalCluster(home, shards=SHARDS, environment=environment) as cluster:
         cluster.start_job(job)
+        setting.show(cluster)
         first = cluster.until(lambda status: len(status.shards) == SHARDS, RUN_SECONDS, "the servers")
         cluster.start_workers(TRAIN_FILE, WORKERS)
         losses, outcome, went_back = _train_and_kill(cluster, plan, setting, first, tell)
         seconds = time.monotonic() - started
         records = _read_ledger(cluster)
         tally = final_tally(cluster.endpoints.recovery_address, records, WORKERS, len(losses), went_back)
+        setting.show(None)
     failures = [_failure_figures(record) for record in records]
     return DemoRun(plan.name, losses, tally, seconds, outcome.kills, failures, outcome.pause_seconds)
 

@@ -1,0 +1,111 @@
+"""The live page of the demo: shows the cluster that runs, one after the other, while the demo measures it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import TracebackType
+
+from scar.errors import ConfigError
+from scar_admin.observer import ClusterObserver
+from scar_admin.status import ClusterStatus, ProcessInfo
+from scar_console.server import ConsoleServer
+from scar_local import LocalCluster
+
+
+class DemoStage:
+    """What the page looks at. Nobody kills from the page: the demo counts what its own kills cost."""
+
+    can_kill = False
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.closed = threading.Event()
+        self.looking = threading.Lock()
+        self._cluster: LocalCluster | None = None
+
+    def show(self, cluster: LocalCluster | None) -> None:
+        """From the next look on; nobody looks at the former one any more, so that it may stop."""
+        with self.looking:
+            self._cluster = cluster
+
+    def observer(self) -> StageObserver:
+        return StageObserver(self)
+
+    def recovery_address(self) -> str:
+        """Of the cluster that is shown; empty: none is."""
+        cluster = self._cluster
+        return cluster.endpoints.recovery_address if cluster is not None else ""
+
+    def processes(self) -> tuple[ProcessInfo, ...]:
+        cluster = self._cluster
+        return tuple(cluster.processes()) if cluster is not None else ()
+
+    def ended(self) -> bool:
+        return self.closed.is_set()
+
+    def kill(self, name: str) -> str:
+        raise ConfigError(f"the demo kills by itself, not {name}", "Try it with `scar up` and `scar console`")
+
+
+class StageObserver:
+    """Of whatever cluster is shown. Between two of them it sees the former one as it was. For one thread."""
+
+    def __init__(self, stage: DemoStage) -> None:
+        self._stage = stage
+        self._observer: ClusterObserver | None = None
+        self._last = ClusterStatus()
+
+    def __enter__(self) -> StageObserver:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._observer is not None:
+            self._observer.close()
+            self._observer = None
+
+    def read(self, since_clock: int = 0) -> ClusterStatus:
+        with self._stage.looking:
+            address = self._stage.recovery_address()
+            if not address:
+                return self._last
+            if self._observer is None or self._observer.recovery_address != address:
+                self.close()
+                self._observer = ClusterObserver(address)
+            self._last = self._observer.read(since_clock)
+            return self._last
+
+
+@contextmanager
+def open_stage() -> Iterator[DemoStage]:
+    """Its page is served as long as this lasts; viewers keep what they have seen last."""
+    stage = DemoStage()
+    server = ConsoleServer(stage, threading.Event())
+    stage.url = server.url
+    thread = threading.Thread(target=server.run, name="page", daemon=True)
+    thread.start()
+    try:
+        yield stage
+    finally:
+        stage.closed.set()
+        thread.join()
+
+
+def open_browser(url: str) -> bool:
+    """Where there is a desktop; a browser of a terminal would take the terminal. False: there is none."""
+    if sys.platform not in ("darwin", "win32") and not (
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    ):
+        return False
+    with suppress(webbrowser.Error):
+        return webbrowser.open(url)
+    return False
