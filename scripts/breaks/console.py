@@ -8,6 +8,8 @@ CS = "services/scar_console/"
 SERVER = "tests/component/test_console.py"
 CURVE = "tests/unit/test_console_curve.py"
 PAGE = "tests/unit/test_console_page.py"
+BLOCKS = "tests/unit/test_console_blocks.py"
+SAVED = "tests/unit/test_console_map_reader.py"
 
 BREAKS = (
     Break(
@@ -79,5 +81,61 @@ BREAKS = (
         "known[name].component not in BREAKABLE",
         "False",
         f"{PAGE}::test_only_shards_and_workers_that_run_are_killed_from_the_page",
+    ),
+    Break(
+        "console-never-saved",
+        CS + "block_map.py",
+        "np.full(table.blocks, NEVER, np.int64)",
+        "np.full(table.blocks, 0, np.int64)",
+        f"{BLOCKS}::test_each_block_is_as_old_as_the_copy_that_a_restore_reads",
+    ),
+    Break(
+        "console-cell-oldest",
+        CS + "block_map.py",
+        "np.minimum.reduceat",
+        "np.maximum.reduceat",
+        f"{BLOCKS}::test_a_cell_and_a_shard_are_as_old_as_their_oldest_block",
+    ),
+    Break(
+        "console-map-once",
+        CS + "map_reader.py",
+        "fresh == self._known",
+        "False",
+        f"{SAVED}::test_each_manifest_is_read_once",
+    ),
+    Break(
+        "console-map-epoch",
+        CS + "map_reader.py",
+        "fresh = (saved.manifest, status.number)",
+        "fresh = (saved.manifest, 0)",
+        f"{SAVED}::test_a_new_epoch_deals_the_same_blocks_to_other_shards",
+    ),
+    Break(
+        "console-map-job",
+        CS + "map_reader.py",
+        "job != self._job",
+        "job.name != self._job.name",
+        f"{SAVED}::test_a_job_that_is_declared_anew_is_not_taken_for_the_old_one",
+    ),
+    Break(
+        "console-rate-life",
+        CS + "push_rates.py",
+        "if one[1] == life",
+        "if True",
+        "tests/unit/test_console_rates.py::test_who_was_restarted_begins_anew",
+    ),
+    Break(
+        "console-step",
+        CS + "run_view.py",
+        "if name not in before or before[name] != value",
+        "if True",
+        f"{PAGE}::test_a_step_has_what_is_new_and_a_whole_look_has_all",
+    ),
+    Break(
+        "console-members-bounded",
+        CS + "page_model.py",
+        "for key in record.members[:MAX_WORDS]]",
+        "for key in record.members]",
+        "tests/unit/test_console_bounds.py::test_a_thousand_shards_and_a_million_clocks_fit_into_half_a_megabyte",
     ),
 )

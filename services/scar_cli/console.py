@@ -12,6 +12,8 @@ from scar_cli.output import make_console
 from scar_cli.up import stop_signal
 from scar_console.page_model import BREAKABLE
 from scar_console.server import ConsoleServer
+from scar_runtime.store import Store, open_store
+from scar_runtime.store.signatures import find_key
 
 
 class ConsoleCluster:
@@ -29,6 +31,12 @@ class ConsoleCluster:
 
     def ended(self) -> bool:
         return self._target.ended()
+
+    def store(self) -> Store | None:
+        """Of a cluster on this machine; credentials for others may not be here."""
+        target = self._target
+        state = target.state if isinstance(target, DirectTarget) else None
+        return open_store(state.store, find_key(state.store)) if state is not None else None
 
     def kill(self, name: str) -> str:
         """A shard or a worker. Raises :class:`ConfigError` for others, and for one that does not run."""

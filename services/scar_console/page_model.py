@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from scar.v1.checkpoint_pb2 import RoundReport
@@ -27,10 +28,20 @@ ProcessTable = Mapping[str, ProcessInfo]
 Document = dict[str, Any]
 
 
-def page_model(
-    status: ClusterStatus, processes: Sequence[ProcessInfo], healed: Mapping[int, int]
-) -> Document:
-    """``healed``: the clock at which each failure was first seen repaired, by its number."""
+@dataclass(frozen=True)
+class SeenBefore:
+    """What looks before tell: ``healed``: the clock at which each failure was first seen repaired, by its
+    number; ``rates``: pushes a second by shard; ``oldest``: saved clock of the block of each shard that was
+    saved the longest ago.
+    """
+
+    healed: Mapping[int, int] = field(default_factory=dict)
+    rates: Mapping[str, float] = field(default_factory=dict)
+    oldest: Mapping[str, int] = field(default_factory=dict)
+
+
+def page_model(status: ClusterStatus, processes: Sequence[ProcessInfo], before: SeenBefore) -> Document:
+    """All but the curve and the block map."""
     known = {process.name: process for process in processes}
     found = waits(status)
     return {
@@ -41,11 +52,12 @@ def page_model(
         "loss_fraction": status.fraction,
         "epoch": status.number,
         "failure_count": len(status.failures),
-        "failures": [failure_facts(record, healed) for record in status.failures[-MAX_FAILURES:]],
-        "shards": _bounded_rows(_shard_rows(status, known)),
+        "failures": [failure_facts(record, before.healed) for record in status.failures[-MAX_FAILURES:]],
+        "shards": _bounded_rows(_shard_rows(status, known, before)),
         "workers": _bounded_rows(_worker_rows(status, known)),
         "services": _service_rows(status, known),
         "checkpoint": _checkpoint_facts(status),
+        "store": status.store,
         "problems": list(status.problems[:MAX_WORDS]),
         "waits": [_wait_facts(wait) for wait in found if _is_worth_words(wait, status)][:MAX_WORDS],
     }
@@ -62,8 +74,9 @@ def failure_facts(record: FailureRecord, healed: Mapping[int, int]) -> Document:
     """
     return {
         "number": record.number,
-        "members": [key.partition("@")[0] for key in record.members],
-        "evidence": list(record.evidence),
+        "members": [key.partition("@")[0] for key in record.members[:MAX_WORDS]],
+        "member_count": len(record.members),
+        "evidence": [*dict.fromkeys(record.evidence)][:MAX_WORDS],
         "created": record.created,
         "strategy": record.strategy,
         "epoch": record.epoch,
@@ -84,7 +97,8 @@ def failure_facts(record: FailureRecord, healed: Mapping[int, int]) -> Document:
         "delta_exact": record.delta_exact,
         "lost_pushes": record.lost_pushes,
         "resent_pushes": record.resent_pushes,
-        "waiting": [key.partition("@")[0] for key in record.waiting],
+        "waiting": [key.partition("@")[0] for key in record.waiting[:MAX_WORDS]],
+        "waiting_count": len(record.waiting),
         "damage": list(record.damage[:MAX_WORDS]),
     }
 
@@ -103,11 +117,15 @@ def _job_facts(status: ClusterStatus) -> Document | None:
     }
 
 
-def _shard_rows(status: ClusterStatus, processes: ProcessTable) -> list[Document]:
+def _shard_rows(status: ClusterStatus, processes: ProcessTable, before: SeenBefore) -> list[Document]:
     """Those of the epoch, and processes of others that are not part of it."""
     names = {member.name for member in status.epoch.shards} if status.epoch else set()
     names |= {name for name, process in processes.items() if process.component == "ps"}
-    return [_shard_row(name, status, processes) for name in names]
+    return [
+        _shard_row(name, status, processes)
+        | {"rate": before.rates.get(name, -1.0), "oldest": before.oldest.get(name)}
+        for name in names
+    ]
 
 
 def _shard_row(name: str, status: ClusterStatus, processes: ProcessTable) -> Document:
@@ -122,6 +140,7 @@ def _shard_row(name: str, status: ClusterStatus, processes: ProcessTable) -> Doc
         "loading": sum(table.loading for table in shard.tables),
         "bytes": sum(table.bytes for table in shard.tables),
         "pushes": shard.pushes,
+        "unsettled": sum(table.unsettled for table in shard.tables),
         "saved_age": shard.saved_age,
     }
 
@@ -206,8 +225,11 @@ def _round_rows(reports: Iterable[RoundReport]) -> list[Document]:
             "manifest": one.manifest,
             "clock": one.clock,
             "blocks": one.blocks_saved,
+            "blocks_total": one.blocks_total,
             "bytes": one.bytes,
-            "seconds": one.select_seconds + one.copy_seconds + one.commit_seconds,
+            "select": one.select_seconds,
+            "copy": one.copy_seconds,
+            "commit": one.commit_seconds,
             "missed": list(one.missed[:MAX_WORDS]),
             "error": one.error,
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -10,8 +11,14 @@ from typing import Any, Protocol
 
 from scar.v1.recovery_pb2 import FailureRecord
 from scar_admin.status import LATE_CLOCKS, ClusterStatus, ProcessInfo
+from scar_console.block_map import BlockMap
 from scar_console.loss_curve import LossCurve
-from scar_console.page_model import MAX_FAILURES, is_repaired, page_model
+from scar_console.map_reader import BlockMapReader
+from scar_console.page_model import MAX_FAILURES, SeenBefore, is_repaired, page_model
+from scar_console.push_rates import PushRates
+from scar_runtime.store import Store
+
+NO_MAP = BlockMap()
 
 
 class StatusReader(Protocol):
@@ -36,6 +43,10 @@ class WatchedCluster(Protocol):
     def processes(self) -> tuple[ProcessInfo, ...]: ...
 
     def ended(self) -> bool: ...
+
+    def store(self) -> Store | None:
+        """With its jobs; None: it cannot be read from here. Raises :class:`scar.errors.ScarError`."""
+        ...
 
     def kill(self, name: str) -> str:
         """Kill a shard or a worker; returns what was done, in words.
@@ -71,6 +82,7 @@ class RunHistory:
     curve: LossCurve = field(default_factory=LossCurve)
     healed: dict[int, int] = field(default_factory=dict)
     repaired: frozenset[int] | None = None
+    rates: PushRates = field(default_factory=PushRates)
 
     def is_of(self, status: ClusterStatus) -> bool:
         """Numbers of epochs only grow; where one is lower, the job was removed and began anew."""
@@ -86,12 +98,23 @@ class RunHistory:
 
 
 class RunView:
-    """Bounded, however long the run is. For one thread at a time."""
+    """Bounded, however long the run is. For one thread at a time; another one may call :meth:`read_saved`."""
 
     def __init__(self, cluster: WatchedCluster, observer: StatusReader) -> None:
         self._cluster = cluster
         self._observer = observer
         self._run = RunHistory()
+        self._status = ClusterStatus()  # as it was seen last
+        self._saved = BlockMapReader(cluster.store)
+        self._map = NO_MAP
+        self._shown: tuple[dict[str, Any], BlockMap | None] = ({}, None)  # by the last look
+
+    def read_saved(self) -> None:
+        """Ask the store what is saved, for the looks that follow. It may take its time, beside them."""
+        saved = self._saved
+        found = saved.read(self._status)
+        if found is not None and saved is self._saved:  # else another run has begun meanwhile
+            self._map = found
 
     def look(self) -> PageUpdate:
         """Ask all services. One that is silent is a problem on the page, never an error."""
@@ -100,19 +123,34 @@ class RunView:
         another = not self._run.is_of(status)
         if another:
             self._run = RunHistory(job=status.job.name if status.job else "")
+            self._saved = BlockMapReader(self._cluster.store)
+            self._map = NO_MAP
+            self._shown = ({}, None)
             status = self._observer.read()
         since = self._remember(status)
-        state = page_model(status, self._cluster.processes(), self._run.healed)
+        blocks = self._map if self._map.job == self._run.job else NO_MAP
+        rates = self._run.rates.note(status.shards, time.monotonic())
+        before = SeenBefore(self._run.healed, rates, blocks.oldest)
+        state = page_model(status, self._cluster.processes(), before)
         state |= {"can_kill": self._cluster.can_kill, "ended": ended}
-        whole = _encode_json({"state": state, "curve": self._curve_from(0)})
-        if another:
-            return PageUpdate(whole, whole, ended)
-        step = {"state": state, "curve": self._curve_from(since) if since >= 0 else None}
-        return PageUpdate(whole, _encode_json(step), ended)
+        return self._update(state, 0 if another else since, blocks)
+
+    def _update(self, state: dict[str, Any], since: int, blocks: BlockMap) -> PageUpdate:
+        """Everything, and what is new; ``since``: from which clock on the curve has changed, -1: nowhere."""
+        whole = {"state": state, "curve": self._curve_from(0), "blocks": _map_document(blocks)}
+        before, drawn = self._shown
+        step = {
+            "state": _changed_parts(state, before),
+            "curve": self._curve_from(since) if since >= 0 else None,
+            "blocks": whole["blocks"] if blocks is not drawn else None,
+        }
+        self._shown = (state, blocks)
+        return PageUpdate(_encode_json(whole), _encode_json(step), state["ended"])
 
     def _remember(self, status: ClusterStatus) -> int:
         """Returns from which clock on the curve has changed; -1: it has not."""
         run = self._run
+        self._status = status
         run.epoch = max(run.epoch, status.number)
         run.newest = max(run.newest, status.loss_clock)
         run.note_repairs(status.failures[-MAX_FAILURES:], status.clock)
@@ -121,6 +159,19 @@ class RunView:
     def _curve_from(self, clock: int) -> dict[str, Any]:
         points = self._run.curve.points_from(clock)
         return {"from": clock, "clocks": [one[0] for one in points], "losses": [one[1] for one in points]}
+
+
+def _changed_parts(state: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in state.items() if name not in before or before[name] != value}
+
+
+def _map_document(drawn: BlockMap) -> dict[str, Any]:
+    return {
+        "manifest": drawn.manifest,
+        "blocks": drawn.blocks,
+        "width": drawn.width,
+        "cells": drawn.cells,
+    }
 
 
 def _encode_json(value: object) -> bytes:

@@ -15,6 +15,7 @@ from scar_console.feed import Feed
 from scar_console.run_view import RunView, WatchedCluster
 
 TOKEN_BYTES = 32
+SAVED_SECONDS = 1.0  # between two looks at the store
 CLOSE_SECONDS = 10  # for a look that is under way, and viewers to take the last one
 
 
@@ -63,15 +64,22 @@ class ConsoleServer:
         try:
             with self._cluster.observer() as observer:
                 view = RunView(self._cluster, observer)
+                reading = asyncio.create_task(self._read_saved_until_the_end(view))
                 while not (self._server.should_exit or self._stop.is_set()):
                     update = await asyncio.to_thread(view.look)
                     await self._feed.publish(update)
                     if update.ended:
                         break
                     await asyncio.sleep(self._interval)
+                reading.cancel()
         finally:
             await self._feed.close()
             self._server.should_exit = True
+
+    async def _read_saved_until_the_end(self, view: RunView) -> None:
+        while True:
+            await asyncio.to_thread(view.read_saved)
+            await asyncio.sleep(SAVED_SECONDS)
 
 
 def _listen_on(port: int) -> socket.socket:

@@ -6,18 +6,24 @@ import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from scar.placement import Epoch, Member, Role
 from scar.tables import Job, Table
-from scar.wire.codec import job_to_proto
+from scar.v1 import checkpoint_pb2, recovery_pb2, worker_pb2
+from scar.wire.codec import epoch_to_proto, job_to_proto
 from scar_admin.observer import ClusterObserver
 from scar_admin.status import ClusterStatus, ProcessInfo
 from scar_console.server import ConsoleServer
-from tests.unit.test_console_page import STATUS, process, record
+from scar_runtime.store import Store, open_store
+from tests.unit.test_console_page import STATUS, process, record, shard
+from tests.unit.test_running import save
 
 TIMEOUT = 60.0
 PHONE = 390  # pixels, the width of most
@@ -29,19 +35,51 @@ HEALED = record(1, epoch=3, load_seconds=0.25, detect_seconds=0.5, wait_seconds=
 LONG = "a-long-name-that-nobody-would-choose-but-a-program-might-well"
 
 
+SHARDS = tuple(Member(Role.SHARD, f"ps-{number}", "a" * 12) for number in range(2))
+WORKER = Member(Role.WORKER, "worker-0", "a" * 12)
+ROUND = checkpoint_pb2.RoundReport(
+    round=9,
+    manifest=12,
+    clock=39,
+    blocks_total=10,
+    blocks_saved=4,
+    bytes=77,
+    select_seconds=0.25,
+    copy_seconds=0.5,
+    commit_seconds=0.75,
+    missed=["ps-1"],
+)
+
+
 class StillCluster:
     """Always the same. Its second failure is open."""
 
     can_kill = True
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         self.killed: list[str] = []
+        job = Job(LONG, tables=[Table("w", 10)])
+        owners = np.array([0, 0, 0, *[1] * 7], np.uint16)
+        epoch = Epoch(number=3, author="me", job=LONG, shards=SHARDS, workers=(WORKER,), owners={"w": owners})
         self.status = replace(
             STATUS,
-            job=job_to_proto(Job(LONG, tables=[Table("w", 10)])),
+            job=job_to_proto(job),
+            epoch=epoch_to_proto(epoch),
+            shards={"ps-0": shard("ps-0", 3), "ps-1": shard("ps-1", 7, clock=42)},
+            workers={
+                "worker-0": worker_pb2.WorkerStatus(
+                    state="training", clock=41, seconds_per_clock=0.0125, waited=0.25
+                )
+            },
+            checkpoint=checkpoint_pb2.CheckpointStatus(
+                leader=True, manifest=12, age=0.4, clock=39, bytes=99, objects=5, recent=[ROUND]
+            ),
+            recovery=recovery_pb2.RecoveryStatus(leader=True, epoch=3, store="file:///there"),
             failures=(HEALED, record(2)),
             losses={clock: 1 / (1 + clock) for clock in range(40)},
         )
+        self._url = f"file://{folder}"
+        save(self.store().under(LONG), 1, {"w": [0, 1, 2]}, job=job)
 
     def observer(self) -> ClusterObserver:
         return cast(ClusterObserver, self)
@@ -60,14 +98,17 @@ class StillCluster:
     def ended(self) -> bool:
         return False
 
+    def store(self) -> Store:
+        return open_store(self._url)
+
     def kill(self, name: str) -> str:
         self.killed.append(name)
         return f"{name} killed"
 
 
 @pytest.fixture(scope="module")
-def cluster() -> StillCluster:
-    return StillCluster()
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> StillCluster:
+    return StillCluster(tmp_path_factory.mktemp("store"))
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +183,38 @@ def test_a_flag_on_the_curve_opens_its_failure(chromium: Browser, url: str) -> N
     page.get_by_label("Details of failure 1").click()
     expect(page.locator("#failure")).to_be_hidden()
     page.close()
+
+
+def test_each_view_says_what_the_cluster_says(chromium: Browser, url: str) -> None:
+    page = opened(chromium, url)
+    tiles = page.locator("#facts dd").all_text_contents()
+    assert tiles == [
+        *("40", "bsp, epoch 3", "0.025", "of clock 39", "1 of 2", "alive", "1 of 1", "alive"),
+        *("2", "recovering", "400 ms", "ago, at clock 39"),
+    ]
+    expect(page.locator("#summary")).to_have_text("recovering from the loss of ps-1")
+    assert cells(page, "shards") == [
+        ["ps-0", "kill", "alive", "30.0 %", "3", "2.0 KiB", "0", "40", "500 ms ago", "39 clocks ago"],
+        ["ps-1", "kill", "killed", "70.0 %", "7", "2.0 KiB", "0", "42", "500 ms ago", "never saved"],
+    ]
+    assert cells(page, "workers") == [
+        ["worker-0", "kill", "running", "training", "41", "13 ms", "250 ms ago"]
+    ]
+    assert cells(page, "rounds") == [
+        ["9", "39", "4 of 10", "77 B", "250 ms", "500 ms", "750 ms", "missed by ps-1"]
+    ]
+    assert cells(page, "services") == [["recovery-0", "running", "leader", "0"]]
+    words = "Manifest 12, 400 ms old, of clock 39: a restore would read 99 B in 5 objects."
+    expect(page.locator("#checkpoint")).to_have_text(words)
+    expect(page.locator("#store")).to_have_text("Store: file:///there")
+    words = "10 blocks, the oldest saved 39 clocks ago, 7 cells never"
+    expect(page.locator("#block-words")).to_have_text(words)
+    page.close()
+
+
+def cells(page: Page, table: str) -> list[list[str]]:
+    rows = page.locator(f"#{table} tbody tr").all()
+    return [row.locator("td").all_text_contents() for row in rows]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -91,9 +91,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     made = Shell(tmp_path_factory.mktemp("home"))
     said = made.run("up", "--shards", "2", "--detach")
     assert re.search(r"up: 2 shards, recovery coordinator at 127\.0\.0\.1:\d+\nstore file:///", said)
-    assert (
-        "next: scar train FILE · scar watch · scar console · scar kill ps-0 · scar down stops process" in said
-    )
+    assert "next: scar train FILE · scar watch · scar console · scar kill ps-0 · scar down stops" in said
     yield made
     assert "stopped" in made.run("down")
 

@@ -51,6 +51,8 @@ class MadeUpCluster:
     def ended(self) -> bool:
         return self.over.is_set()
 
+    def store(self) -> None: ...
+
     def kill(self, name: str) -> str:
         if name == "ps-9":
             raise ConfigError("there is no process 'ps-9'", "Choose another one")
@@ -85,12 +87,15 @@ class Served:
         return answer.status, said
 
     def looks(self) -> Iterator[dict[str, Any]]:
-        """As a viewer gets them, until the stream ends."""
+        """As a viewer has them, until the stream ends."""
+        state: dict[str, Any] = {}
         answer, connection = self.request("GET", f"/events?token={self.token}")
         assert answer.getheader("content-type") == "text/event-stream; charset=utf-8"
         while line := answer.readline():
             if line.startswith(b"data: "):
-                yield json.loads(line.removeprefix(b"data: "))
+                look = json.loads(line.removeprefix(b"data: "))
+                state |= look["state"]
+                yield look | {"state": dict(state)}
         connection.close()
 
     def close(self) -> None:

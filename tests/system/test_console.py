@@ -43,12 +43,16 @@ def page(shell: Shell, *options: str) -> Iterator[tuple[str, str]]:
 
 
 def looks(host: str, token: str) -> Iterator[dict[str, Any]]:
+    """As the page has them: what has not changed is not sent again."""
+    state: dict[str, Any] = {}
     connection = http.client.HTTPConnection(host, timeout=PATIENCE)
     connection.request("GET", f"/events?token={token}")
     answer = connection.getresponse()
     while line := answer.readline():
         if line.startswith(b"data: "):
-            yield json.loads(line.removeprefix(b"data: "))
+            look = json.loads(line.removeprefix(b"data: "))
+            state |= look["state"]
+            yield look | {"state": dict(state)}
     connection.close()
 
 

@@ -18,7 +18,7 @@ from scar_admin.observer import ClusterObserver
 from scar_admin.status import DONE, ClusterStatus, ProcessInfo
 from scar_cli.clusters import DirectTarget
 from scar_cli.console import ConsoleCluster
-from scar_console.page_model import MAX_FAILURES, MAX_ROWS, page_model
+from scar_console.page_model import MAX_FAILURES, MAX_ROWS, SeenBefore, page_model
 from scar_console.run_view import RunView
 
 
@@ -54,7 +54,7 @@ STATUS = ClusterStatus(
 
 
 def test_it_shows_who_owns_what_at_which_clock() -> None:
-    page = page_model(STATUS, [process("ps-0"), process("ps-1", "killed"), process("worker-0")], {})
+    page = page_model(STATUS, [process("ps-0"), process("ps-1", "killed"), process("worker-0")], SeenBefore())
     assert (page["clock"], page["loss"], page["job"]["name"]) == (40, 0.25, "mnist")
     rows = page["shards"]["rows"]
     assert [(row["name"], row["health"], row["blocks"], row["clock"]) for row in rows] == [
@@ -67,13 +67,17 @@ def test_it_shows_who_owns_what_at_which_clock() -> None:
 
 
 def test_a_shard_that_does_not_answer_is_still_there() -> None:
-    page = page_model(replace(STATUS, shards={"ps-0": shard("ps-0")}), [process("ps-2", "starting")], {})
+    page = page_model(
+        replace(STATUS, shards={"ps-0": shard("ps-0")}), [process("ps-2", "starting")], SeenBefore()
+    )
     names = [(row["name"], row["health"], row["blocks"]) for row in page["shards"]["rows"]]
     assert names == [("ps-0", "alive", 5), ("ps-1", "?", 0), ("ps-2", "starting", 0)]
 
 
 def test_who_leads_is_said_of_coordinators_alone() -> None:
-    page = page_model(STATUS, [process("recovery-0"), process("checkpoint-0"), process("redis")], {})
+    page = page_model(
+        STATUS, [process("recovery-0"), process("checkpoint-0"), process("redis")], SeenBefore()
+    )
     assert {row["name"]: row["leader"] for row in page["services"]} == {
         "checkpoint-0": True,
         "recovery-0": True,
@@ -84,7 +88,7 @@ def test_who_leads_is_said_of_coordinators_alone() -> None:
 def test_of_a_thousand_shards_the_unwell_are_shown() -> None:
     names = [f"ps-{number}" for number in range(1000)]
     processes = [process(name, "killed" if name in ("ps-77", "ps-999") else "running") for name in names]
-    shards = page_model(ClusterStatus(), processes, {})["shards"]
+    shards = page_model(ClusterStatus(), processes, SeenBefore())["shards"]
     shown = [row["name"] for row in shards["rows"]]
     assert (shards["total"], len(shown)) == (1000, MAX_ROWS)
     assert {"ps-77", "ps-999"} <= set(shown)
@@ -93,7 +97,7 @@ def test_of_a_thousand_shards_the_unwell_are_shown() -> None:
 
 def test_of_many_failures_the_newest_are_shown() -> None:
     failures = tuple(record(number) for number in range(1, 501))
-    page = page_model(replace(STATUS, failures=failures), [], {})
+    page = page_model(replace(STATUS, failures=failures), [], SeenBefore())
     assert page["failure_count"] == 500
     assert [one["number"] for one in page["failures"]] == list(range(501 - MAX_FAILURES, 501))
 
@@ -103,7 +107,7 @@ def test_numbers_that_json_lacks_are_left_out() -> None:
     done = replace(
         STATUS, shards={"ps-0": shard("ps-0", clock=DONE)}, failures=(broken,), losses={3: math.nan}
     )
-    page = page_model(done, [], {})
+    page = page_model(done, [], SeenBefore())
     json.dumps(page, allow_nan=False)
     assert (page["loss"], page["loss_clock"]) == (None, 3)
     assert page["shards"]["rows"][0]["clock"] is None
@@ -112,14 +116,96 @@ def test_numbers_that_json_lacks_are_left_out() -> None:
 
 def test_a_problem_is_said_once() -> None:
     status = replace(STATUS, problems=("ps-1 does not answer: gone",))
-    page = page_model(status, [], {})
+    page = page_model(status, [], SeenBefore())
     assert page["problems"] == ["ps-1 does not answer: gone"]
     assert page["waits"] == []
 
 
 def test_without_a_job_there_is_a_page() -> None:
-    page = page_model(ClusterStatus(problems=("recovery does not answer: gone",)), [], {})
+    page = page_model(ClusterStatus(problems=("recovery does not answer: gone",)), [], SeenBefore())
     assert (page["job"], page["checkpoint"], page["failures"]) == (None, None, [])
+
+
+def test_each_figure_of_a_row_is_what_its_process_says() -> None:
+    busy = shard("ps-0")
+    busy.pushes = 700
+    busy.tables[0].loading = 2
+    busy.tables[0].unsettled = 1
+    busy.replicas = 3
+    worker = worker_pb2.WorkerStatus(
+        state="training", clock=41, seconds_per_clock=0.0125, waited=0.5, reroutes=2
+    )
+    report = checkpoint_pb2.RoundReport(
+        round=9,
+        manifest=8,
+        clock=39,
+        blocks_total=10,
+        blocks_saved=4,
+        bytes=77,
+        select_seconds=0.25,
+        copy_seconds=0.5,
+        commit_seconds=0.75,
+        missed=["ps-1"],
+    )
+    status = replace(
+        STATUS,
+        shards={"ps-0": busy},
+        workers={"worker-0": worker},
+        checkpoint=checkpoint_pb2.CheckpointStatus(
+            manifest=8, objects=5, bytes=99, age=1.5, clock=39, recent=[report]
+        ),
+        recovery=recovery_pb2.RecoveryStatus(store="file:///there"),
+    )
+    before = SeenBefore(rates={"ps-0": 12.5}, oldest={"ps-0": 30, "ps-1": -1})
+    page = page_model(status, [replace(process("ps-0"), restarts=6), process("worker-0")], before)
+    first, other = page["shards"]["rows"]
+    assert first == {
+        "name": "ps-0",
+        "health": "alive",
+        "running": True,
+        "restarts": 6,
+        "clock": 40,
+        "blocks": 5,
+        "copies": 3,
+        "loading": 2,
+        "unsettled": 1,
+        "bytes": 2048,
+        "pushes": 700,
+        "saved_age": 0.5,
+        "rate": 12.5,
+        "oldest": 30,
+    }
+    assert (other["rate"], other["oldest"], other["running"]) == (-1.0, -1, False)
+    assert page["workers"]["rows"] == [
+        {
+            "name": "worker-0",
+            "health": "running",
+            "running": True,
+            "restarts": 0,
+            "state": "training",
+            "clock": 41,
+            "seconds_per_clock": 0.0125,
+            "waited": 0.5,
+            "reroutes": 2,
+        }
+    ]
+    assert (page["shards"]["well"], page["shards"]["total"], page["workers"]["well"]) == (1, 2, 1)
+    assert page["checkpoint"]["recent"] == [
+        {
+            "round": 9,
+            "manifest": 8,
+            "clock": 39,
+            "blocks": 4,
+            "blocks_total": 10,
+            "bytes": 77,
+            "select": 0.25,
+            "copy": 0.5,
+            "commit": 0.75,
+            "missed": ["ps-1"],
+            "error": "",
+        }
+    ]
+    assert page["store"] == "file:///there"
 
 
 # --- from look to look
@@ -151,6 +237,8 @@ class Looks:
     def ended(self) -> bool:
         return self.over
 
+    def store(self) -> None: ...
+
     def kill(self, name: str) -> str:
         raise ConfigError(f"{name} stays")
 
@@ -164,7 +252,11 @@ def test_a_step_has_what_is_new_and_a_whole_look_has_all() -> None:
     second = view.look()
     assert json.loads(second.step)["curve"] == {"from": 200, "clocks": [200], "losses": [0.125]}
     assert json.loads(second.whole)["curve"]["clocks"] == [38, 39, 200]
-    assert json.loads(view.look().step)["curve"] is None, "nothing is new"
+    assert set(json.loads(second.step)["state"]) == {"loss", "loss_clock", "shards"}, (
+        "rates are known from now on"
+    )
+    third = json.loads(view.look().step)
+    assert third == {"state": {}, "curve": None, "blocks": None}, "nothing is new"
     assert looks.asked == [0, 0, 0, 200 - 64]
 
 
@@ -187,7 +279,7 @@ def test_a_repair_that_was_seen_has_its_clock() -> None:
     )
     later = replace(after, shards={"ps-0": shard("ps-0", clock=60)})
     view = Looks(before, before, after, later).view()
-    shown = [json.loads(view.look().step)["state"]["failures"] for _ in range(3)]
+    shown = [json.loads(view.look().whole)["state"]["failures"] for _ in range(3)]
     marks = [[(one["repaired"], one["healed_clock"]) for one in failures] for failures in shown]
     assert marks[0] == [(True, -1), (False, -1)]
     assert marks[1] == marks[2] == [(True, -1), (True, 50), (True, 50), (False, -1)]

@@ -189,22 +189,22 @@ def store(tmp_path: Path) -> Store:
     return open_store(f"file://{tmp_path}").under("job")
 
 
-def save(store: Store, number: int, held: Held, full: bool = False) -> Manifest:
+def save(store: Store, number: int, held: Held, full: bool = False, job: Job = JOB) -> Manifest:
     """One object and a manifest that names it after the parent's."""
     groups = []
     for table, ids in held.items():
-        spec, array = JOB.table(table), np.array(ids, np.uint32)
+        spec, array = job.table(table), np.array(ids, np.uint32)
         values = np.full(int(spec.layout.sizes[array].sum()), number, spec.dtype)
         group = BlockState(table, array, number, {"w@1": number}, "ps-0@aa")
         groups.append(
             (group, BlockPayload(values, dict.fromkeys(spec.rule.slots, values), np.full(len(array), number)))
         )
-    encoded = encode_object(JOB, groups)
+    encoded = encode_object(job, groups)
     store.put(f"objects/{number}", encoded.parts)
     ref = object_ref(f"objects/{number}", encoded, [group for group, _ in groups], "ps-0@aa", 1, number)
     parent = read_manifest(store, number - 1).objects if number > 1 else []
     manifest = Manifest(
-        number=number, parent=number - 1, job="job", round=number, full=full, objects=(*parent, ref)
+        number=number, parent=number - 1, job=job.name, round=number, full=full, objects=(*parent, ref)
     )
     create_manifest(store, manifest)
     return manifest

@@ -15,6 +15,8 @@ from scar_admin.observer import ClusterObserver
 from scar_admin.status import ClusterStatus, ProcessInfo
 from scar_console.server import ConsoleServer
 from scar_local import LocalCluster
+from scar_runtime.store import Store, open_store
+from scar_runtime.store.signatures import find_key
 
 
 class DemoStage:
@@ -47,6 +49,10 @@ class DemoStage:
 
     def ended(self) -> bool:
         return self.closed.is_set()
+
+    def store(self) -> Store | None:
+        cluster = self._cluster
+        return open_store(cluster.store_url, find_key(cluster.store_url)) if cluster is not None else None
 
     def kill(self, name: str) -> str:
         raise ConfigError(f"the demo kills by itself, not {name}", "Try it with `scar up` and `scar console`")

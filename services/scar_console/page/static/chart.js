@@ -65,7 +65,7 @@ export class LossChart {
       axes: [{ ...axis }, { ...axis, size: 70, values: (_plot, ticks) => ticks.map(shortNumber) }],
       series: [
         { label: "clock" },
-        { label: "loss", stroke: colour("curve"), width: 2, points: { show: this.clocks.length < 2 } },
+        { label: "loss", stroke: colour("curve"), width: 2, points: { show: (plot) => plot.data[0].length < 2 } },
       ],
       hooks: { ready: [(plot) => this.placeMarks(plot)], draw: [(plot) => this.placeMarks(plot)] },
     }, [this.clocks, this.drawable()], this.box);

@@ -1,11 +1,13 @@
 // The page: takes looks from the server and hands each part to who shows it.
+import { showBlocks } from "./blocks.js";
 import { LossChart } from "./chart.js";
-import { byId, plural, seconds, setText, number } from "./dom.js";
+import { byId, memberNames, plural, seconds, setText, number } from "./dom.js";
 import { openFailure, showFailures } from "./failures.js";
 import { showCheckpoint, showServices, showShards, showWorkers } from "./members.js";
 
 const token = new URLSearchParams(location.search).get("token");
 const chart = new LossChart(byId("chart"), byId("log"), openFailure);
+let state = {};
 let ended = false;
 
 const stream = new EventSource(`/events?token=${encodeURIComponent(token)}`);
@@ -14,7 +16,9 @@ stream.onerror = () => ended || showLink("lost", "connection lost: is `scar cons
 stream.onmessage = (event) => {
   const look = JSON.parse(event.data);
   if (look.curve) chart.takePoints(look.curve);
-  showState(look.state);
+  state = { ...state, ...look.state };  // what has not changed is not sent again
+  showState(state);
+  showBlocks(look.blocks, state);
 };
 
 function showLink(kind, text) {
@@ -30,7 +34,7 @@ function showState(state) {
   showFailures(state);
   showShards(state, kill);
   showWorkers(state, kill);
-  showCheckpoint(state.checkpoint);
+  showCheckpoint(state.checkpoint, state.store);
   showServices(state.services);
   if (state.ended) {
     ended = true;
@@ -86,7 +90,7 @@ function summary(state) {
   const hurt = state.failures.filter((one) => !one.repaired);
   if (!job) return ["", "start a job by `scar train FILE`"];
   if (job.finished_manifest) return ["good", `finished: the model is saved in manifest ${job.finished_manifest}`];
-  if (hurt.length) return ["bad", `recovering from the loss of ${hurt.flatMap((one) => one.members).join(", ") || "blocks"}`];
+  if (hurt.length) return ["bad", `recovering from the loss of ${hurt.map((one) => memberNames(one)).join(", ")}`];
   if (job.loading) return ["bad", `${plural(job.loading, "block")} loading`];
   if (state.problems.length || state.waits.length) return ["warn", "waiting, see below"];
   if (!state.workers.total) return ["", "nobody trains"];

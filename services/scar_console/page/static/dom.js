@@ -66,7 +66,7 @@ export const plural = (count, one, many = `${one}s`) => `${count} ${count === 1 
 
 // Of a failure; the whole cluster may have died.
 export function memberNames(failure, most = 4) {
-  const { members } = failure;
-  const more = members.length - most;
-  return (more > 0 ? `${members.slice(0, most).join(", ")} and ${more} more` : members.join(", ")) || "damage";
+  const shown = failure.members.slice(0, most);
+  const more = failure.member_count - shown.length;
+  return (more ? `${shown.join(", ")} and ${more} more` : shown.join(", ")) || "damage";
 }

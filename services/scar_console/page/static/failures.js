@@ -58,7 +58,7 @@ function showOpened(one) {
   facts.textContent = costWords(one);
   const why = document.createElement("p");
   why.className = "dim";
-  why.textContent = [...new Set([...one.evidence, ...one.damage])].join("; ");
+  why.textContent = [...one.evidence, ...one.damage].join("; ");
   box.replaceChildren(title, timeLine(one), phaseKey(one), facts, why);
 }
 
@@ -102,7 +102,7 @@ function costWords(one) {
     `${one.resent_pushes} sent again`,
     one.epoch ? `epoch ${one.epoch}` : "not repaired yet",
     one.strategy,
-    one.waiting.length ? `waiting for ${one.waiting.join(", ")}` : "",
+    one.waiting_count ? `waiting for ${one.waiting.slice(0, 4).join(", ")}${one.waiting_count > 4 ? " and others" : ""}` : "",
   ];
   return parts.filter(Boolean).join(" · ");
 }

@@ -1,5 +1,5 @@
 // Shards, workers, checkpoints and services.
-import { byId, fillTable, seconds, setText, size } from "./dom.js";
+import { byId, fillTable, number, plural, seconds, setText, size } from "./dom.js";
 
 const SURE_SECONDS = 4;  // in which a second click kills
 const COLOURS = { alive: "good", running: "good", learning: "", suspect: "warn" };
@@ -9,30 +9,35 @@ const bars = new Map();
 export function showShards(state, kill) {
   const most = Math.max(1, ...state.shards.rows.map((row) => row.blocks));
   showCount("shard-count", state.shards);
-  fillTable(byId("shards"), ["shard", "", "health", "owns", ">blocks", ">bytes", ">clock", ">saved"],
+  fillTable(byId("shards"), ["shard", "", "health", "owns", ">blocks", ">bytes", ">pushes/s", ">clock", ">last saved", ">oldest block"],
     state.shards.rows.map((row) => [
-      row.name, killButton(row, state, kill), health(row), shareBar(row.name, row.blocks / most, row.blocks / (state.job?.blocks || 1)),
+      row.name, killButton(row, state, kill), health(row), barOf(row.name, row.blocks / most, `${(100 * row.blocks / (state.job?.blocks || 1)).toFixed(1)} %`),
       row.loading ? [`${row.blocks} (${row.loading} loading)`, "warn"] : row.blocks,
-      size(row.bytes), clockWord(row.clock, row.blocks), row.saved_age < 0 ? "-" : `${seconds(row.saved_age)} ago`,
+      size(row.bytes), row.rate < 0 ? "-" : number(row.rate, 3), clockWord(row.clock, row.blocks),
+      row.saved_age < 0 ? "-" : `${seconds(row.saved_age)} ago`, oldestWords(row, state.clock),
     ]));
 }
 
 export function showWorkers(state, kill) {
   showCount("worker-count", state.workers);
-  fillTable(byId("workers"), ["worker", "", "health", "state", ">clock", ">per clock", ">restarts"],
-    state.workers.rows.map((row) => [
-      row.name, killButton(row, state, kill), health(row), row.state || "-", clockWord(row.clock, true), seconds(row.seconds_per_clock || -1),
-      row.restarts,
-    ]));
+  const { rows } = state.workers;
+  const slowest = Math.max(1e-9, ...rows.map((row) => row.seconds_per_clock));
+  const first = Math.max(...rows.map((row) => row.clock ?? 0));
+  fillTable(byId("workers"), ["worker", "", "health", "state", ">clock", "per clock", ">last clock"], rows.map((row) => [
+    row.name, killButton(row, state, kill), health(row), row.state || "-", workerClock(row, first),
+    barOf(row.name, row.seconds_per_clock / slowest, seconds(row.seconds_per_clock || -1)),
+    row.state === "training" ? `${seconds(row.waited)} ago` : "-",
+  ]));
 }
 
-export function showCheckpoint(saved) {
+export function showCheckpoint(saved, store) {
+  setText(byId("store"), store && `Store: ${store}`);
   setText(byId("checkpoint"), saved && saved.manifest
     ? `Manifest ${saved.manifest}, ${seconds(saved.age)} old, of clock ${saved.clock}: a restore would read ${size(saved.bytes)} in ${saved.objects} objects.`
     : "None yet: the first comes after some clocks.");
-  fillTable(byId("rounds"), [">round", ">clock", ">blocks", ">bytes", ">took", "note"],
+  fillTable(byId("rounds"), [">round", ">clock", ">blocks", ">bytes", ">choose", ">copy", ">store", "note"],
     (saved?.recent ?? []).map((one) => [
-      one.round, one.clock, one.blocks, size(one.bytes), seconds(one.seconds),
+      one.round, one.clock, `${one.blocks} of ${one.blocks_total}`, size(one.bytes), seconds(one.select), seconds(one.copy), seconds(one.commit),
       one.error ? [one.error, "bad"] : one.missed.length ? `missed by ${one.missed.join(", ")}` : "saved",
     ]));
 }
@@ -53,17 +58,26 @@ function health(row) {
 
 const clockWord = (clock, known) => (clock === null ? (known ? "done" : "-") : clock);
 
-// `width`: against the one that owns most.
-function shareBar(name, width, share) {
+const oldestWords = (row, clock) => (row.oldest === null ? "-" : row.oldest < 0 ? ["never saved", "warn"]
+  : `${plural(Math.max(0, clock - row.oldest), "clock")} ago`);
+
+// Who is behind the first one holds it up, in BSP.
+function workerClock(row, first) {
+  const behind = row.clock === null || !row.state ? 0 : first - row.clock;
+  return behind > 1 ? [`${row.clock}, ${behind} behind`, "warn"] : clockWord(row.clock, Boolean(row.state));
+}
+
+// `width`: against the longest of its column, from 0 to 1.
+function barOf(name, width, text) {
   if (!bars.has(name)) {
     const bar = document.createElement("span");
-    bar.className = "share";
+    bar.className = "bar";
     bar.append(document.createElement("i"), document.createElement("span"));
     bars.set(name, bar);
   }
   const bar = bars.get(name);
   bar.firstChild.style.width = `${Math.max(1, 100 * width)}%`;
-  setText(bar.lastChild, `${(100 * share).toFixed(1)} %`);
+  setText(bar.lastChild, text);
   return bar;
 }
 
