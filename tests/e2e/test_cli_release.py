@@ -4,7 +4,9 @@ bucket.
 
 from __future__ import annotations
 
+import http.client
 import json
+import re
 import signal
 import subprocess
 import time
@@ -12,10 +14,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.e2e.site import Site, environment, missing
+from tests.system.test_console import looks
 
 if reason := missing():
     pytest.skip(reason, allow_module_level=True)
@@ -144,6 +148,36 @@ def test_a_killed_shard_heals_and_a_finished_job_is_not_started_again(site: Site
     assert refused.returncode == 1
     assert "--resume" in refused.stderr
     assert "scar-worker" not in workers(site), "a job that is refused leaves nothing behind"
+
+
+def test_the_live_page_looks_at_the_release_and_cannot_break_it(site: Site) -> None:
+    told = seen(site, "status")
+    with subprocess.Popen(site.scar("console"), stdout=subprocess.PIPE, text=True, env=environment()) as page:
+        assert page.stdout is not None
+        try:
+            found = re.search(r"http://127\.0\.0\.1:\d+/\?token=\S+", page.stdout.readline())
+            assert found
+            url = urlsplit(found[0])
+            token = url.query.removeprefix("token=")
+            state = next(
+                look["state"] for look in looks(url.netloc, token) if look["state"]["shards"]["well"] == 2
+            )
+            assert (state["job"]["name"], state["clock"]) == (told["job"], told["clock"])
+            owned = {row["name"]: row["blocks"] for row in state["shards"]["rows"]}
+            assert owned == {name: owned_blocks(one) for name, one in told["shards"].items()}
+            assert state["checkpoint"]["manifest"] == int(told["checkpoint"]["manifest"])
+            assert any(row["leader"] for row in state["services"])
+            assert not state["can_kill"]
+            connection = http.client.HTTPConnection(url.netloc, timeout=SECONDS)
+            connection.request("POST", "/kill/ps-0", headers={"X-Scar-Token": token})
+            assert connection.getresponse().status == 404
+        finally:
+            page.send_signal(signal.SIGINT)
+        assert page.wait(timeout=60) == 0
+
+
+def owned_blocks(shard: dict[str, Any]) -> int:
+    return sum(int(table.get("blocks", 0)) for table in shard.get("tables", ()))
 
 
 def test_a_mistake_in_the_file_is_shown_as_it_happened(site: Site, tmp_path: Path) -> None:
