@@ -1,6 +1,6 @@
 """The ceiling of any push and pull over gRPC in Python.
 
-The same bytes in the same chunks, without checks, apply or bookkeeping.
+The same bytes in the same chunks, or as small a call, without checks, apply or bookkeeping.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ def measure_rows(repeat: int) -> list[BenchRow]:
     up = np.ones(SIZE, dtype=np.uint8)
     down = np.ones(SIZE, dtype=np.uint8)
     keep_freed()
-    with _grpc_stream() as stream, yardsticks.tcp_peer() as peer:
+    with grpc_peer() as stream, yardsticks.tcp_peer() as peer:
         times = time_pairs(lambda: stream.exchange(up, down), lambda: peer.exchange(up, down), repeat)
     return [rate_row("bare gRPC stream of 64 MiB, up and down", 2 * SIZE / 1e9, times, "GB/s", "plain TCP")]
 
 
-class GrpcStream:
+class GrpcPeer:
     """Client of a process that keeps and sends bytes."""
 
     def __init__(self, port: int) -> None:
         self._channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=channel_options())
         self._push = self._channel.stream_unary(f"/{SERVICE}/Push")
         self._pull = self._channel.unary_stream(f"/{SERVICE}/Pull")
+        self._echo = self._channel.unary_unary(f"/{SERVICE}/Echo")
 
     def exchange(self, up: Bytes, down: Bytes) -> None:
         """Send all of ``up``, then receive into all of ``down``."""
@@ -51,28 +52,32 @@ class GrpcStream:
             down.data[at : at + len(chunk)] = chunk
             at += len(chunk)
 
+    def echo(self, message: bytes) -> None:
+        """One unary call that brings as much as it takes."""
+        self._echo(message, timeout=SECONDS)
+
     def close(self) -> None:
         self._channel.close()
 
 
 @contextmanager
-def _grpc_stream() -> Iterator[GrpcStream]:
+def grpc_peer() -> Iterator[GrpcPeer]:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
-    process = context.Process(target=_serve_stream, args=(there,), daemon=True)
+    process = context.Process(target=_serve_peer, args=(there,), daemon=True)
     process.start()
     there.close()
-    stream = GrpcStream(int(here.recv()))
+    peer = GrpcPeer(int(here.recv()))
     try:
-        yield stream
+        yield peer
     finally:
-        stream.close()
+        peer.close()
         here.close()
         process.join(5)
         process.kill()
 
 
-def _serve_stream(pipe: Connection) -> None:
+def _serve_peer(pipe: Connection) -> None:
     keep_freed()
     kept = np.ones(SIZE, dtype=np.uint8)
 
@@ -86,7 +91,11 @@ def _serve_stream(pipe: Connection) -> None:
     def pull(_: bytes, __: grpc.ServicerContext) -> Iterator[bytes]:
         return _split_chunks(kept)
 
+    def echo(message: bytes, _: grpc.ServicerContext) -> bytes:
+        return message
+
     handlers = {
+        "Echo": grpc.unary_unary_rpc_method_handler(echo),
         "Push": grpc.stream_unary_rpc_method_handler(push),
         "Pull": grpc.unary_stream_rpc_method_handler(pull),
     }

@@ -1,45 +1,71 @@
-"""Small calls: what a request costs when it carries next to nothing."""
+"""Small calls: what a request costs when it carries next to nothing, beside unary calls of bare gRPC."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 
 import scar
-from benchmarks import yardsticks
-from benchmarks.measure import BenchRow, Pair, duration_row, time_pairs
-from benchmarks.training import start_training
+from benchmarks.bare import GrpcPeer, grpc_peer
+from benchmarks.measure import BenchRow, Pair, TimedAction, duration_row, time_pairs
+from benchmarks.training import BenchTraining, start_training
 
 CALLS = 100  # timed together
+Arrays = Mapping[str, np.ndarray]
+ROW = {"w": np.ones((1, 64), np.float32)}
+LAYERS = {f"layer{number}": np.ones((8, 16), np.float32) for number in range(10)}
+TABLES = [scar.Table("w", (64, 64)), *(scar.Table(name, layer.shape) for name, layer in LAYERS.items())]
 
 
 def measure_rows(repeat: int) -> list[BenchRow]:
-    one = np.zeros(1, dtype=np.uint32)
-    value = np.ones((1, 64), dtype=np.float32)
-    small = value.view(np.uint8).reshape(-1)
-    back = np.zeros_like(small)
-    with start_training([scar.Table("w", (64, 64))], consistency="asp") as run, yardsticks.tcp_peer() as peer:
+    with start_training(TABLES, consistency="asp") as run, grpc_peer() as peer:
+        return [
+            *_measure_pair(run, peer, "one row of 64", ROW, {"w": [0]}, repeat),
+            *_measure_pair(run, peer, "10 tables of 8 x 16", LAYERS, None, repeat),
+        ]
 
-        def pulls() -> None:
-            for _ in range(CALLS):
-                run.worker.pull("w", ids=one)
 
-        def steps() -> None:
-            for _ in range(CALLS):
-                run.step(lambda: run.worker.push("w", value, ids=one))
+def _measure_pair(
+    run: BenchTraining,
+    peer: GrpcPeer,
+    what: str,
+    arrays: Arrays,
+    ids: Mapping[str, list[int]] | None,
+    repeat: int,
+) -> list[BenchRow]:
+    """A pull beside one bare call with as many bytes; a push and the end of its clock beside two."""
+    message = bytes(sum(array.nbytes for array in arrays.values()))
 
-        def exchanges() -> None:
-            for _ in range(CALLS):
-                peer.exchange(small, back)
+    def pull() -> None:
+        run.worker.pull([*arrays], ids=ids)
 
-        pull = time_pairs(pulls, exchanges, repeat)
-        step = time_pairs(steps, exchanges, repeat)
-    against = "TCP ping-pong"
-    with_clock = "push of one row of 64, acknowledged, and the end of the clock"
+    def step() -> None:
+        run.step(lambda: run.worker.push(arrays, ids=ids))
+
+    def echo() -> None:
+        peer.echo(message)
+
+    def echo_twice() -> None:
+        peer.echo(message)
+        peer.echo(message)
+
+    pulled = time_pairs(_often(pull), _often(echo), repeat)
+    stepped = time_pairs(_often(step), _often(echo_twice), repeat)
+    with_clock = f"push of {what}, acknowledged, and the end of the clock"
     return [
-        duration_row("pull of one row of 64", _for_one_call(pull), "us", against),
-        duration_row(with_clock, _for_one_call(step), "us", against),
+        duration_row(f"pull of {what}", _for_one(pulled), "us", "a unary call of bare gRPC"),
+        duration_row(with_clock, _for_one(stepped), "us", "two of them"),
     ]
 
 
-def _for_one_call(times: Pair) -> Pair:
+def _often(action: TimedAction) -> TimedAction:
+    def repeated() -> None:
+        for _ in range(CALLS):
+            action()
+
+    return repeated
+
+
+def _for_one(times: Pair) -> Pair:
     return Pair(times.ours / CALLS, times.yardstick / CALLS)

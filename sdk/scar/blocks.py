@@ -55,7 +55,17 @@ class Layout:
 
     def take(self, positions: Positions) -> Layout:
         """The layout of these blocks when they are packed one after the other."""
-        return Layout(self.sizes[positions])
+        return Layout.even(len(positions), self.width) if self.width else Layout(self.sizes[positions])
+
+    @classmethod
+    def even(cls, blocks: int, width: int) -> Layout:
+        """The layout of so many blocks of one size, without a look at each."""
+        layout = cls.__new__(cls)
+        layout.sizes = np.full(blocks, width, dtype=np.int64)
+        layout.starts = np.arange(0, (blocks + 1) * width, width, dtype=np.int64)
+        layout.width = width if blocks else 0
+        layout._body = 0
+        return layout
 
     def count_elements(self, positions: Ids | Positions) -> int:
         """Elements that these blocks have together."""

@@ -15,7 +15,8 @@ from scar.errors import ScarError, Unreachable, from_rpc
 from scar.placement import Member
 from scar.v1 import ps_pb2
 from scar.wire.link_pool import ShardLinks
-from scar.wire.transport import Deadline, ShardLink, retry
+from scar.wire.shard_link import ShardLink
+from scar.wire.transport import Deadline, retry
 
 OnAnswer = Callable[[Any], None]
 OnRefusal = Callable[[ScarError], None]

@@ -1,9 +1,12 @@
-"""The apply thread: the only one that touches the shard, one event after the other.
+"""The apply thread, and the turn: who has it is the only one that touches the shard, one event after the
+other.
 
-Other threads hand in events and wait for their answers, or post them and go on. The shard's actions are
-carried out here: answers are given to those who wait, everything else is handed to whoever does it. A call
-has a deadline: one that has not been served by then is withdrawn and will never run, one that runs is waited
-for. So an error always means that nothing was done.
+Other threads hand in events and wait for their answers, or post them and go on. Where nobody has the turn or
+waits for it, a caller takes it and runs its own call, which spares two switches of threads; else the apply
+thread runs what has come, in its order. The shard's actions are carried out here: answers are given to those
+who wait, everything else is handed to whoever does it. A call has a deadline: one that has not been served by
+then is withdrawn and will never run, one that runs is waited for. So an error always means that nothing was
+done.
 """
 
 from __future__ import annotations
@@ -12,9 +15,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from itertools import count
-from queue import Empty, SimpleQueue
 from threading import Event as ThreadEvent
 from threading import Lock
 from typing import Any
@@ -99,7 +100,9 @@ class ApplyThread:
         self._fail = fail
         self.carry_out: CarryOut = {}
         self._numbers = count(1)
-        self._mailbox: SimpleQueue[_Call] = SimpleQueue()
+        self._turn = Lock()  # guards the shard, and what follows but for appending to the mailbox
+        self._mailbox: deque[_Call] = deque()
+        self._wanted = ThreadEvent()  # the apply thread comes next: callers let it pass
         self._parked: dict[int, _Call] = {}
         self._retries: deque[_Call] = deque()
         self._closed = ThreadEvent()
@@ -129,10 +132,15 @@ class ApplyThread:
 
     def post(self, event: Event) -> None:
         """Have the shard handle ``event`` some time; nobody waits for its answer."""
-        self._mailbox.put(_Call(ShardRequest(next(self._numbers), event, math.inf)))
+        self._mail(_Call(ShardRequest(next(self._numbers), event, math.inf)))
+
+    def _mail(self, call: _Call) -> None:
+        self._mailbox.append(call)
+        self._wanted.set()
 
     def _wait_for(self, call: _Call, timeout: float) -> Any:
-        self._mailbox.put(call)
+        if not self._run_here(call):
+            self._mail(call)
         if self._closed.is_set():
             self._refuse_all()
         if not call.done.wait(timeout) and call.withdraw():
@@ -140,6 +148,18 @@ class ApplyThread:
         if call.error is not None:
             raise call.error
         return call.result
+
+    def _run_here(self, call: _Call) -> bool:
+        """Run it on its caller's thread, unless others come first."""
+        if not self._turn.acquire(blocking=False):
+            return False
+        try:
+            free = not self._wanted.is_set() and not self._closed.is_set()
+            if free:
+                self._run_call(call)
+            return free
+        finally:
+            self._turn.release()
 
     @property
     def leased(self) -> bool:
@@ -162,13 +182,24 @@ class ApplyThread:
         next_tick = 0.0
         while not stopped.is_set():
             self._liveness.record_progress()
-            with suppress(Empty):
-                self._run_call(self._mailbox.get(timeout=BEAT_SECONDS))
-            if time.monotonic() >= next_tick:
-                self._tick()
-                next_tick = time.monotonic() + TICK_SECONDS
+            self._wanted.wait(BEAT_SECONDS)
+            self._wanted.set()
+            with self._turn:  # who hangs with it hangs this thread, too, and the heart stops
+                self._run_next()
+                if time.monotonic() >= next_tick:
+                    self._tick()
+                    next_tick = time.monotonic() + TICK_SECONDS
         self._closed.set()
         self._refuse_all()
+
+    def _run_next(self) -> None:
+        """The oldest call, which leaves the mailbox only now: nobody overtakes it."""
+        if self._mailbox:
+            self._run_call(self._mailbox.popleft())
+        if not self._mailbox:
+            self._wanted.clear()
+            if self._mailbox:  # it came in between
+                self._wanted.set()
 
     def _tick(self) -> None:
         self._parked = {number: call for number, call in self._parked.items() if not call.withdrawn}
@@ -176,11 +207,10 @@ class ApplyThread:
 
     def _refuse_all(self) -> None:
         """Nobody will run what is left: let its callers go."""
-        left = list(self._parked.values())
-        self._parked = {}
-        with suppress(Empty):
-            while True:
-                left.append(self._mailbox.get_nowait())
+        with self._turn:
+            left = [*self._parked.values(), *self._mailbox]
+            self._parked = {}
+            self._mailbox.clear()
         for call in left:
             call.refuse(NotServing("this shard is stopping"))
 

@@ -12,7 +12,8 @@ from scar.errors import DeadlineExceeded, Internal, NotServing, OutOfOrder, Scar
 from scar.placement import Member
 from scar.v1 import ps_pb2
 from scar.wire.link_pool import ShardLinks
-from scar.wire.transport import Backoff, ShardLink
+from scar.wire.shard_link import ShardLink
+from scar.wire.transport import Backoff
 from scar_ps.apply_thread import ApplyThread
 from scar_ps.core.core_state import CoreState
 from scar_ps.core.replica_store import ReplicationBatch

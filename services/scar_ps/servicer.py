@@ -12,6 +12,7 @@ from scar.v1 import ps_pb2, ps_pb2_grpc
 from scar.wire import codec, loss_messages
 from scar.wire.codec import Chunk
 from scar.wire.shared_memory import SegmentOffer
+from scar.wire.small_message import decode_small, encode_small
 from scar_ps import metrics
 from scar_ps.apply_thread import ApplyThread, remaining
 from scar_ps.core.clocks import ClockState
@@ -48,7 +49,7 @@ MAX_SECONDS = 600.0  # for callers without a deadline
 
 
 class DataServicer:
-    """Push, Pull, Fetch and Ship: tensor streams that never become protobuf objects."""
+    """Push, Pull, Fetch and Ship: tensors, in streams or one message, that never become protobuf objects."""
 
     def __init__(
         self, state: CoreState, apply_thread: ApplyThread, staging: PushStaging, shared: SharedMemoryPool
@@ -63,6 +64,10 @@ class DataServicer:
             "Push": grpc.stream_unary_rpc_method_handler(
                 self.push, codec.decode_chunk, ps_pb2.PushReply.SerializeToString
             ),
+            "PushSmall": grpc.unary_unary_rpc_method_handler(
+                self.push, decode_small, ps_pb2.PushReply.SerializeToString
+            ),
+            "PullSmall": grpc.unary_unary_rpc_method_handler(self.pull_small, ps_pb2.PullRequest.FromString),
             "Pull": grpc.unary_stream_rpc_method_handler(self.pull, ps_pb2.PullRequest.FromString),
             "Fetch": grpc.unary_stream_rpc_method_handler(
                 self.fetch, ps_pb2.FetchRequest.FromString, codec.encode_chunk
@@ -90,23 +95,28 @@ class DataServicer:
 
     def pull(self, request: ps_pb2.PullRequest, context: grpc.ServicerContext) -> Iterator[bytes]:
         """Chunks that are encoded already: each is copied out under its table's lock."""
-        sender = Sender(request.worker, request.incarnation)
-        wanted = _decode_wanted(request.tables)
         segment = None
         if request.shared:
             room = self._shared.find_segment(request.shared)
             segment = pull_encoder.SegmentWriter(request.shared, room)
+        yield from pull_encoder.encode_pulled(self._find_pulled(request, context), segment)
+        self._apply_thread.check_lease()
+
+    def pull_small(self, request: ps_pb2.PullRequest, context: grpc.ServicerContext) -> bytes:
+        """The same chunks as one message. Raises :class:`TooLarge` when they are too many for it."""
+        found = self._find_pulled(request, context)
+        pull_encoder.require_small(found)
+        message = encode_small(pull_encoder.encode_pulled(found))
+        self._apply_thread.check_lease()
+        return message
+
+    def _find_pulled(self, request: ps_pb2.PullRequest, context: grpc.ServicerContext) -> PulledBlocks:
+        sender = Sender(request.worker, request.incarnation)
+        wanted = _decode_wanted(request.tables)
         event = PullRequested(sender, request.epoch, request.min_clock, wanted, request.loss_clock)
         with count_refusals():
             found: PulledBlocks = self._apply_thread.serve(event, _seconds_left(context))
-        header = ps_pb2.TensorHeader(epoch=found.epoch, clock=found.clock)
-        if loss := found.loss:
-            header.loss = loss.loss
-            header.loss_clock = loss.clock + 1
-            header.loss_fraction = loss.fraction
-        for part in found.parts:
-            yield from pull_encoder.encode_blocks(header, part.store, part.positions, segment)
-        self._apply_thread.check_lease()
+        return found
 
     def fetch(self, request: ps_pb2.FetchRequest, context: grpc.ServicerContext) -> Iterator[Chunk]:
         event = FrozenRequested(request.epoch, _decode_wanted(request.tables))

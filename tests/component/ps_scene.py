@@ -16,7 +16,7 @@ from scar.tables import Job, Table
 from scar.v1 import ps_pb2
 from scar.wire import codec
 from scar.wire.codec import Chunk
-from scar.wire.transport import ShardLink
+from scar.wire.shard_link import ShardLink
 from scar_ps.config import PsSettings
 from scar_ps.service import ShardService
 from scar_runtime.liveness.progress_monitor import ProgressMonitor
@@ -94,7 +94,7 @@ class Running:
         seq: int = 0,
         clock: int = 0,
     ):
-        """By shared memory where the pieces are large, as a worker does."""
+        """In one message where the pieces are small, by shared memory where they are large, as a worker."""
         self.seq = seq or self.seq + 1
         size = sum(values.nbytes for _, values in pieces.values())
         return self.link.push(self.chunks(pieces, epoch, clock), SECONDS, size)
@@ -123,9 +123,9 @@ class Running:
         epoch: int = 1,
         clock: int = 0,
         timeout: float = SECONDS,
-        size: int = 0,
+        size: int | None = None,
     ):
-        """(values, header) as a reader. ``size``: bytes for which memory is shared."""
+        """(values, header) as a reader. ``size``: bytes of values, if the reader knows; None: as a stream."""
         raw = b"" if blocks is None else codec.ids_to_bytes(np.array(blocks, np.uint32))
         wanted = [ps_pb2.TableBlocks(table=table, dense=blocks is None, block_ids=raw)]
         request = ps_pb2.PullRequest(tables=wanted, epoch=epoch, min_clock=clock)

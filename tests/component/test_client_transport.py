@@ -13,7 +13,8 @@ import pytest
 from scar import errors
 from scar.v1 import ps_pb2, ps_pb2_grpc
 from scar.wire.codec import Chunk
-from scar.wire.transport import Backoff, Deadline, ShardLink, open_channel, retry, server_options
+from scar.wire.shard_link import ShardLink
+from scar.wire.transport import Backoff, Deadline, open_channel, retry, server_options
 
 
 class Failing(ps_pb2_grpc.ShardControlServicer):
@@ -80,7 +81,18 @@ def push(link: ShardLink) -> object:
     return link.push([Chunk(ps_pb2.TensorHeader(table="w"))], 5.0)
 
 
-@pytest.mark.parametrize("call", [status, pull, push])
+def pull_small(link: ShardLink) -> object:
+    return link.pull(ps_pb2.PullRequest(), 5.0, 0)
+
+
+def push_small(link: ShardLink) -> object:
+    return link.push([Chunk(ps_pb2.TensorHeader(table="w"))], 5.0, 0)
+
+
+CALLS = [status, pull, push, pull_small, push_small]
+
+
+@pytest.mark.parametrize("call", CALLS)
 def test_nobody_listens(call: Callable[[ShardLink], object]) -> None:
     link = ShardLink("127.0.0.1:1", "ps-7")
     with pytest.raises(errors.Unreachable, match=r"ps-7 at 127\.0\.0\.1:1"):
@@ -88,14 +100,14 @@ def test_nobody_listens(call: Callable[[ShardLink], object]) -> None:
     link.close()
 
 
-@pytest.mark.parametrize("call", [status, pull, push])
+@pytest.mark.parametrize("call", CALLS)
 def test_a_closed_connection(failing: Failing, link: ShardLink, call: Callable[[ShardLink], object]) -> None:
     link.close()
     with pytest.raises(errors.Unreachable, match="closed"):
         call(link)
 
 
-@pytest.mark.parametrize("call", [pull, push])
+@pytest.mark.parametrize("call", CALLS[1:])
 def test_a_method_that_is_not_there(link: ShardLink, call: Callable[[ShardLink], object]) -> None:
     with pytest.raises(errors.Internal):
         call(link)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from scar.blocks import BlockState
 from scar.v1 import ps_pb2
 from scar.wire import codec
 from scar.wire.codec import Chunk
+from scar.wire.small_message import decode_small, encode_small
 from scar_ps.core.block_data import BlockContents, CopiedBlocks
 from scar_ps.core.block_store import BlockStore
 from scar_ps.core.replica_store import ReplicaStore, ReplicationBatch
@@ -21,6 +22,7 @@ from scar_ps.wire.replication_stream import decode_batch, encode_batch
 from scar_ps.wire.tensor_parts import contents_parts
 from tests.fuzz import samples
 from tests.fuzz.engine import FuzzTarget
+from tests.fuzz.mutations import Mutator
 from tests.fuzz.samples import EPOCH, JOB, ME, OTHER, WORKER, all_ids, mutate_stream, ones
 
 ROOM = 1 << 20  # bytes of pushes that wait
@@ -28,6 +30,16 @@ ROOM = 1 << 20  # bytes of pushes that wait
 
 def _chunks(data: bytes) -> Iterator[Chunk]:
     return map(codec.decode_chunk, samples.split_stream(data))
+
+
+def _small(stream: bytes) -> bytes:
+    """The same chunks as one message."""
+    return encode_small(samples.split_stream(stream))
+
+
+def _mutate_small(mutator: Mutator, data: bytes) -> bytes:
+    """Fields of its chunks, or its bytes."""
+    return mutator.mutate_message(ps_pb2.SmallTensors, data)
 
 
 def _contents(index: int) -> BlockContents:
@@ -58,9 +70,17 @@ def _push() -> bytes:
 
 
 def _read_push(data: bytes) -> None:
+    _stage_push(_chunks(data))
+
+
+def _read_small_push(data: bytes) -> None:
+    _stage_push(decode_small(data))
+
+
+def _stage_push(chunks: Iterable[Chunk]) -> None:
     view = ShardView(3, {table.name: BlockStore(table, all_ids(table)) for table in JOB.tables}, ROOM)
     with PushStaging(ROOM, lambda: 0).open_push(view) as decoder:
-        for chunk in _chunks(data):
+        for chunk in chunks:
             decoder.read_chunk(chunk)
         decoder.finish()
 
@@ -113,7 +133,15 @@ def _answer() -> bytes:
 
 
 def _read_answer(data: bytes) -> None:
-    receive_tensors(_chunks(data), {table.name: np.empty_like(ones(table)) for table in JOB.tables}, "ps-0")
+    _receive(_chunks(data))
+
+
+def _read_small_answer(data: bytes) -> None:
+    _receive(decode_small(data))
+
+
+def _receive(chunks: Iterable[Chunk]) -> None:
+    receive_tensors(chunks, {table.name: np.empty_like(ones(table)) for table in JOB.tables}, "ps-0")
 
 
 TARGETS = [
@@ -127,4 +155,6 @@ TARGETS = [
         cost=12,
     ),
     FuzzTarget("pull-answer", lambda: [_answer()], _read_answer, mutate_stream, cost=4),
+    FuzzTarget("small-push", lambda: [_small(_push())], _read_small_push, _mutate_small, cost=6),
+    FuzzTarget("small-answer", lambda: [_small(_answer())], _read_small_answer, _mutate_small, cost=4),
 ]

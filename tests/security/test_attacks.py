@@ -85,6 +85,14 @@ ATTACKS = {
         ),
         ("worker", "reader"),
     ),
+    "read the model in one message": Attack(
+        "shard",
+        "ShardData/PullSmall",
+        lambda victim: ps_pb2.PullRequest(
+            epoch=newest_epoch(victim).number, tables=[ps_pb2.TableBlocks(table="secret", dense=True)]
+        ),
+        ("worker", "reader"),
+    ),
     "stall the job by a worker that is not there": Attack(
         "recovery",
         "Recovery/Join",

@@ -33,12 +33,13 @@ WORKER = {
     *("Recovery/StartJob", "Recovery/GetJob", "Recovery/Join", "Recovery/Leave", "Recovery/GetEpochs"),
     *("Recovery/ReportReroute", "ShardData/Push", "ShardData/Pull", "ShardControl/Share"),
     *("ShardControl/Clock", "ShardControl/Settle", "Detector/Beat"),
+    *("ShardData/PushSmall", "ShardData/PullSmall"),
 }
 LOOKS = {
     *("Recovery/GetJob", "Recovery/GetEpochs", "Recovery/ListFailures", "Recovery/Status"),
-    *("ShardData/Pull", "ShardControl/Share", "ShardControl/Status", "Checkpoint/Status"),
+    *("ShardData/Pull", "ShardData/PullSmall", "ShardControl/Share", "ShardControl/Status"),
+    *("Checkpoint/Status", "Worker/Status", "Worker/Stack"),
     *("Detector/ListMembers", "MemberService/Probe", "MemberService/GetStory"),
-    *("Worker/Status", "Worker/Stack"),
 }
 TABLE = {
     "worker": WORKER,

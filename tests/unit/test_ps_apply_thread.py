@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from scar.errors import Busy, DeadlineExceeded, Internal, InvalidRequest, NotServing, ScarError
-from scar_ps.apply_thread import ApplyThread, remaining
+from scar_ps.apply_thread import BEAT_SECONDS, ApplyThread, remaining
 from scar_ps.core import shard as module
 from scar_ps.core.actions import AnswerRequest, ParkRequest, RefuseRequest, ShardAction
 from scar_ps.core.events import Event
@@ -78,9 +78,85 @@ def begun_in_time(apply: ApplyThread, work: Callable[[], Any], begun: threading.
             assert not begun.is_set()
 
 
-def test_calls_run_on_one_thread_and_return_their_result(running):
-    names = {running.apply.call(Work(lambda: threading.current_thread().name), 5) for _ in range(10)}
-    assert names == {running.thread.name}
+def test_a_call_that_nobody_is_before_runs_on_its_callers_thread(running):
+    """It spares two switches of threads. What is posted runs on the apply thread."""
+    waiting = threading.Event()
+    assert {running.apply.call(Work(threading.current_thread), 5) for _ in range(10)} <= {
+        threading.current_thread(),
+        running.thread,  # at its ticks it comes first
+    }
+    threads = [running.apply.call(Work(threading.current_thread), 5) for _ in range(50)]
+    assert threads.count(threading.current_thread()) > 25
+    found = []
+    running.apply.post(Work(lambda: (found.append(threading.current_thread()), waiting.set())))
+    assert waiting.wait(5)
+    assert found == [running.thread]
+
+
+def test_no_two_calls_run_at_once_whoever_runs_them(running):
+    inside, most, done = [0], [0], []
+
+    def work() -> None:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        time.sleep(0.0005)
+        inside[0] -= 1
+
+    def call_often() -> None:
+        for _ in range(40):
+            running.apply.call(Work(work), 20)
+            running.apply.post(Work(work))
+        done.append(True)
+
+    callers = [threading.Thread(target=call_often) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(30)
+    assert (most, len(done)) == ([1], 4)
+
+
+def test_what_was_posted_is_not_overtaken_by_a_later_call(running):
+    """While the turn is taken it waits in the mailbox, and who comes after it waits behind it."""
+    entered, leave = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def hold() -> None:
+        entered.set()
+        assert leave.wait(5)
+
+    holder = threading.Thread(target=lambda: running.apply.call(Work(hold), 5))
+    holder.start()
+    assert entered.wait(5)
+    running.apply.post(Work(lambda: order.append("posted")))
+    later = threading.Thread(target=lambda: running.apply.call(Work(lambda: order.append("called")), 5))
+    leave.set()
+    later.start()
+    holder.join(5)
+    later.join(5)
+    assert order == ["posted", "called"]
+
+
+def test_who_hangs_on_its_own_thread_stops_the_heart(running):
+    """Else a shard that is stuck would look alive."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        entered.set()
+        assert leave.wait(10)
+
+    caller = threading.Thread(target=lambda: running.apply.call(Work(hang), 10))
+    caller.start()
+    assert entered.wait(5)
+    deadline = time.monotonic() + 5
+    while running.liveness.idle_seconds < 4 * BEAT_SECONDS:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    leave.set()
+    caller.join(5)
+    while running.liveness.idle_seconds > 2 * BEAT_SECONDS:
+        assert time.monotonic() < deadline + 5
+        time.sleep(0.01)
 
 
 def test_typed_errors_pass_and_do_not_end_the_process(running):

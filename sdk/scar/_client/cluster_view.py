@@ -12,7 +12,7 @@ from scar.errors import NotServing, ScarError
 from scar.placement import Epoch
 from scar.tables import Job
 from scar.wire.link_pool import LinkPool
-from scar.wire.transport import ShardLink
+from scar.wire.shard_link import ShardLink
 
 OUTAGE_SECONDS = 30.0  # for which the coordinator's last word about the store counts
 

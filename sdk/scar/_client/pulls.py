@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -17,8 +17,9 @@ from scar.v1 import ps_pb2
 from scar.wire import codec
 from scar.wire.codec import Chunk
 from scar.wire.loss_messages import point_from_header
+from scar.wire.shard_link import ShardLink
 from scar.wire.tensor_reader import TensorSink, array_sink, read_tensors
-from scar.wire.transport import AttemptLimit, Backoff, Deadline, ShardLink
+from scar.wire.transport import AttemptLimit, Backoff, Deadline
 
 PARALLEL = 32  # shards that one process pulls from at the same time
 
@@ -88,8 +89,8 @@ def make_pull_request(
     )
 
 
-def receive_tensors(stream: Iterator[Chunk], buffers: Mapping[str, Array], target: str) -> PullReply:
-    """Read a tensor stream into packed buffers of known size.
+def receive_tensors(stream: Iterable[Chunk], buffers: Mapping[str, Array], target: str) -> PullReply:
+    """Read the tensors of an answer into packed buffers of known size.
 
     Raises :class:`Internal` when the stream does not fit them.
     """

@@ -38,7 +38,8 @@ from scar.v1 import ps_pb2
 from scar.wire import codec
 from scar.wire.codec import Chunk
 from scar.wire.loss_messages import part_to_proto, point_to_proto
-from scar.wire.transport import ATTEMPT_SECONDS, AttemptLimit, Backoff, Deadline, ShardLink
+from scar.wire.shard_link import ShardLink
+from scar.wire.transport import ATTEMPT_SECONDS, AttemptLimit, Backoff, Deadline
 
 LOOK_SECONDS = 1.0  # between looks at the deadline, which may end early
 

@@ -54,6 +54,30 @@ class TensorChunk(_message.Message):
 Global___TensorChunk: _TypeAlias = TensorChunk  # noqa: Y015
 
 @_typing.final
+class SmallTensors(_message.Message):
+    """A whole tensor stream, of at most 64 KiB (see sdk/scar/wire/small_message.py)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHUNKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def chunks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TensorChunk]:
+        """in the order of the stream"""
+
+    def __init__(
+        self,
+        *,
+        chunks: _abc.Iterable[Global___TensorChunk] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SmallTensors: _TypeAlias = SmallTensors  # noqa: Y015
+
+@_typing.final
 class SharedRange(_message.Message):
     """A part of a segment of memory that both ends have open."""
 

@@ -45,6 +45,16 @@ class ShardDataStub(object):
                 request_serializer=scar_dot_v1_dot_ps__pb2.PullRequest.SerializeToString,
                 response_deserializer=scar_dot_v1_dot_ps__pb2.TensorChunk.FromString,
                 _registered_method=True)
+        self.PushSmall = channel.unary_unary(
+                '/scar.v1.ShardData/PushSmall',
+                request_serializer=scar_dot_v1_dot_ps__pb2.SmallTensors.SerializeToString,
+                response_deserializer=scar_dot_v1_dot_ps__pb2.PushReply.FromString,
+                _registered_method=True)
+        self.PullSmall = channel.unary_unary(
+                '/scar.v1.ShardData/PullSmall',
+                request_serializer=scar_dot_v1_dot_ps__pb2.PullRequest.SerializeToString,
+                response_deserializer=scar_dot_v1_dot_ps__pb2.SmallTensors.FromString,
+                _registered_method=True)
         self.Fetch = channel.unary_stream(
                 '/scar.v1.ShardData/Fetch',
                 request_serializer=scar_dot_v1_dot_ps__pb2.FetchRequest.SerializeToString,
@@ -75,6 +85,19 @@ class ShardDataServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PushSmall(self, request, context):
+        """Push and Pull in one message each way, without a stream around it, where all of it is small (docs/protocol.md §3).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PullSmall(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Fetch(self, request, context):
         """Shard to shard: values, slots and steps of frozen blocks, for a live move.
         """
@@ -101,6 +124,16 @@ def add_ShardDataServicer_to_server(servicer, server):
                     servicer.Pull,
                     request_deserializer=scar_dot_v1_dot_ps__pb2.PullRequest.FromString,
                     response_serializer=scar_dot_v1_dot_ps__pb2.TensorChunk.SerializeToString,
+            ),
+            'PushSmall': grpc.unary_unary_rpc_method_handler(
+                    servicer.PushSmall,
+                    request_deserializer=scar_dot_v1_dot_ps__pb2.SmallTensors.FromString,
+                    response_serializer=scar_dot_v1_dot_ps__pb2.PushReply.SerializeToString,
+            ),
+            'PullSmall': grpc.unary_unary_rpc_method_handler(
+                    servicer.PullSmall,
+                    request_deserializer=scar_dot_v1_dot_ps__pb2.PullRequest.FromString,
+                    response_serializer=scar_dot_v1_dot_ps__pb2.SmallTensors.SerializeToString,
             ),
             'Fetch': grpc.unary_stream_rpc_method_handler(
                     servicer.Fetch,
@@ -168,6 +201,60 @@ class ShardData(object):
             '/scar.v1.ShardData/Pull',
             scar_dot_v1_dot_ps__pb2.PullRequest.SerializeToString,
             scar_dot_v1_dot_ps__pb2.TensorChunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PushSmall(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scar.v1.ShardData/PushSmall',
+            scar_dot_v1_dot_ps__pb2.SmallTensors.SerializeToString,
+            scar_dot_v1_dot_ps__pb2.PushReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PullSmall(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scar.v1.ShardData/PullSmall',
+            scar_dot_v1_dot_ps__pb2.PullRequest.SerializeToString,
+            scar_dot_v1_dot_ps__pb2.SmallTensors.FromString,
             options,
             channel_credentials,
             insecure,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -34,6 +35,8 @@ _HEADER_TAG = 0x0A  # field 1, length-delimited
 _DATA_TAG = 0x12  # field 2, length-delimited
 _SHARED_TAG = 0x1A  # field 3, length-delimited
 _VARINT_BYTES = 5  # the most that parsers take for a tag or a length
+
+Wire = bytes | memoryview
 
 
 @dataclass(slots=True)
@@ -60,10 +63,10 @@ def encode_chunk(chunk: Chunk) -> bytes:
         return head + bytes([_SHARED_TAG]) + _encode_varint(len(shared)) + shared
     if not len(chunk.data):
         return head
-    return b"".join((head, _align_payload(len(head), len(chunk.data)), chunk.data))
+    return b"".join((head, aligned_field(_DATA_TAG, len(head), len(chunk.data)), chunk.data))
 
 
-def decode_chunk(wire: bytes) -> Chunk:
+def decode_chunk(wire: Wire) -> Chunk:
     """Deserializer for gRPC. Raises :class:`InvalidRequest` for anything but a well-formed chunk of
     bounded size.
     """
@@ -73,8 +76,8 @@ def decode_chunk(wire: bytes) -> Chunk:
     at = 0
     chunk = Chunk()
     while at < len(wire):
-        tag, at = _read_varint(wire, at)
-        size, at = _read_varint(wire, at)
+        tag, at = read_varint(wire, at)
+        size, at = read_varint(wire, at)
         if tag not in (_HEADER_TAG, _DATA_TAG, _SHARED_TAG) or at + size > len(wire):
             raise InvalidRequest("a tensor chunk is malformed")
         field, at = view[at : at + size], at + size
@@ -109,15 +112,20 @@ def _encode_varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _align_payload(before: int, size: int) -> bytes:
-    """Tag and length of a payload that starts at a multiple of :data:`ALIGNMENT`, where numbers of 5 bytes
-    each can do that.
+def aligned_field(tag: int, before: int, size: int) -> bytes:
+    """Tag and length of a field of ``size`` bytes, behind ``before`` others, that starts at a multiple of
+    :data:`ALIGNMENT`, where numbers of 5 bytes each can do that.
     """
+    return _aligned_field(tag, before % ALIGNMENT, size)
+
+
+@lru_cache(maxsize=1024)  # most messages are like others
+def _aligned_field(tag: int, before: int, size: int) -> bytes:
     shortest = 1 + len(_encode_varint(size))
     length = shortest + -(before + shortest) % ALIGNMENT
     length = shortest if length > 2 * _VARINT_BYTES else length
-    tag = min(_VARINT_BYTES, length - shortest + 1)
-    return _pad_varint(bytes([_DATA_TAG]), tag) + _pad_varint(_encode_varint(size), length - tag)
+    first = min(_VARINT_BYTES, length - shortest + 1)
+    return _pad_varint(bytes([tag]), first) + _pad_varint(_encode_varint(size), length - first)
 
 
 def _pad_varint(varint: bytes, length: int) -> bytes:
@@ -126,7 +134,7 @@ def _pad_varint(varint: bytes, length: int) -> bytes:
     return varint if not more else varint[:-1] + bytes([varint[-1] | 0x80]) + b"\x80" * (more - 1) + b"\x00"
 
 
-def _read_varint(wire: bytes, at: int) -> tuple[int, int]:
+def read_varint(wire: Wire, at: int) -> tuple[int, int]:
     value = shift = 0
     while at < len(wire) and shift < 7 * _VARINT_BYTES:
         byte = wire[at]

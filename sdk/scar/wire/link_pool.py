@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
 from scar.placement import Member
-from scar.wire.transport import ShardLink
+from scar.wire.shard_link import ShardLink
 
 
 class Closable(Protocol):

@@ -14,21 +14,17 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import grpc
 
 from scar import errors
-from scar.v1 import ps_pb2, ps_pb2_grpc
-from scar.wire import codec
 from scar.wire.cluster_token import TokenChannel
-from scar.wire.codec import MAX_MESSAGE_BYTES, Chunk
+from scar.wire.codec import MAX_MESSAGE_BYTES
 from scar.wire.credentials import active_credentials, answering_role
-from scar.wire.loopback import is_loopback
 from scar.wire.secure_channel import SecureChannel
-from scar.wire.shared_memory import Segment, SegmentAllocator, SegmentOffer
 
 KEEPALIVE_MS = 10_000
 PING_TIMEOUT_MS = 5_000
@@ -248,7 +244,7 @@ class Link:
 
     def call(self, method: Callable[..., Reply], request: object, timeout: float) -> Reply:
         """One unary call of a stub made on :attr:`channel`, at most ``timeout`` seconds."""
-        with self._translate_errors():
+        with self.translate_errors():
             return method(request, timeout=timeout)
 
     def close(self) -> None:
@@ -257,7 +253,7 @@ class Link:
         self.channel.close()
 
     @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         try:
             yield
         except grpc.RpcError as error:
@@ -266,55 +262,6 @@ class Link:
             if not self._closed:
                 raise
             raise errors.Unreachable(f"{self.target}: the connection was closed") from error
-
-
-class ShardLink(Link):
-    """A connection to a shard: its control stub and its two tensor streams.
-
-    ``size``: bytes that a call moves. Between processes of one machine large payloads go through shared
-    memory. ``role``: of who answers, when it may be another member that is only asked how it is.
-    """
-
-    def __init__(self, address: str, name: str, role: str = "shard") -> None:
-        super().__init__(address, name, role=role)
-        self.control = ps_pb2_grpc.ShardControlStub(self.channel)
-        self._segments = SegmentAllocator(self._offer_segment) if is_loopback(address) else None
-        self._push = self.channel.stream_unary(
-            "/scar.v1.ShardData/Push",
-            request_serializer=codec.encode_chunk,
-            response_deserializer=ps_pb2.PushReply.FromString,
-        )
-        self._pull = self.channel.unary_stream(
-            "/scar.v1.ShardData/Pull",
-            request_serializer=ps_pb2.PullRequest.SerializeToString,
-            response_deserializer=codec.decode_chunk,
-        )
-
-    def push(self, chunks: Iterable[Chunk], timeout: float, size: int = 0) -> ps_pb2.PushReply:
-        """Send one push; returns when the shard has acknowledged it."""
-        with self._lend_segment(size) as segment, self._translate_errors():
-            stream = iter(chunks) if segment is None else segment.fill_segment(chunks)
-            reply: ps_pb2.PushReply = self._push(stream, timeout=timeout)
-            return reply
-
-    def pull(self, request: ps_pb2.PullRequest, timeout: float, size: int = 0) -> Iterator[Chunk]:
-        """The shard's answer, chunk by chunk, each valid until the next. Closing the iterator early
-        cancels the call.
-        """
-        with self._lend_segment(size) as segment, self._translate_errors():
-            request.shared = segment.offer.key if segment is not None else b""
-            stream = self._pull(request, timeout=timeout)
-            try:
-                yield from stream if segment is None else map(segment.read_chunk, stream)
-            finally:
-                stream.cancel()
-
-    def _lend_segment(self, size: int) -> AbstractContextManager[Segment | None]:
-        return self._segments.lend_segment(size) if self._segments is not None else nullcontext()
-
-    def _offer_segment(self, offer: SegmentOffer) -> bool:
-        request = ps_pb2.ShareRequest(pid=offer.pid, number=offer.number, bytes=offer.size, key=offer.key)
-        return bool(self.call(self.control.Share, request, ATTEMPT_SECONDS).found)
 
 
 def retry(attempt: Callable[[float], Reply], deadline: Deadline, waiting_for: str) -> Reply:

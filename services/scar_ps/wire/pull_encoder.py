@@ -9,10 +9,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scar.blocks import Array, Positions
+from scar.errors import TooLarge
 from scar.v1.ps_pb2 import SharedRange, TensorHeader
 from scar.wire.codec import CHUNK_BYTES, Chunk, encode_chunk
 from scar.wire.shared_memory import PIECE_BYTES, shared_range
+from scar.wire.small_message import SMALL_BYTES, answer_fits
 from scar_ps.core.block_store import BlockStore, split_runs
+from scar_ps.core.pushes import PulledBlocks
+
+
+def encode_pulled(found: PulledBlocks, segment: SegmentWriter | None = None) -> Iterator[bytes]:
+    """The answer to a pull, table by table."""
+    header = TensorHeader(epoch=found.epoch, clock=found.clock)
+    if loss := found.loss:
+        header.loss = loss.loss
+        header.loss_clock = loss.clock + 1
+        header.loss_fraction = loss.fraction
+    for part in found.parts:
+        yield from encode_blocks(header, part.store, part.positions, segment)
+
+
+def require_small(found: PulledBlocks) -> None:
+    """Raises :class:`TooLarge` when these blocks do not go into one message."""
+    payload = 0
+    for part in found.parts:
+        payload += part.store.count_elements(part.positions) * part.store.table.dtype.itemsize
+    if not answer_fits(payload, len(found.parts)):
+        raise TooLarge(
+            f"{payload} bytes of {len(found.parts)} tables do not go into one message of {SMALL_BYTES} bytes",
+            "Pull them as a stream",
+        )
 
 
 def encode_blocks(

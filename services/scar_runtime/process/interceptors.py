@@ -50,6 +50,7 @@ class Guard(grpc.ServerInterceptor):  # type: ignore[misc]
         self._check = check
         self._requests = requests or RequestStreams()
         self._probes = probes
+        self._wrapped: dict[str, tuple[grpc.RpcMethodHandler, grpc.RpcMethodHandler]] = {}  # by method
 
     def intercept_service(
         self, continuation: Any, details: grpc.HandlerCallDetails
@@ -57,7 +58,13 @@ class Guard(grpc.ServerInterceptor):  # type: ignore[misc]
         handler = continuation(details)
         if handler is None or not details.method.startswith(OURS):
             return handler
-        method = details.method.removeprefix(OURS)
+        known = self._wrapped.get(details.method)
+        if known is None or known[0] is not handler:  # gRPC asks at every call
+            known = self._wrapped[details.method] = (handler, self._wrap(handler, details.method))
+        return known[1]
+
+    def _wrap(self, handler: grpc.RpcMethodHandler, path: str) -> grpc.RpcMethodHandler:
+        method = path.removeprefix(OURS)
         guard = partial(_guard_call, check=self._check, method=method)
         opened = self._opener(handler)
         serialize = handler.response_serializer

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -20,6 +20,7 @@ from scar.tables import Job
 from scar.v1 import ps_pb2, ps_pb2_grpc
 from scar.wire import codec, loss_messages
 from scar.wire.codec import Chunk
+from scar.wire.small_message import decode_small, encode_small
 from scar.wire.transport import server_options
 
 WAIT_SECONDS = 40.0
@@ -75,6 +76,12 @@ class FakeShard(ps_pb2_grpc.ShardControlServicer):
                 ),
                 "Pull": grpc.unary_stream_rpc_method_handler(
                     self._pull, ps_pb2.PullRequest.FromString, codec.encode_chunk
+                ),
+                "PushSmall": grpc.unary_unary_rpc_method_handler(
+                    self._push, decode_small, ps_pb2.PushReply.SerializeToString
+                ),
+                "PullSmall": grpc.unary_unary_rpc_method_handler(
+                    self._pull_small, ps_pb2.PullRequest.FromString
                 ),
             },
         )
@@ -143,11 +150,11 @@ class FakeShard(ps_pb2_grpc.ShardControlServicer):
             if time.monotonic() > deadline:
                 raise errors.DeadlineExceeded(f"clock {self.clock} does not close")
 
-    def _push(self, chunks: Iterator[Chunk], context: grpc.ServicerContext) -> object:
+    def _push(self, chunks: Iterable[Chunk], context: grpc.ServicerContext) -> object:
         taken, epoch = self._received(chunks)
         return self._guard("Push", context, epoch, lambda: self._take(taken))
 
-    def _received(self, chunks: Iterator[Chunk]) -> tuple[Taken, int]:
+    def _received(self, chunks: Iterable[Chunk]) -> tuple[Taken, int]:
         taken, epoch, raw, header = Taken("", 0, 0, 0), 0, b"", None
         parts: list[tuple[ps_pb2.TensorHeader, bytes]] = []
         for chunk in chunks:
@@ -202,6 +209,9 @@ class FakeShard(ps_pb2_grpc.ShardControlServicer):
         found = self._guard("Pull", context, request.epoch, lambda: self._read(request))
         for header, values in found:
             yield from codec.chunks(header, values)
+
+    def _pull_small(self, request: ps_pb2.PullRequest, context: grpc.ServicerContext) -> bytes:
+        return encode_small(map(codec.encode_chunk, self._pull(request, context)))
 
     def _read(self, request: ps_pb2.PullRequest) -> list[tuple[ps_pb2.TensorHeader, np.ndarray]]:
         self._await(lambda: self.clock >= request.min_clock and not self.loading, request.epoch)

@@ -1,0 +1,74 @@
+"""The connection to a shard: its control stub, and its tensors, in one message or as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+
+from scar.v1 import ps_pb2, ps_pb2_grpc
+from scar.wire import codec, small_message
+from scar.wire.codec import Chunk
+from scar.wire.loopback import is_loopback
+from scar.wire.shared_memory import Segment, SegmentAllocator, SegmentOffer
+from scar.wire.transport import ATTEMPT_SECONDS, Link
+
+DATA = "/scar.v1.ShardData/"
+
+
+class ShardLink(Link):
+    """A connection to a shard. What is small travels as one message, all else as a stream.
+
+    ``size``: bytes of values that a call moves; None: not known. Between processes of one machine large
+    payloads go through shared memory. ``role``: of who answers, when it may be another member that is only
+    asked how it is.
+    """
+
+    def __init__(self, address: str, name: str, role: str = "shard") -> None:
+        super().__init__(address, name, role=role)
+        self.control = ps_pb2_grpc.ShardControlStub(self.channel)
+        self._segments = SegmentAllocator(self._offer_segment) if is_loopback(address) else None
+        asked = ps_pb2.PullRequest.SerializeToString
+        acked = ps_pb2.PushReply.FromString
+        self._push = self.channel.stream_unary(f"{DATA}Push", codec.encode_chunk, acked)
+        self._push_small = self.channel.unary_unary(f"{DATA}PushSmall", None, acked)
+        self._pull = self.channel.unary_stream(f"{DATA}Pull", asked, codec.decode_chunk)
+        self._pull_small = self.channel.unary_unary(f"{DATA}PullSmall", asked, small_message.decode_small)
+
+    def push(self, chunks: Iterable[Chunk], timeout: float, size: int | None = None) -> ps_pb2.PushReply:
+        """Send one push; returns when the shard has acknowledged it."""
+        if size is not None and size <= small_message.SMALL_BYTES:
+            chunks = list(chunks)
+            message = small_message.encode_small(map(codec.encode_chunk, chunks))
+            if len(message) <= small_message.SMALL_BYTES:  # with its headers and ids, too
+                acked: ps_pb2.PushReply = self.call(self._push_small, message, timeout)
+                return acked
+        with self._lend_segment(size) as segment, self.translate_errors():
+            stream = iter(chunks) if segment is None else segment.fill_segment(chunks)
+            reply: ps_pb2.PushReply = self._push(stream, timeout=timeout)
+            return reply
+
+    def pull(self, request: ps_pb2.PullRequest, timeout: float, size: int | None = None) -> Iterable[Chunk]:
+        """The shard's answer, chunk by chunk, each valid until the next."""
+        if size is not None and small_message.answer_fits(size, len(request.tables)):
+            chunks: list[Chunk] = self.call(self._pull_small, request, timeout)
+            return chunks
+        return self._pull_stream(request, timeout, size)
+
+    def _pull_stream(self, request: ps_pb2.PullRequest, timeout: float, size: int | None) -> Iterator[Chunk]:
+        """Closing the iterator early cancels the call."""
+        with self._lend_segment(size) as segment, self.translate_errors():
+            request.shared = segment.offer.key if segment is not None else b""
+            stream = self._pull(request, timeout=timeout)
+            try:
+                yield from stream if segment is None else map(segment.read_chunk, stream)
+            finally:
+                stream.cancel()
+
+    def _lend_segment(self, size: int | None) -> AbstractContextManager[Segment | None]:
+        if size is None or self._segments is None:
+            return nullcontext()
+        return self._segments.lend_segment(size)
+
+    def _offer_segment(self, offer: SegmentOffer) -> bool:
+        request = ps_pb2.ShareRequest(pid=offer.pid, number=offer.number, bytes=offer.size, key=offer.key)
+        return bool(self.call(self.control.Share, request, ATTEMPT_SECONDS).found)

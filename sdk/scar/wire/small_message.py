@@ -1,0 +1,54 @@
+"""A whole tensor stream in one message: what a small push, and a small answer to a pull, travel as.
+
+A stream costs several messages and switches of threads on both ends, which is most of a small call. What is
+inside is the same, chunk by chunk, and is read by the same readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scar.errors import InvalidRequest, TooLarge
+from scar.wire.codec import Chunk, aligned_field, decode_chunk, read_varint
+
+SMALL_BYTES = 64 << 10  # of a message: above, moving the bytes takes longer than a stream costs
+HEADER_BYTES = 256  # for the header of one table of an answer, at most
+
+_CHUNK_TAG = 0x0A  # field 1, length-delimited
+
+
+def answer_fits(payload: int, tables: int) -> bool:
+    """Whether values of so many bytes, of so many tables, go into one message with their headers.
+
+    The client asks before it chooses the call, and the shard before it answers: both must say the same.
+    """
+    return payload + tables * HEADER_BYTES <= SMALL_BYTES
+
+
+def encode_small(wires: Iterable[bytes]) -> bytes:
+    """Wire bytes of ``SmallTensors`` from those of its chunks, each of which starts aligned."""
+    message = bytearray()
+    for wire in wires:
+        message += aligned_field(_CHUNK_TAG, len(message), len(wire))
+        message += wire
+    return bytes(message)
+
+
+def decode_small(wire: bytes) -> list[Chunk]:
+    """Deserializer for gRPC: the chunks, whose data are views of the message.
+
+    Raises :class:`TooLarge`, and :class:`InvalidRequest` for anything but well-formed chunks.
+    """
+    if len(wire) > SMALL_BYTES:
+        raise TooLarge(f"a small message has {len(wire)} bytes, the limit is {SMALL_BYTES}")
+    view = memoryview(wire)
+    chunks = []
+    at = 0
+    while at < len(wire):
+        tag, at = read_varint(view, at)
+        size, at = read_varint(view, at)
+        if tag != _CHUNK_TAG or at + size > len(wire):
+            raise InvalidRequest("a small message is malformed")
+        chunks.append(decode_chunk(view[at : at + size]))
+        at += size
+    return chunks
