@@ -13,6 +13,14 @@ settings.register_profile("unshrunk", deadline=None, phases=[Phase.explicit, Pha
 settings.load_profile("any-machine")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _same_as_before() -> Iterator[None]:
+    """After a module this process is who it was before, whichever cluster its tests have called."""
+    before = active_credentials()
+    yield
+    restore_credentials(before)
+
+
 @pytest.fixture
 def nobody() -> Iterator[None]:
     """This process has neither certificate nor token; after the test it is who it was before."""
