@@ -366,10 +366,10 @@ BREAKS = (
         f"{PS_APPLY_THREAD}::test_no_two_calls_run_at_once_whoever_runs_them",
     ),
     Break(
-        "ps-overtaken",
+        "ps-turn",
         "services/scar_ps/apply_thread.py",
         "free = not self._wanted.is_set() and not",
         "free = not",
-        f"{PS_APPLY_THREAD}::test_what_was_posted_is_not_overtaken_by_a_later_call",
+        f"{PS_APPLY_THREAD}::test_a_call_overtakes_nothing_that_was_posted_before",
     ),
 )

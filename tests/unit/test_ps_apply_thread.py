@@ -116,25 +116,14 @@ def test_no_two_calls_run_at_once_whoever_runs_them(running):
     assert (most, len(done)) == ([1], 4)
 
 
-def test_what_was_posted_is_not_overtaken_by_a_later_call(running):
-    """While the turn is taken it waits in the mailbox, and who comes after it waits behind it."""
-    entered, leave = threading.Event(), threading.Event()
+def test_a_call_overtakes_nothing_that_was_posted_before():
+    """Even while nobody has the turn: here the apply thread, whose turn it is, has not begun."""
     order: list[str] = []
-
-    def hold() -> None:
-        entered.set()
-        assert leave.wait(5)
-
-    holder = threading.Thread(target=lambda: running.apply.call(Work(hold), 5))
-    holder.start()
-    assert entered.wait(5)
-    running.apply.post(Work(lambda: order.append("posted")))
-    later = threading.Thread(target=lambda: running.apply.call(Work(lambda: order.append("called")), 5))
-    leave.set()
-    later.start()
-    holder.join(5)
-    later.join(5)
-    assert order == ["posted", "called"]
+    apply = ApplyThread(handle, ProgressMonitor(60.0), lambda error: None)
+    apply.post(Work(lambda: order.append("posted")))
+    with pytest.raises(DeadlineExceeded):
+        apply.call(Work(lambda: order.append("called")), 0.05)
+    assert order == []
 
 
 def test_who_hangs_on_its_own_thread_stops_the_heart(running):

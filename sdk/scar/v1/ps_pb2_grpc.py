@@ -86,14 +86,15 @@ class ShardDataServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PushSmall(self, request, context):
-        """Push and Pull in one message each way, without a stream around it, where all of it is small (docs/protocol.md §3).
+        """Push in one message, without a stream around it, where all of it is small (docs/protocol.md §3).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PullSmall(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Pull with its whole answer in one message.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')

@@ -38,8 +38,9 @@ class ShardDataStub:
     Pull: _grpc.UnaryStreamMultiCallable[_ps_pb2.PullRequest, _ps_pb2.TensorChunk]
     """Values at or after PullRequest.min_clock: for each table a chunk with a header, then data."""
     PushSmall: _grpc.UnaryUnaryMultiCallable[_ps_pb2.SmallTensors, _ps_pb2.PushReply]
-    """Push and Pull in one message each way, without a stream around it, where all of it is small (docs/protocol.md §3)."""
+    """Push in one message, without a stream around it, where all of it is small (docs/protocol.md §3)."""
     PullSmall: _grpc.UnaryUnaryMultiCallable[_ps_pb2.PullRequest, _ps_pb2.SmallTensors]
+    """Pull with its whole answer in one message."""
     Fetch: _grpc.UnaryStreamMultiCallable[_ps_pb2.FetchRequest, _ps_pb2.TensorChunk]
     """Shard to shard: values, slots and steps of frozen blocks, for a live move."""
     Ship: _grpc.StreamUnaryMultiCallable[_ps_pb2.TensorChunk, _ps_pb2.ShipReply]
@@ -55,8 +56,9 @@ class ShardDataAsyncStub(ShardDataStub):
     Pull: _aio.UnaryStreamMultiCallable[_ps_pb2.PullRequest, _ps_pb2.TensorChunk]  # type: ignore[assignment]
     """Values at or after PullRequest.min_clock: for each table a chunk with a header, then data."""
     PushSmall: _aio.UnaryUnaryMultiCallable[_ps_pb2.SmallTensors, _ps_pb2.PushReply]  # type: ignore[assignment]
-    """Push and Pull in one message each way, without a stream around it, where all of it is small (docs/protocol.md §3)."""
+    """Push in one message, without a stream around it, where all of it is small (docs/protocol.md §3)."""
     PullSmall: _aio.UnaryUnaryMultiCallable[_ps_pb2.PullRequest, _ps_pb2.SmallTensors]  # type: ignore[assignment]
+    """Pull with its whole answer in one message."""
     Fetch: _aio.UnaryStreamMultiCallable[_ps_pb2.FetchRequest, _ps_pb2.TensorChunk]  # type: ignore[assignment]
     """Shard to shard: values, slots and steps of frozen blocks, for a live move."""
     Ship: _aio.StreamUnaryMultiCallable[_ps_pb2.TensorChunk, _ps_pb2.ShipReply]  # type: ignore[assignment]
@@ -87,14 +89,15 @@ class ShardDataServicer(metaclass=_abc_1.ABCMeta):
         request: _ps_pb2.SmallTensors,
         context: _ServicerContext,
     ) -> _typing.Union[_ps_pb2.PushReply, _abc.Awaitable[_ps_pb2.PushReply]]:
-        """Push and Pull in one message each way, without a stream around it, where all of it is small (docs/protocol.md §3)."""
+        """Push in one message, without a stream around it, where all of it is small (docs/protocol.md §3)."""
 
     @_abc_1.abstractmethod
     def PullSmall(
         self,
         request: _ps_pb2.PullRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_ps_pb2.SmallTensors, _abc.Awaitable[_ps_pb2.SmallTensors]]: ...
+    ) -> _typing.Union[_ps_pb2.SmallTensors, _abc.Awaitable[_ps_pb2.SmallTensors]]:
+        """Pull with its whole answer in one message."""
 
     @_abc_1.abstractmethod
     def Fetch(

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from scar.errors import InvalidRequest, TooLarge
 from scar.wire.codec import Chunk, aligned_field, decode_chunk, read_varint
 
-SMALL_BYTES = 64 << 10  # of a message: above, moving the bytes takes longer than a stream costs
+SMALL_BYTES = 64 << 10  # of a message, with its headers and ids
 HEADER_BYTES = 256  # for the header of one table of an answer, at most
 
 _CHUNK_TAG = 0x0A  # field 1, length-delimited
