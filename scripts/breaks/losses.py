@@ -181,4 +181,18 @@ BREAKS = (
         "    if True:",
         "tests/system/test_worker_strategies.py::test_nobody_waits_for_an_ignored_worker",
     ),
+    Break(
+        "metrics-of-one",
+        "sdk/scar/losses.py",
+        "sums[name] = sums.get(name, 0.0) + value",
+        "sums[name] = value",
+        "tests/unit/test_losses.py::test_metrics_are_summed_over_the_parts_that_have_them_and_come_with_a_whole_loss",
+    ),
+    Break(
+        "metrics-stay",
+        "sdk/scar/losses.py",
+        "        self._metrics: dict[str, float] = {}\n        self._examples",
+        "        self._metrics = getattr(self, '_metrics', {})\n        self._examples",
+        "tests/unit/test_losses.py::test_what_is_logged_in_a_clock_goes_with_its_loss",
+    ),
 )

@@ -6,11 +6,25 @@ it is in.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from scar.errors import InvalidRequest
 from scar.placement import Epoch
+
+MAX_METRICS = 64
+MAX_NAME = 64  # characters
+
+Metrics = tuple[tuple[str, float], ...]  # by name, each once
+
+
+def pack_metrics(metrics: Mapping[str, float]) -> Metrics:
+    """Sorted by name. Raises :class:`InvalidRequest` when there are too many, or one has no proper name."""
+    if wrong := [name for name in metrics if not 1 <= len(name) <= MAX_NAME or not name.isprintable()]:
+        raise InvalidRequest(f"{wrong[0]!r:.80} is no name of a metric", f"Use 1 to {MAX_NAME} characters")
+    if len(metrics) > MAX_METRICS:
+        raise InvalidRequest(f"{len(metrics)} metrics are more than {MAX_METRICS} in a clock")
+    return tuple(sorted((name, float(value)) for name, value in metrics.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +33,7 @@ class LossPart:
 
     ``examples``, ``total``: how many of how many it covers (0 of 0: not known). ``counted``: they tell
     whether the parts make a whole, not the ranks. ``absent``: ranks whose share is dropped, because their
-    workers were dead before the clock was opened.
+    workers were dead before the clock was opened. ``metrics``: what else the worker has logged.
     """
 
     loss: float
@@ -29,17 +43,19 @@ class LossPart:
     total: int = 0
     counted: bool = False
     absent: tuple[int, ...] = ()
+    metrics: Metrics = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LossPoint:
     """Loss of one clock. ``fraction``: of the data that it is of; below 1 only where the share of the dead
-    is dropped.
+    is dropped. ``metrics``: each summed over the parts that have it.
     """
 
     clock: int
     loss: float
     fraction: float = 1.0
+    metrics: Metrics = ()
 
     @property
     def scaled(self) -> float:
@@ -52,6 +68,11 @@ def combine_parts(clock: int, parts: Iterable[LossPart]) -> LossPoint | None:
     not matter.
     """
     ranked = sorted(parts, key=lambda part: part.rank)
+    point = _sum_whole(clock, ranked)
+    return point if point is None else replace(point, metrics=_sum_metrics(ranked))
+
+
+def _sum_whole(clock: int, ranked: Sequence[LossPart]) -> LossPoint | None:
     if not ranked or len({part.counted for part in ranked}) > 1:
         return None
     if {part.rank for part in ranked} & {rank for part in ranked for rank in part.absent}:
@@ -72,6 +93,14 @@ def combine_parts(clock: int, parts: Iterable[LossPart]) -> LossPoint | None:
         return None
     fraction = covered / total if total else len(ranked) / ranked[0].world
     return LossPoint(clock, loss, fraction) if 0 < fraction < 1 else None
+
+
+def _sum_metrics(parts: Sequence[LossPart]) -> Metrics:
+    sums: dict[str, float] = {}
+    for part in parts:
+        for name, value in part.metrics:
+            sums[name] = sums.get(name, 0.0) + value
+    return tuple(sorted(sums.items()))
 
 
 def _covers_each_once(ranks: Sequence[int], parts: Sequence[LossPart]) -> bool:
@@ -131,6 +160,7 @@ class LossReport:
         """A clock is opened: nothing is reported for it yet, and nothing dealt."""
         self._dealt: Epoch | None = None
         self._loss: float | None = None
+        self._metrics: dict[str, float] = {}
         self._examples = self._total = 0
 
     def data_slice(self, epoch: Epoch, n: int) -> slice:
@@ -178,6 +208,12 @@ class LossReport:
             )
         self._loss = (self._loss or 0.0) + float(loss)
 
+    def add_metrics(self, metrics: Mapping[str, float]) -> None:
+        """Raises as :func:`pack_metrics` does, and then adds none."""
+        sums = {name: self._metrics.get(name, 0.0) + float(value) for name, value in metrics.items()}
+        pack_metrics(self._metrics | sums)
+        self._metrics |= sums
+
     def _count_examples(self, examples: int, of: int | None) -> None:
         known = self._shared.total if self._shared else 0
         total = known if of is None else of
@@ -199,16 +235,25 @@ class LossReport:
         """This worker's part of the clock that was opened in this epoch; None: it has reported none, or none
         that counts.
 
-        ``drops``: the share of the dead is dropped.
+        ``drops``: the share of the dead is dropped. Raises :class:`InvalidRequest` for metrics without a
+        loss.
         """
+        if self._metrics and self._loss is None:
+            raise InvalidRequest(
+                f"{', '.join(self._metrics)} was logged without a loss", "Call worker.report(loss), too"
+            )
         share = self._current_share or DataShare.of_worker(self._worker, opened)
+        metrics = pack_metrics(self._metrics)
         if self._loss is None or share.rank < 0 or self._mixes_divisions:
             return None
         living = {member.name for member in opened.workers}
         absent = tuple(rank for rank, name in enumerate(opened.ranks) if drops and name not in living)
+        part = LossPart(
+            self._loss, share.rank, share.world, share.examples, share.total, False, absent, metrics
+        )
         if self._total:
-            return LossPart(self._loss, share.rank, share.world, self._examples, self._total, True, absent)
-        return LossPart(self._loss, share.rank, share.world, share.examples, share.total, False, absent)
+            return replace(part, examples=self._examples, total=self._total, counted=True)
+        return part
 
     def warn_outdated(self, opened: Epoch) -> str:
         """A warning, once for each change, for a user who reports of a share that belongs to a former

@@ -53,11 +53,11 @@ class RateSchedule:
     phases: tuple[Phase, ...]
 
     def __post_init__(self) -> None:
+        if len(self.phases) > MAX_PHASES:
+            raise ConfigError(f"a schedule has more than {MAX_PHASES} phases")
         starts = [phase.start for phase in self.phases]
         if starts[:1] != [0] or starts != sorted(set(starts)):
             raise ConfigError("phases of a schedule start at clock 0 and one after the other", "")
-        if len(starts) > MAX_PHASES:
-            raise ConfigError(f"a schedule has {len(starts)} phases, more than {MAX_PHASES}")
 
     def factor(self, clock: int) -> float:
         """Of the learning rate in this clock."""

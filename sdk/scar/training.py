@@ -237,6 +237,13 @@ class Worker:
         """
         self._report.add_loss(loss, examples, of)
 
+    def log(self, metrics: Mapping[str, float]) -> None:
+        """Add to this worker's part of these metrics of the open clock, beside its :meth:`report`.
+
+        Summed over the workers, as the loss: give ``hits / examples`` of the whole batch.
+        """
+        self._report.add_metrics(metrics)
+
     def clock(self) -> None:
         """Finish the open clock: waits until all pushes are acknowledged and, in BSP, every shard has its
         mark.

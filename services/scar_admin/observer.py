@@ -210,6 +210,7 @@ class ClusterObserver:
             workers=trained,
             members={view.member.name: view for view in (seen.members if seen else ())},
             losses={clock: point.loss for clock, point in points.items()},
+            metrics={clock: dict(point.metrics) for clock, point in points.items() if point.metrics},
             fractions={clock: point.fraction for clock, point in points.items() if point.fraction < 1},
             problems=(*problems, *dict.fromkeys(sweep.problems)),
             waits=tuple(

@@ -26,8 +26,8 @@ class ClusterStatus:
     """One look at a cluster. Mappings are by member name; a service that did not answer is missing (or None).
 
     ``losses``: of whole clocks only (docs/protocol.md §4); ``fractions``: of the data, for those that are of
-    less than all. ``waits``: what shards wait for that are well, which is normal for an instant: a clock that
-    is open, a worker that computes.
+    less than all; ``metrics``: by clock and name, for those that have some. ``waits``: what shards wait for
+    that are well, which is normal for an instant: a clock that is open, a worker that computes.
     """
 
     recovery: recovery_pb2.RecoveryStatus | None = None
@@ -40,6 +40,7 @@ class ClusterStatus:
     failures: tuple[recovery_pb2.FailureRecord, ...] = ()
     losses: Mapping[int, float] = field(default_factory=dict)
     fractions: Mapping[int, float] = field(default_factory=dict)
+    metrics: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     waits: tuple[str, ...] = ()
 
@@ -90,6 +91,11 @@ class ClusterStatus:
     def loss_clock(self) -> int:
         """Clock of :attr:`loss`; -1: none."""
         return max(self.losses, default=-1)
+
+    @property
+    def newest_metrics(self) -> dict[str, float]:
+        """The newest value of each."""
+        return {name: value for clock in sorted(self.metrics) for name, value in self.metrics[clock].items()}
 
     def losses_from(self, clock: int) -> list[float]:
         """Losses of the clocks from this one on, up to the newest.
@@ -158,4 +164,9 @@ def merged_losses(shards: Iterable[ps_pb2.ShardStatus]) -> dict[int, LossPoint]:
     thing.
     """
     found = [point_from_proto(one) for shard in shards for one in shard.losses]
-    return {point.clock: point for point in sorted(found, key=lambda point: (point.clock, point.fraction))}
+    return {point.clock: point for point in sorted(found, key=_informed)}
+
+
+def _informed(point: LossPoint) -> tuple[int, float, int]:
+    """The last of a clock is the one that says most: a shard may have heard the loss alone."""
+    return point.clock, point.fraction, len(point.metrics)

@@ -67,11 +67,10 @@ def loss_text(status: ClusterStatus) -> str:
     """The newest loss, with the clock that it is of where later ones have none."""
     text = f"loss {output.format_loss(status.loss, status.fraction)}"
     closed = status.clock - 1
-    return text + (
-        f" of clock {status.loss_clock}, later ones have none"
-        if 0 <= status.loss_clock < closed - SILENT
-        else ""
-    )
+    if 0 <= status.loss_clock < closed - SILENT:
+        text += f" of clock {status.loss_clock}, later ones have none"
+    metrics = status.newest_metrics
+    return ", ".join([text, *(f"{escape(name)} {output.format_number(metrics[name])}" for name in metrics)])
 
 
 def problem_lines(status: ClusterStatus) -> list[str]:
@@ -164,6 +163,7 @@ def status_document(status: ClusterStatus, processes: Processes) -> dict[str, An
         "loss": status.loss,
         "loss_clock": status.loss_clock if status.losses else None,
         "loss_fraction": status.fraction if status.losses else None,
+        "metrics": status.newest_metrics,
         "failures": len(status.failures),
         "problems": status.problems,
         "waits": status.waits,

@@ -87,13 +87,15 @@ def _follow_training(
     """
     shown = ClusterStatus()
     losses = dict[int, float]()
+    metrics = dict[int, Mapping[str, float]]()
     while not stop.is_set():
         # Workers first: the look that follows shows everything that those have done who had ended.
         workers = [process for process in training.processes() if process.component == "worker"]
         status = training.observer.read(since_clock=ask_from(losses))
         losses.update(status.losses)
+        metrics.update(status.metrics)
         if status.shards:
-            shown = replace(status, losses=dict(losses))
+            shown = replace(status, losses=dict(losses), metrics=dict(metrics))
         display(shown, commentary.look(replace(status, losses=losses), workers))
         ended = {process.name: process.code or 0 for process in workers if process.final}
         if ended and (len(ended) == len(workers) or any(ended.values())):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -34,15 +34,16 @@ def watch_cluster(ref: ClusterRef, interval: float) -> None:
     read_status(target)
     with stop_signal() as stop, target.observer() as observer, _open_display(screen) as show:
         losses = dict[int, float]()
+        metrics = dict[int, Mapping[str, float]]()
         clock = -1
         while not stop.is_set() and not target.ended():
             status = observer.read(since_clock=ask_from(losses))
             moves = status.clock != clock
             clock = status.clock
             losses |= status.losses
-            show(
-                replace(status, losses=dict(losses), waits=() if moves else status.waits), target.processes()
-            )
+            metrics |= status.metrics
+            whole = replace(status, losses=dict(losses), metrics=dict(metrics))
+            show(replace(whole, waits=() if moves else status.waits), target.processes())
             stop.wait(interval)
     if not stop.is_set():
         screen.print("the cluster has ended")

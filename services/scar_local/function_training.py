@@ -36,12 +36,14 @@ Watch = Callable[[ClusterStatus], object]
 class TrainingResult:
     """What a training has come to.
 
-    ``model``: each table by name, in its shape. ``history``: the loss of each clock that has one. ``ledger``:
-    a record for each failure, with what it cost.
+    ``model``: each table by name, in its shape. ``history``: the loss of each clock that has one;
+    ``metrics``: what workers logged, by clock and name. ``ledger``: a record for each failure, with what it
+    cost.
     """
 
     model: Mapping[str, Array]
     history: Mapping[int, float]
+    metrics: Mapping[int, Mapping[str, float]]
     ledger: tuple[FailureRecord, ...]
 
 
@@ -57,6 +59,7 @@ class FunctionTraining:
         self._workers = workers
         self._output = WorkerOutput(cluster.directory / "logs")
         self._losses: dict[int, float] = {}
+        self._metrics: dict[int, Mapping[str, float]] = {}
 
     def await_result(self, timeout: float, watch: Watch | None) -> TrainingResult:
         """Return when all workers have ended and the model is saved. ``watch`` gets every look until then.
@@ -80,6 +83,7 @@ class FunctionTraining:
         return TrainingResult(
             {name: np.array(value) for name, value in values.items()},
             dict(sorted(self._losses.items())),
+            dict(sorted(self._metrics.items())),
             tuple(failure_from_proto(failure) for failure in status.failures),
         )
 
@@ -98,6 +102,7 @@ class FunctionTraining:
         self._show_output()
         status = self._cluster.status(ask_from(self._losses))
         self._losses.update(status.losses)
+        self._metrics.update(status.metrics)
         if watch is not None:
             watch(status)
         return status

@@ -55,13 +55,14 @@ def test_a_part_says_of_which_share_it_is(cluster: FakeCluster, worker: scar.Wor
         if clock < 2:
             worker.report(0.5)
             worker.report(0.25)
+            worker.log({"accuracy": 0.5})
         else:
             worker.report(0.5, examples=4, of=10)
             worker.report(0.25, examples=6)
     worker.pull("w")
     assert cluster.shards["ps-0"].losses == {0: 0.75, 1: 0.75, 2: 0.75}
-    assert parts(cluster, 0) == [LossPart(0.75, 0, 1)] * 3
-    assert parts(cluster, 1) == [LossPart(0.75, 0, 1, 10, 10)] * 3
+    assert parts(cluster, 0) == [LossPart(0.75, 0, 1, metrics=(("accuracy", 0.5),))] * 3
+    assert parts(cluster, 1) == [LossPart(0.75, 0, 1, 10, 10, metrics=(("accuracy", 0.5),))] * 3
     assert parts(cluster, 2) == [LossPart(0.75, 0, 1, 10, 10, True)] * 3
 
 

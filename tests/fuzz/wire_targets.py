@@ -195,7 +195,9 @@ TARGETS = [
         loss_messages.part_from_proto,
     ),
     message_target(
-        "loss-point", [loss_messages.point_to_proto(LossPoint(3, 0.5, 1.0))], loss_messages.point_from_proto
+        "loss-point",
+        [loss_messages.point_to_proto(LossPoint(3, 0.5, 1.0, (("accuracy", 0.5),)))],
+        loss_messages.point_from_proto,
     ),
     message_target("pull-header", [ps_pb2.TensorHeader(loss_clock=3, loss=0.5)], _read_losses),
 ]

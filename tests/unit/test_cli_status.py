@@ -230,6 +230,9 @@ def test_a_clock_that_a_rollback_made_void_has_no_loss_and_hides_no_later_one() 
 def test_the_headline_names_the_fraction_and_the_clock_of_a_loss() -> None:
     assert status.loss_text(STATUS) == "loss 0.25"
     assert status.loss_text(replace(STATUS, fractions={39: 0.5})) == "loss 0.25 (of 50.0% of the data)"
+    logged = replace(STATUS, metrics={39: {"accuracy": 0.5}, 7: {"accuracy": 0.25, "[held out]": 2.0}})
+    assert status.loss_text(logged) == r"loss 0.25, accuracy 0.5, \[held out] 2"
+    assert status.status_document(logged, PROCESSES)["metrics"] == {"accuracy": 0.5, "[held out]": 2.0}
     late = replace(STATUS, losses={20: 0.5})
     assert status.loss_text(late) == "loss 0.5 of clock 20, later ones have none"
     assert status.status_document(replace(STATUS, fractions={39: 0.5}), PROCESSES)["loss_fraction"] == 0.5
@@ -249,6 +252,11 @@ def test_what_one_shard_lacks_another_one_has() -> None:
         2: (4, 1),
     }
     assert list(found) == [0, 1, 2]
+    told = [
+        ps_pb2.ShardStatus(losses=[ps_pb2.LossPoint(clock=4, loss=1, metrics=metrics)])
+        for metrics in ({"accuracy": 0.5}, {})
+    ]
+    assert merged_losses(told)[4].metrics == merged_losses(reversed(told))[4].metrics == (("accuracy", 0.5),)
 
 
 def test_losses_are_asked_for_again_as_some_are_known_late() -> None:

@@ -89,9 +89,38 @@ def test_who_comes_back_within_a_clock_makes_no_other_loss_than_the_one_without_
 
 
 def test_parts_and_points_survive_the_wire():
-    part, point = LossPart(0.5, 1, 4, 30, 100, True, (0, 2)), LossPoint(9, 0.25, 0.75)
+    metrics = (("accuracy", 0.5), ("f1", 0.25))
+    part = LossPart(0.5, 1, 4, 30, 100, True, (0, 2), metrics)
+    point = LossPoint(9, 0.25, 0.75, metrics)
     assert loss_messages.part_from_proto(loss_messages.part_to_proto(part)) == part
     assert loss_messages.point_from_proto(loss_messages.point_to_proto(point)) == point
+
+
+def test_metrics_are_summed_over_the_parts_that_have_them_and_come_with_a_whole_loss():
+    first = LossPart(1.0, 0, 2, metrics=(("accuracy", 0.25), ("held out", 0.5)))
+    second = LossPart(2.0, 1, 2, metrics=(("accuracy", 0.5),))
+    expected = LossPoint(3, 3.0, metrics=(("accuracy", 0.75), ("held out", 0.5)))
+    assert combine_parts(3, [second, first]) == expected
+    assert combine_parts(3, [first]) is None
+
+
+def test_what_is_logged_in_a_clock_goes_with_its_loss():
+    report = LossReport("w0")
+    report.add_metrics({"b": 1, "a": 0.5})
+    report.add_metrics({"a": 0.25})
+    with pytest.raises(InvalidRequest, match="b, a was logged without a loss"):
+        report.make_part(BOTH, False)
+    report.add_loss(2.0, None, None)
+    part = report.make_part(BOTH, False)
+    assert part is not None
+    assert part.metrics == (("a", 0.75), ("b", 1.0))
+    report.open_clock()
+    assert reported(report, BOTH) == LossPart(1.0, 0, 2)
+    with pytest.raises(InvalidRequest, match="no name of a metric"):
+        report.add_metrics({"": 1.0})
+    with pytest.raises(InvalidRequest, match="65 metrics"):
+        report.add_metrics({f"m{number}": 1.0 for number in range(65)})
+    assert reported(report, BOTH) == LossPart(1.0, 0, 2)
 
 
 # --- of which share a worker's part is

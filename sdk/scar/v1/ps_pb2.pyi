@@ -687,6 +687,26 @@ class LossPart(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class MetricsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     LOSS_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
     WORLD_FIELD_NUMBER: _builtins.int
@@ -694,6 +714,7 @@ class LossPart(_message.Message):
     TOTAL_FIELD_NUMBER: _builtins.int
     COUNTED_FIELD_NUMBER: _builtins.int
     ABSENT_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
     loss: _builtins.float
     """over the share; parts are summed in rank order"""
     rank: _builtins.int
@@ -710,6 +731,10 @@ class LossPart(_message.Message):
     def absent(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """ranks whose share is dropped: dead before the clock was opened"""
 
+    @_builtins.property
+    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """what else the worker has logged, by name, in units of its own; at most 64"""
+
     def __init__(
         self,
         *,
@@ -720,10 +745,11 @@ class LossPart(_message.Message):
         total: _builtins.int = ...,
         counted: _builtins.bool = ...,
         absent: _abc.Iterable[_builtins.int] | None = ...,
+        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "counted", b"counted", "examples", b"examples", "loss", b"loss", "rank", b"rank", "total", b"total", "world", b"world"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "counted", b"counted", "examples", b"examples", "loss", b"loss", "metrics", b"metrics", "rank", b"rank", "total", b"total", "world", b"world"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1304,25 +1330,51 @@ class LossPoint(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class MetricsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     CLOCK_FIELD_NUMBER: _builtins.int
     LOSS_FIELD_NUMBER: _builtins.int
     FRACTION_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
     clock: _builtins.int
     """a closed clock"""
     loss: _builtins.float
     """summed over the parts of one deal of the data"""
     fraction: _builtins.float
     """of the data that it is of, in (0, 1]; 0: 1"""
+    @_builtins.property
+    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """by name, each summed over the parts that have it"""
+
     def __init__(
         self,
         *,
         clock: _builtins.int = ...,
         loss: _builtins.float = ...,
         fraction: _builtins.float = ...,
+        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "fraction", b"fraction", "loss", b"loss"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "fraction", b"fraction", "loss", b"loss", "metrics", b"metrics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

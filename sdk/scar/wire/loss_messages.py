@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scar.losses import LossPart, LossPoint
+from scar.losses import LossPart, LossPoint, pack_metrics
 from scar.v1 import ps_pb2
 
 
@@ -15,10 +15,12 @@ def part_to_proto(part: LossPart) -> ps_pb2.LossPart:
         total=part.total,
         counted=part.counted,
         absent=part.absent,
+        metrics=dict(part.metrics),
     )
 
 
 def part_from_proto(message: ps_pb2.LossPart) -> LossPart:
+    """Raises :class:`scar.errors.InvalidRequest` for metrics that no worker can have logged."""
     return LossPart(
         message.loss,
         message.rank,
@@ -27,15 +29,19 @@ def part_from_proto(message: ps_pb2.LossPart) -> LossPart:
         message.total,
         message.counted,
         tuple(message.absent),
+        pack_metrics(message.metrics),
     )
 
 
 def point_to_proto(point: LossPoint) -> ps_pb2.LossPoint:
-    return ps_pb2.LossPoint(clock=point.clock, loss=point.loss, fraction=point.fraction)
+    return ps_pb2.LossPoint(
+        clock=point.clock, loss=point.loss, fraction=point.fraction, metrics=dict(point.metrics)
+    )
 
 
 def point_from_proto(message: ps_pb2.LossPoint) -> LossPoint:
-    return LossPoint(message.clock, message.loss, message.fraction or 1.0)
+    metrics = tuple(sorted(message.metrics.items()))
+    return LossPoint(message.clock, message.loss, message.fraction or 1.0, metrics)
 
 
 def point_from_header(header: ps_pb2.TensorHeader) -> LossPoint | None:

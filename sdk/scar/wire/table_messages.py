@@ -9,7 +9,7 @@ import numpy as np
 
 from scar.blocks import Array
 from scar.errors import InvalidRequest, TooLarge
-from scar.schedules import Phase, RateSchedule
+from scar.schedules import MAX_PHASES, Phase, RateSchedule
 from scar.tables import Blocks, Init, Rule, Table
 from scar.v1 import types_pb2
 
@@ -68,7 +68,8 @@ def _rule_to_proto(rule: Rule) -> types_pb2.Rule:
 
 
 def _rule_from_proto(message: types_pb2.Rule) -> Rule:
-    phases = tuple(Phase(one.start, one.kind, dict(one.parameters)) for one in message.schedule)
+    listed = message.schedule[: MAX_PHASES + 1]  # enough to be refused, whatever came
+    phases = tuple(Phase(one.start, one.kind, dict(one.parameters)) for one in listed)
     return Rule(message.kind, dict(message.parameters), RateSchedule(phases) if phases else None)
 
 
