@@ -10,7 +10,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # tests are no installed package
 
-from tests.simulation.faults import KINDS  # noqa: E402
+from tests.simulation.faults import FAILPOINTS, KINDS  # noqa: E402
 from tests.simulation.matrix import GUARANTEES, ROWS, MatrixRow, kinds_by_row  # noqa: E402
 
 RECORD = ROOT / "docs/results/simulation.json"  # a report of `make simulate`
@@ -42,7 +42,7 @@ def faults_page() -> str:
         "| --- | --- | --- | --- |",
         *(f"| {one.key} | {one.promise} | {_code_list(one.watched)} | {one.reason} |" for one in GUARANTEES),
     ]
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, *_failpoint_lines(record.get("failpoints", {})), ""])
 
 
 def _describe_run(record: dict[str, Any]) -> list[str]:
@@ -60,6 +60,33 @@ def _matrix_line(row: MatrixRow, kinds: list[str], counted: dict[str, int]) -> s
     simulated = ", ".join(f"{kind} ({counted.get(kind, 0)})" for kind in sorted(kinds))
     other = "; ".join(filter(None, [_code_list(row.elsewhere), row.reason]))
     return f"| {row.key} | {row.fault} | {row.promise} | {simulated} | {other} |"
+
+
+def _failpoint_lines(counted: dict[str, int]) -> list[str]:
+    """``counted``: "crash epoch.created" -> how often; nothing: the run is older than these counts."""
+    if not counted:
+        return []
+    points = [f"{what} {event}" for what, events in FAILPOINTS.items() for event in events]
+    hit = sum(counted.get(point, 0) > 0 for point in points)
+    return [
+        "",
+        "## Failpoints",
+        "",
+        "Events at which a process crashes, or stands still and does what it was about to do when others",
+        "have taken over, and how often it did in that run. *send* and *done*: before the store has a",
+        f"request, and when it has carried it out. {hit} of {len(points)} were hit.",
+        "",
+        "| event | crash | pause |",
+        "| --- | --- | --- |",
+        *(
+            f"| `{event}` | {_hits('crash', event, counted)} | {_hits('pause', event, counted)} |"
+            for event in sorted({event for events in FAILPOINTS.values() for event in events})
+        ),
+    ]
+
+
+def _hits(what: str, event: str, counted: dict[str, int]) -> str:
+    return str(counted.get(f"{what} {event}", 0)) if event in FAILPOINTS[what] else ""
 
 
 def _code_list(names: tuple[str, ...]) -> str:

@@ -109,10 +109,39 @@ ROWS = (
         "X1",
         "a caller without a permission",
         "refused on every method",
-        reason="not built yet: whoever reaches a port may call it",
+        (
+            "tests/unit/test_access.py::test_exactly_the_declared_pairs_pass",
+            "tests/component/test_tls.py::test_a_role_that_may_not_call_is_told_so",
+            "tests/security/test_attacks.py::test_no_method_of_a_server_answers_who_may_not_call_it",
+        ),
+        reason="simulated channels are plain: who calls is not known there",
     ),
-    MatrixRow("X2", "no certificate, or a wrong one", "refused", reason="not built yet: channels are plain"),
-    MatrixRow("K1", "pods deleted, nodes drained, releases upgraded", "as P1, or nothing at all is lost"),
+    MatrixRow(
+        "X2",
+        "no certificate, or a wrong one",
+        "refused",
+        (
+            "tests/component/test_tls.py::test_nobody_gets_in_without_a_certificate",
+            "tests/system/test_tls.py::test_who_has_no_certificate_or_the_wrong_one_reaches_nothing",
+        ),
+        reason="simulated channels are plain",
+    ),
+    MatrixRow(
+        "X3",
+        "a member speaks another protocol",
+        "refused by its number; training goes on without it",
+        (
+            "tests/component/test_protocol_number.py::test_another_protocol_is_refused_and_training_goes_on",
+            "tests/e2e/test_upgrade_release.py::test_a_member_of_a_newer_protocol_is_refused_and_stops_nothing",
+        ),
+        reason="simulated members are all of one version",
+    ),
+    MatrixRow(
+        "K1",
+        "pods deleted, nodes drained, releases upgraded",
+        "as P1, or nothing at all is lost",
+        ("tests/e2e/test_upgrade_release.py::test_an_upgrade_replaces_all_and_training_goes_on",),
+    ),
     MatrixRow(
         "K2",
         "the Kubernetes API is away",

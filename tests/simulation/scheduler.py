@@ -105,8 +105,8 @@ class Scheduler:
     """``preempt``: probability of a switch where none is needed; ``trace``: gets a line for each step.
 
     ``calm``: switching points without a switch until the next one: what drawing at each of them would give.
-    Below 0 all the time while the running task's host is slow or dead. ``sprung``: how often a host has been
-    stopped at an event whose name contains this.
+    Below 0 all the time while the running task's host is slow or dead. ``sprung``: how often hosts have
+    crashed or paused at an event whose name contains this: "crash epoch.created".
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class Scheduler:
         self._trace.event(self.now, f"{host.name} {what}")
         if host.trap and host.trap in what:
             self.record(f"trap {host.name} {host.trap}")
-            self.sprung[host.trap] += 1
+            self.sprung[f"{'pause' if host.trap_seconds else 'crash'} {host.trap}"] += 1
             host.trap = ""
             self._spring_trap(host)
 

@@ -6,4 +6,8 @@ from tests.simulation.faults import clocks, hosts, moments, network, redis, rpc,
 from tests.simulation.faults.kind import FaultKind
 
 MODULES = (hosts, network, rpc, store, redis, clocks, waits, moments)
+FAILPOINTS: dict[str, tuple[str, ...]] = {  # what happens to a host -> at which events
+    "crash": tuple(dict.fromkeys(hosts.CRASH_MOMENTS)),
+    "pause": tuple(dict.fromkeys(name for names in moments.MOMENTS.values() for name in names)),
+}
 KINDS: dict[str, FaultKind] = {kind.name: kind for module in MODULES for kind in module.KINDS}
