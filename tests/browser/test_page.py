@@ -187,6 +187,8 @@ def test_a_flag_on_the_curve_opens_its_failure(chromium: Browser, url: str) -> N
 
 def test_each_view_says_what_the_cluster_says(chromium: Browser, url: str) -> None:
     page = opened(chromium, url)
+    words = "10 blocks, the oldest saved 39 clocks ago, 7 cells never"
+    expect(page.locator("#block-words")).to_have_text(words)  # what takes several looks is there then
     tiles = page.locator("#facts dd").all_text_contents()
     assert tiles == [
         *("40", "bsp, epoch 3", "0.025", "of clock 39", "1 of 2", "alive", "1 of 1", "alive"),
@@ -207,8 +209,6 @@ def test_each_view_says_what_the_cluster_says(chromium: Browser, url: str) -> No
     words = "Manifest 12, 400 ms old, of clock 39: a restore would read 99 B in 5 objects."
     expect(page.locator("#checkpoint")).to_have_text(words)
     expect(page.locator("#store")).to_have_text("Store: file:///there")
-    words = "10 blocks, the oldest saved 39 clocks ago, 7 cells never"
-    expect(page.locator("#block-words")).to_have_text(words)
     page.close()
 
 
