@@ -16,7 +16,6 @@ PS_REPLICATION = "tests/unit/test_ps_replication.py"
 PS_REPLICA_STORE = "tests/unit/test_ps_replica_store.py"
 PS_SERVICE = "tests/component/test_ps_service.py"
 PS_SHARD = "tests/unit/test_ps_shard.py"
-SMALL_CALLS = "tests/component/test_small_calls.py"
 PS_UPDATE_RULES = "tests/unit/test_ps_update_rules.py"
 TORCH_RULES = "tests/unit/test_torch_rules.py"
 
@@ -343,33 +342,5 @@ BREAKS = (
         "adopted=dict(state.adopted)",
         "adopted={state.number: state.clock}",
         "tests/unit/test_ps_shard.py::test_a_shard_says_later_which_clock_was_open_when_an_epoch_came",
-    ),
-    Break(
-        "ps-small-answer",
-        "services/scar_ps/servicer.py",
-        "        pull_encoder.require_small(found)\n",
-        "",
-        f"{SMALL_CALLS}::test_too_large_an_answer_in_one_message_is_refused_before_it_is_made",
-    ),
-    Break(
-        "ps-small-push",
-        "sdk/scar/wire/small_message.py",
-        "    if len(wire) > SMALL_BYTES:",
-        "    if False:",
-        f"{SMALL_CALLS}::test_too_large_a_push_in_one_message_is_refused_and_changes_nothing",
-    ),
-    Break(
-        "ps-turn",  # two threads in the core at once
-        "services/scar_ps/apply_thread.py",
-        "            with self._turn:  # who hangs with it hangs this thread, too, and the heart stops\n",
-        "            if True:\n",
-        f"{PS_APPLY_THREAD}::test_no_two_calls_run_at_once_whoever_runs_them",
-    ),
-    Break(
-        "ps-turn",
-        "services/scar_ps/apply_thread.py",
-        "free = not self._wanted.is_set() and not",
-        "free = not",
-        f"{PS_APPLY_THREAD}::test_a_call_overtakes_nothing_that_was_posted_before",
     ),
 )
