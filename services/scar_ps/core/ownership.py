@@ -302,6 +302,8 @@ class BlockOwnership:
                 self._base_watermarks[origin] = {}
                 for store in self.tables.values():
                     store.origin[store.origin == origin] = 0
+        while len(self._base_watermarks) > 1 and not self._base_watermarks[-1]:
+            self._base_watermarks.pop()
 
     def _number_watermark(self, watermark: Mapping[str, int]) -> int:
         """Number of this base watermark: an equal one's, a free one, or a new one. 0 is the empty one."""
