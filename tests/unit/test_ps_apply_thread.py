@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -114,6 +115,30 @@ def test_no_two_calls_run_at_once_whoever_runs_them(running):
     for caller in callers:
         caller.join(30)
     assert (most, len(done)) == ([1], 4)
+
+
+def test_the_apply_thread_waits_while_a_caller_has_the_turn(running):
+    runs_on: list[threading.Thread] = []
+
+    def hold(entered: threading.Event, leave: threading.Event) -> None:
+        runs_on.append(threading.current_thread())
+        entered.set()
+        assert leave.wait(20)
+
+    while True:  # until no tick has come in between
+        entered, leave, posted = (threading.Event() for _ in range(3))
+        work = Work(partial(hold, entered, leave))
+        caller = threading.Thread(target=lambda work=work: running.apply.call(work, 20))
+        caller.start()
+        assert entered.wait(20)
+        running.apply.post(Work(posted.set))
+        early = posted.wait(0.5)
+        leave.set()
+        caller.join(20)
+        assert posted.wait(20)
+        if runs_on[-1] is caller:
+            break
+    assert not early
 
 
 def test_a_call_overtakes_nothing_that_was_posted_before():
