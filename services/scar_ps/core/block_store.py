@@ -56,7 +56,9 @@ class BlockStore:
 
     ``loading``: epoch whose load a block waits for, 0 when it is there. ``unsettled``: served, not saved yet.
     ``origin``: which restored watermark a block started with, 0 for none (see :mod:`scar_ps.core.ownership`).
-    ``changed``: the next replica of the chain does not have it as it is.
+    ``changed``: the next replica of the chain does not have it as it is. ``replay_from``: the block was put
+    back as it was when this clock was open, and nobody may see it before workers have sent again what they
+    owe it; -1: that is done.
     """
 
     def __init__(self, table: Table, ids: Ids, lock: Lock = NO_LOCK) -> None:
@@ -75,6 +77,8 @@ class BlockStore:
         self.unsettled: Mask = np.zeros(len(ids), np.bool_)
         self.origin: NDArray[np.int32] = np.zeros(len(ids), np.int32)
         self.changed: Mask = np.zeros(len(ids), np.bool_)
+        self.replay_from: NDArray[np.int64] = np.full(len(ids), -1, np.int64)
+        self.replaying = False  # some block waits for what workers owe it
         self.blocked = False  # some block is loading or frozen
         self._where: NDArray[np.int32] = np.full(table.blocks, -1, np.int32)
         self._where[ids] = np.arange(len(ids), dtype=np.int32)
@@ -124,9 +128,17 @@ class BlockStore:
         waiting = (self.loading > 0) | self.frozen
         return int(np.count_nonzero(waiting if positions is None else waiting[positions]))
 
+    def count_replaying(self, positions: Positions | None) -> int:
+        """How many of these blocks wait for what workers owe them."""
+        if not self.replaying:
+            return 0
+        waiting = self.replay_from >= 0
+        return int(np.count_nonzero(waiting if positions is None else waiting[positions]))
+
     def update_blocked(self) -> None:
-        """Call it after ``loading`` or ``frozen`` were written."""
+        """Call it after ``loading``, ``frozen`` or ``replay_from`` were written."""
         self.blocked = bool(self.frozen.any() or (self.loading > 0).any())
+        self.replaying = bool((self.replay_from >= 0).any())
 
     # --- copying
     # -----------------------------------------------------------------------------------------------------
@@ -167,6 +179,8 @@ class BlockStore:
         new.unsettled[target] = self.unsettled[source]
         new.origin[target] = self.origin[source]
         new.changed[target] = self.changed[source]
+        new.replay_from[target] = self.replay_from[source]
+        new.update_blocked()
         return new
 
 
