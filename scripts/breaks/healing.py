@@ -53,6 +53,20 @@ BREAKS = (
         f"{HELD}::test_a_comparison_is_exact_only_with_the_same_clock_and_nobody_gone",
     ),
     Break(
+        "heal-history",  # the same of one that left just before the pull, its push waiting for its clock
+        HELD_COPIES,
+        "pulled.all_present = clock > self._left_clock + 1",
+        "pulled.all_present = True",
+        f"{HELD}::test_who_has_left_may_have_pushed_for_the_clock_that_is_open",
+    ),
+    Break(
+        "heal-ledger",  # exact, though pushes are gone that were made after the copy
+        "services/scar_runtime/failure_records.py",
+        'unknown = bool(lost and self.sources.get("worker"))',
+        "unknown = False",
+        "tests/unit/test_recovery_ledger.py::test_delta_of_what_workers_gave_back_is_unknown_when_pushes_are_lost",
+    ),
+    Break(
         "heal-kept",  # the copy is a clock old, and what was pushed in it is gone
         "sdk/scar/_client/core/pushes.py",
         "oldest = self.clock - self._closed_kept",
@@ -64,7 +78,7 @@ BREAKS = (
         "sdk/scar/_client/core/rerouting.py",
         "np.minimum(before, newest)",
         "before",
-        "tests/unit/test_rerouting.py::test_long_histories",
+        "tests/unit/test_acked_pushes.py::test_what_an_older_copy_lacks_and_is_kept_is_no_loss",
     ),
     Break(
         "heal-replay",  # what is owed joins the open clock
@@ -109,6 +123,13 @@ BREAKS = (
         f"{PS_REPLAY}::test_a_sum_has_the_bits_of_its_parts",
     ),
     Break(
+        "heal-contents",  # what a block contains beyond its owner's clock is forgotten when it moves
+        "services/scar_ps/core/migrations.py",
+        "            if origins.any():\n",
+        "            if False:\n",
+        f"{PS_REPLAY}::test_a_block_ahead_of_its_owner_moves_on_only_when_that_has_caught_up",
+    ),
+    Break(
         "heal-contents",  # a pull claims what is still on its way
         "services/scar_ps/core/pushes.py",
         "if state.ownership.any_unsettled or state.epoch is None:",
@@ -139,8 +160,8 @@ BREAKS = (
     Break(
         "heal-sources",  # an answer to another question counts
         "services/scar_recovery/offer_board.py",
-        "self._asked.get(key) if request.question == self._question else None",
-        "self._asked.get(key)",
+        "worker is None or request.question != self._question",
+        "worker is None",
         "tests/unit/test_offer_board.py::test_a_silent_worker_is_no_source",
     ),
 )

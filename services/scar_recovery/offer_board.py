@@ -61,14 +61,11 @@ class OfferBoard:
         """An answer; a late one is of no use, and forgotten. Raises :class:`InvalidRequest`."""
         key = codec.member_from_proto(request.worker).key
         with self._changed:
-            worker = self._asked.get(key) if request.question == self._question else None
-        if worker is None:
-            return
-        offers = [offer_from_proto(one, worker, job) for one in request.held]
-        with self._changed:
-            if request.question == self._question:
-                self._offers[key] = offers
-                self._changed.notify_all()
+            worker = self._asked.get(key)
+            if worker is None or request.question != self._question:
+                return
+            self._offers[key] = [offer_from_proto(one, worker, job) for one in request.held]
+            self._changed.notify_all()
 
 
 def offer_from_proto(held: pb.HeldBlocks, worker: Member, job: Job) -> WorkerOffer:

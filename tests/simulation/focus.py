@@ -33,7 +33,7 @@ FOCUSES: dict[str, Focus] = {
             "worker_recovery": "ignr",
             "sources": "workers",
         },
-        (*_names(network.KINDS, rpc.KINDS), *_DEATHS, *_DEATHS),
+        (*_DEATHS, "power-loss", "partition", "delay", "request-lost", "answer-lost"),
     ),
     "edge": Focus({}, _names(hosts.KINDS, clocks.KINDS, redis.KINDS, store.KINDS)),
     **BUG_FOCUSES,

@@ -60,7 +60,7 @@ def offers(held: HeldCopies, wanted: dict[str, Ids] | None = None) -> dict[int, 
 @pytest.fixture
 def held() -> HeldCopies:
     holding = HeldCopies(JOB, ME.key)
-    holding.follow_epoch(epoch(1))
+    holding.follow_epoch(epoch(1), 4)
     return holding
 
 
@@ -73,10 +73,10 @@ def test_only_the_lost_blocks_are_offered_from_the_newest_pull(held: HeldCopies)
 def test_a_part_of_another_clock_or_epoch_is_no_source(held: HeldCopies) -> None:
     held.keep_pull(pull(4, sent=5), 4)
     assert offers(held) == {}, "the shard was a clock ahead"
-    held.follow_epoch(epoch(2, restored([1], 9)))
+    held.follow_epoch(epoch(2, restored([1], 9)), 4)
     held.keep_pull(pull(4), 4)
     assert offers(held) == {}, "an epoch put blocks back while it was pulled"
-    held.follow_epoch(epoch(3, replace(restored([1], 0), source=BlockSource.DONOR)))
+    held.follow_epoch(epoch(3, replace(restored([1], 0), source=BlockSource.DONOR)), 4)
     held.keep_pull(pull(4, 2), 4)
     assert len(offers(held)) == 6, "an epoch that puts nothing back changes nothing"
     held.keep_pull(pull(5, 2, parts=(0, 1)), 5)
@@ -95,13 +95,13 @@ def test_tables_with_slots_and_pulls_of_some_blocks_are_no_sources(held: HeldCop
 
 def test_a_restore_cuts_the_history_of_its_blocks_and_of_no_others(held: HeldCopies) -> None:
     held.keep_pull(pull(5), 5)
-    held.follow_epoch(epoch(2, restored([1, 4], 4)))
+    held.follow_epoch(epoch(2, restored([1, 4], 4)), 4)
     assert offers(held) == {0: 5, 2: 5, 3: 5, 5: 5}
-    held.follow_epoch(epoch(3, restored([0, 3], 5)))
+    held.follow_epoch(epoch(3, restored([0, 3], 5)), 4)
     assert offers(held) == {0: 5, 2: 5, 3: 5, 5: 5}, "it is again what it was then"
-    held.follow_epoch(epoch(4, replace(restored([2], 0), source=BlockSource.DONOR)))
+    held.follow_epoch(epoch(4, replace(restored([2], 0), source=BlockSource.DONOR)), 4)
     assert offers(held) == {0: 5, 2: 5, 3: 5, 5: 5}, "a live move puts nothing back"
-    held.follow_epoch(epoch(5, restored([2], 3, BlockSource.OBJECT)))
+    held.follow_epoch(epoch(5, restored([2], 3, BlockSource.OBJECT)), 4)
     assert offers(held) == {0: 5, 3: 5, 5: 5}
 
 
@@ -109,23 +109,23 @@ def test_what_was_offered_is_sent_though_another_pull_came(held: HeldCopies) -> 
     held.keep_pull(pull(4), 4)
     offers(held)
     held.keep_pull(pull(5), 5)
-    owed = held.follow_epoch(epoch(2, restored([1, 2, 4], 4)))
+    owed = held.follow_epoch(epoch(2, restored([1, 2, 4], 4)), 4)
     sent = {copy.owner: (copy.epoch, copy.state.ids.tolist(), copy.gather_values().tolist()) for copy in owed}
     assert sent == {
         SHARDS[1].key: (2, [1, 4], [4.0] * 4),
         SHARDS[2].key: (2, [2], [4.0] * 2),
     }
-    assert held.follow_epoch(epoch(3, restored([1], 4))) == [], "nothing was asked since"
+    assert held.follow_epoch(epoch(3, restored([1], 4)), 4) == [], "nothing was asked since"
 
 
 def test_nothing_is_sent_in_the_name_of_another(held: HeldCopies) -> None:
     held.keep_pull(pull(4), 4)
     offers(held)
-    assert held.follow_epoch(epoch(2, replace(restored([1], 4), sender=PEER.key))) == []
+    assert held.follow_epoch(epoch(2, replace(restored([1], 4), sender=PEER.key)), 4) == []
 
 
 def compared(held: HeldCopies, pulled: PullBuffer, after: Epoch) -> list[tuple[list[int], bool]]:
-    held.follow_epoch(after)
+    held.follow_epoch(after, 4)
     found = take_recovered(after, {"w": pulled}, 5)
     return [(blocks.ids.tolist(), blocks.behind) for _, blocks in found]
 
@@ -138,8 +138,16 @@ def test_a_comparison_is_exact_only_with_the_same_clock_and_nobody_gone(held: He
     ):
         pulled = pull(4)
         held.keep_pull(pulled, 4)
-        held.follow_epoch(epoch(1))
+        held.follow_epoch(epoch(1), 4)
         assert compared(held, pulled, epoch(2, restored([1, 4], clock), workers=workers)) == expected
+
+
+def test_who_has_left_may_have_pushed_for_the_clock_that_is_open(held: HeldCopies) -> None:
+    held.follow_epoch(epoch(2, workers=(ME,)), 4)
+    for clock, present in ((4, False), (5, False), (6, True)):
+        pulled = pull(clock, 2)
+        held.keep_pull(pulled, clock)
+        assert pulled.holds_state(EVERY["w"], clock) is present
 
 
 @pytest.mark.parametrize(

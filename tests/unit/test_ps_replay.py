@@ -277,3 +277,18 @@ def test_a_sum_has_the_bits_of_its_parts() -> None:
     minus = np.array([-0.0, -0.0], np.float32)
     parts = [StoreSlice(store, np.array(at), minus) for at in ([0, 1], [1, 2])]
     assert np.signbit(np.asarray(sum_parts(parts).values)).all()
+
+
+def test_a_block_ahead_of_its_owner_moves_on_only_when_that_has_caught_up() -> None:
+    """A freeze says what blocks contain by the shard's own watermark: workers would push to them twice."""
+    twin = undisturbed("sgd", 4)
+    shard, epoch, spec, members = survivor("sgd", 3)
+    after, load = gain(shard, epoch, spec, put_back(BlockSource.WORKER, 4))
+    bring(shard, load, blocks_of(twin[4], LOST))
+    for member in members:
+        shard.settle(sender(member.rank), after.number)
+    with pytest.raises(MustWait, match="ahead of this shard"):
+        shard.freeze(after.number, [("w", LOST)])
+    close(shard, members, 3, MINE)
+    contained = {worker(rank).key: 4 for rank in range(WORKERS)}
+    assert dict(shard.freeze(after.number, [("w", LOST)])) == contained

@@ -179,7 +179,7 @@ class Client:
                 raise Internal(f"epoch {epoch.number} follows {known}: what moved in between is unknown")
             if self.member not in epoch.workers:
                 raise Fenced(f"{self.member.key} is not part of epoch {epoch.number} any more")
-            owed = self.pulls.held.follow_epoch(epoch)
+            owed = self.pulls.held.follow_epoch(epoch, self.state.clocks.finished)
             change = self.state.follow_epoch(epoch, self.pulls.cache, time.monotonic())
             self.view.follow_epoch(epoch)
             self._copies.send_copies(owed)

@@ -16,6 +16,7 @@ from scar.blocks import Array, BlockState, Ids
 from scar.placement import NOBODY, BlockGroup, BlockSource, Epoch
 from scar.tables import Job
 
+NEVER = -2  # a clock so early that no pull is near it
 COPIES = 2  # of a table: the newest may lack blocks that had moved while it was pulled
 
 
@@ -51,6 +52,7 @@ class HeldCopies:
         self._tables = {table.name for table in job.tables if not table.rule.slots}
         self._restored: dict[str, int] = {}  # table -> the newest epoch that has put blocks of it back
         self._members: frozenset[str] = frozenset()  # workers of the newest epoch, by key
+        self._left_clock = NEVER  # in which this worker was when another one left
 
     def keep_pull(self, pulled: PullBuffer, clock: int) -> None:
         """A pull has ended, and the worker is still in the clock in which it began it.
@@ -61,6 +63,8 @@ class HeldCopies:
             return
         since = self._restored.get(pulled.table.name, 0)
         pulled.parts = [part for part in pulled.parts if part.epoch >= since and part.clock == clock]
+        # who has left may have pushed for this clock already, and nobody can send that again
+        pulled.all_present = clock > self._left_clock + 1
         whole = sum(len(part.ids) for part in pulled.parts) == pulled.table.blocks
         before = [] if whole else self._copies.get(pulled.table.name, [])
         before = [copy for copy in before if copy is not pulled]
@@ -85,10 +89,13 @@ class HeldCopies:
                     yield OfferedBlocks(state, copy)
                     missing = np.setdiff1d(missing, found, assume_unique=True)
 
-    def follow_epoch(self, epoch: Epoch) -> list[OwedCopy]:
-        """What this worker has to send in this epoch. What it puts back cuts the history of copies."""
+    def follow_epoch(self, epoch: Epoch, clock: int) -> list[OwedCopy]:
+        """What this worker, in this clock, has to send in this epoch. What it puts back cuts the history of
+        copies.
+        """
         members = frozenset(worker.key for worker in epoch.workers)
         if not self._members <= members:
+            self._left_clock = clock
             for copies in self._copies.values():
                 for copy in copies:
                     copy.all_present = False

@@ -30,7 +30,7 @@ class PullBuffer:
     """Blocks of one table that a pull is collecting. ``ids``: ascending, or None for the whole table.
 
     ``clock``: in which it was pulled; -1: not known. ``parts``: what the values contain, as far as shards
-    have said. ``all_present``: no worker has left since.
+    have said. ``all_present``: no worker has left since, or about then.
     """
 
     def __init__(self, table: Table, ids: Ids | None = None) -> None:

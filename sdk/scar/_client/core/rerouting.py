@@ -99,7 +99,7 @@ class AckedPushes:
         reported = self._push_ids(self._reported, table)
         restored = self._push_ids(self._restored, table)
         before = restored[ids]
-        after = np.maximum(reported[ids], watermark)
+        after = np.maximum(np.maximum(reported[ids], watermark), before)
         restored[ids] = watermark
         reported[ids] = np.where(newest > after, newest, reported[ids])
         # what the value before contained may still be kept here, and is sent again
