@@ -294,9 +294,7 @@ class Executor:
         Raises what the store raises.
         """
         for one in found:
-            ids = one.ids  # what was to come from a worker is in no object
-            if one.object_key:
-                ids = self.store.find_unreadable(one.manifest, one.object_key, one.table, ids)
+            ids = self.store.find_unreadable(one.manifest, one.object_key, one.table, one.ids)
             if len(ids):
                 blocks = global_ids(self.job, one.table, ids)
                 description = f"{len(ids)} blocks at {shard.name}: {one.reason}"
