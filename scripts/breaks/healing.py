@@ -97,8 +97,8 @@ BREAKS = (
     Break(
         "heal-replay",  # in the order of arrival
         "services/scar_ps/core/clocks.py",
-        "self._apply_pushes(rank_order([push for push in owed if push.joined == clock], self._ranks))",
-        "self._apply_pushes([push for push in owed if push.joined == clock])",
+        "self._apply_pushes(clock, rank_order(mine, self._ranks))",
+        "self._apply_pushes(clock, mine)",
         f"{PS_REPLAY}::test_a_block_that_comes_back_is_what_it_would_have_been",
     ),
     Break(

@@ -21,13 +21,6 @@ TORCH_RULES = "tests/unit/test_torch_rules.py"
 
 BREAKS = (
     Break(
-        "schedule-of-another-clock",
-        "services/scar_ps/core/pushes.py",
-        "part.store.table.rule.at_clock(push.clock, push.rate)",
-        "part.store.table.rule.at_clock(state.clock, push.rate)",
-        "tests/unit/test_schedules.py::test_without_waiting_a_push_has_the_rate_of_its_own_clock",
-    ),
-    Break(
         "schedule-in-bsp",
         "services/scar_ps/core/clocks.py",
         "rule = store.table.rule.at_clock(clock)",

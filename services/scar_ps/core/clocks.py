@@ -111,7 +111,7 @@ class ClockHandler:
         self._apply_pushes(clock, self._state.bsp_buffer.take_clock(clock, self._ranks))
 
     def _apply_pushes(self, clock: int, pushes: Sequence[BufferedPush]) -> None:
-        """One step of each table's rule as of this clock (``assign``: one a push), for pushes in rank order."""
+        """One step of each table's rule of this clock (``assign``: one a push), for pushes in rank order."""
         state = self._state
         for store in state.ownership.tables.values():
             name = store.table.name

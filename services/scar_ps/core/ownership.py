@@ -89,9 +89,7 @@ class BlockOwnership:
     """Tables of this shard.
 
     ``key``: its member key; ``progress`` is called during long copies; ``new_lock`` makes the lock of a
-    table.
-
-    ``loads``: what is to be loaded and not there yet.
+    table; ``loads``: what is to be loaded and not there yet.
     """
 
     def __init__(self, key: str, progress: OnProgress, new_lock: NewLock = no_lock) -> None:
@@ -136,11 +134,7 @@ class BlockOwnership:
         return all(len(self._unexplained_blocks(change)) == 0 for change in changes)
 
     def adopt_epoch(self, epoch: Epoch, job: Job) -> tuple[list[BlockLoad], dict[str, Relocation]]:
-        """Follow an epoch.
-
-        Returns what has to be loaded, and the tables whose blocks changed. Nothing changes on an
-        error.
-        """
+        """Follow an epoch: what has to be loaded, and the tables that changed. An error changes nothing."""
         changes = [self._plan_change(table, epoch) for table in job.tables]
         for change in changes:
             unexplained = self._unexplained_blocks(change)
