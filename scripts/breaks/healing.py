@@ -118,8 +118,8 @@ BREAKS = (
     Break(
         "heal-replay",  # another sum of the same pushes
         "services/scar_ps/core/bsp_buffer.py",
-        "np.full(layout.elements, -0.0)",
-        "np.zeros(layout.elements)",
+        "np.full(layout.elements, -0.0, store.values.dtype)",
+        "np.zeros(layout.elements, store.values.dtype)",
         f"{PS_REPLAY}::test_a_sum_has_the_bits_of_its_parts",
     ),
     Break(

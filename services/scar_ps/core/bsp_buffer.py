@@ -254,7 +254,7 @@ def sum_parts(parts: Sequence[StoreSlice]) -> StoreSlice:
     sparse = [part.positions for part in parts if part.positions is not None]
     union = None if len(sparse) < len(parts) else np.unique(np.concatenate(sparse))
     layout = store.packed_layout(union)
-    total = np.full(layout.elements, -0.0).astype(store.values.dtype)  # plus anything: that, to the last bit
+    total = np.full(layout.elements, -0.0, store.values.dtype)  # plus anything: that, to the last bit
     for part in parts:
         if part.positions is None:
             total += np.asarray(part.values)
