@@ -83,8 +83,8 @@ BREAKS = (
     Break(
         "heal-replay",  # what is owed joins the open clock
         "services/scar_ps/core/bsp_buffer.py",
-        "joined = np.maximum(clocks, owed.clock)",
-        "joined = np.maximum(clocks, owed.clock + 9)",
+        "joined = np.maximum(part.store.replay_clocks(part.positions), owed.clock)",
+        "joined = np.maximum(part.store.replay_clocks(part.positions), owed.clock + 9)",
         f"{PS_REPLAY}::test_a_block_that_comes_back_is_what_it_would_have_been",
     ),
     Break(

@@ -212,10 +212,7 @@ def _select_where(parts: Mapping[str, StoreSlice], replaying: bool) -> dict[str,
     found: dict[str, StoreSlice] = {}
     for name, part in parts.items():
         if part.store.count_replaying(part.positions):
-            clocks = (
-                part.store.replay_from if part.positions is None else part.store.replay_from[part.positions]
-            )
-            at = np.flatnonzero((clocks >= 0) == replaying)
+            at = np.flatnonzero((part.store.replay_clocks(part.positions) >= 0) == replaying)
             if len(at):
                 found[name] = _select_part(part, at)
         elif not replaying:
@@ -227,8 +224,7 @@ def _split_by_clock(owed: BufferedPush) -> Iterator[BufferedPush]:
     """The parts of a push that are applied with one clock: its own, or that in which a block was put back."""
     by_clock: dict[int, dict[str, StoreSlice]] = {}
     for name, part in owed.parts.items():
-        clocks = part.store.replay_from if part.positions is None else part.store.replay_from[part.positions]
-        joined = np.maximum(clocks, owed.clock)
+        joined = np.maximum(part.store.replay_clocks(part.positions), owed.clock)
         for clock in np.unique(joined).tolist():
             by_clock.setdefault(clock, {})[name] = _select_part(part, np.flatnonzero(joined == clock))
     for clock, parts in by_clock.items():

@@ -219,7 +219,7 @@ class BlockOwnership:
                 continue
             store.loading[at] = epoch.number
             if job.strategy.asks_workers and (epoch.failure or group.former_owner):  # else nobody pushed
-                store.replay_from[at] = group.clock
+                store.begin_replay(at, group.clock)
             loads.append(make_load(epoch, group, store.ids[at]))
         self.any_unsettled |= bool(change.groups)
         store.update_blocked()
@@ -265,13 +265,12 @@ class BlockOwnership:
 
     @property
     def any_replaying(self) -> bool:
-        return any(store.replaying for store in self.tables.values())
+        return any(store.count_replaying(None) for store in self.tables.values())
 
     def end_replay(self) -> None:
         """Everything that workers owed is applied, or waits for its clock."""
         for store in self.tables.values():
-            store.replay_from[:] = -1
-            store.update_blocked()
+            store.replay_from = None
 
     def freeze_blocks(self, wanted: Sequence[StoreSlice]) -> None:
         """Stop these blocks until the next epoch.
