@@ -26,7 +26,7 @@ SHOWN = 120  # characters of what was wrong
 # where each bug is looked for, and a seed that has found it; 0: none has yet
 HUNTS: dict[str, tuple[str, int]] = {
     "B1": ("chain", 1),
-    "B2": ("lost_shard", 1),
+    "B2": ("lost_shard", 3),
     "B3": ("crowd", 9),
     "B5-claim": ("two_clusters", 1),
     "B5-gone": ("two_clusters", 1),

@@ -54,7 +54,7 @@ def _trouble(world: World, cluster: Cluster, name: str) -> None:
     if kind == "pause":
         scheduler.at(scheduler.now + draw.uniform(0.0, 0.5), lambda: scheduler.pause(host, seconds))
     elif kind == "slow process":
-        host.slow = draw.uniform(0.001, 0.02)
+        host.slow = 10 ** draw.uniform(-3.0, -0.5)
         scheduler.at(scheduler.now + seconds, lambda: setattr(host, "slow", 0.0))
     elif kind == "slow thread":
         task = cluster.task(name, "apply")
