@@ -25,10 +25,7 @@ def encode_pulled(found: PulledBlocks, segment: SegmentWriter | None = None) -> 
         header.loss = loss.loss
         header.loss_clock = loss.clock + 1
         header.loss_fraction = loss.fraction
-    for part, contents in zip(found.parts, found.contents, strict=True):
-        header.settled = contents is not None
-        header.watermark.clear()
-        header.watermark.update(contents or {})
+    for part in found.parts:
         yield from encode_blocks(header, part.store, part.positions, segment)
 
 

@@ -29,7 +29,6 @@ SOURCE_NAMES: Mapping[BlockSource, str] = {
     BlockSource.OBJECT: "object",
     BlockSource.DONOR: "donor",
     BlockSource.REPLICA: "replica",
-    BlockSource.WORKER: "worker",
 }
 
 
