@@ -86,17 +86,19 @@ class CertificateAuthority:
     def load(cls, folder: Path) -> CertificateAuthority:
         """Raises :class:`ConfigError` when it is not there."""
         from cryptography import x509
+        from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
         try:
             certificate = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
             key = load_pem_private_key((folder / "ca.key").read_bytes(), None)
-        except (OSError, ValueError, TypeError) as error:
+            # the subject is parsed when it is asked for
+            name = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+        except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
             raise ConfigError(
                 f"{folder} has no authority that can sign: {error}", f"Make one by `scar tls init {folder}`"
             ) from error
-        name = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
         if not isinstance(key, EllipticCurvePrivateKey) or not name:
             raise ConfigError(f"{folder} has the authority of another tool", "Renew it by that tool")
         return cls(str(name[0].value), certificate, key)
