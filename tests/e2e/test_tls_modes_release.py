@@ -1,0 +1,92 @@
+"""Releases whose certificates are their owner's own, and one that has none: each trains, and heals a killed
+shard.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from scar.wire.certificates import ROLES
+from scar_admin.status import ClusterStatus
+from scar_local.authority import create_authority
+from tests.e2e.site import ROOT, Site, missing
+
+if reason := missing():
+    pytest.skip(reason, allow_module_level=True)
+pytestmark = pytest.mark.timeout(600)
+
+STEADY = str(ROOT / "tests" / "e2e" / "steady.py")
+DENIED = (ROOT / "tests" / "e2e" / "denied.py").read_text()
+SMALL = {"ps__replicas": "2", "bundled__minio__persistence__enabled": "false", "chaos__enabled": "false"}
+VICTIM = "scar-ps-1"
+
+
+def secret_name(role: str) -> str:
+    return f"own-{role}"
+
+
+def make_secrets(site: Site, folder: Path) -> None:
+    """As docs/security.md says: an authority of one's own, and a Secret for each role."""
+    create_authority(folder, f"{site.namespace}.{site.release}", 1.0)
+    ca = (folder / "ca.crt").read_bytes()
+    for role in ROLES:
+        files = {
+            "ca.crt": ca,
+            "tls.crt": (folder / f"{role}.crt").read_bytes(),
+            "tls.key": (folder / f"{role}.key").read_bytes(),
+        }
+        data = {name: base64.b64encode(content).decode() for name, content in files.items()}
+        site.core.create_namespaced_secret(
+            site.namespace, {"metadata": {"name": secret_name(role)}, "data": data}
+        )
+
+
+@contextmanager
+def training(site: Site) -> Iterator[ClusterStatus]:
+    with site.background("train", STEADY, "--shards", "2"):
+        yield site.until(lambda status: len(status.workers) == 2 and status.clock >= 5, "training to begin")
+
+
+def heals(site: Site, before: ClusterStatus) -> None:
+    """A shard's pod dies without notice; training goes on with its blocks, and the ledger has it."""
+    site.core.delete_namespaced_pod(VICTIM, site.namespace, grace_period_seconds=0)
+    member = before.shards[VICTIM].member
+    dead = f"{member.name}@{member.incarnation}"
+    site.until(
+        lambda status: (
+            any(dead in failure.members for failure in status.failures) and status.clock >= before.clock + 10
+        ),
+        "training to heal and go on",
+    )
+
+
+def test_the_owners_own_certificates(site: Site, tmp_path: Path) -> None:
+    make_secrets(site, tmp_path)
+    named = {f"tls__existingSecrets__{role}": secret_name(role) for role in ROLES}
+    site.install(**SMALL, tls__mode="existingSecret", **named)
+    with training(site) as before:
+        text = site.python("scar-worker-0", DENIED)
+        said = json.loads(text.rpartition("found: ")[2])
+        assert set(said["denied"].values()) == {"PERMISSION_DENIED"}, said
+        assert said["strangers"]["without TLS"] == said["strangers"]["without a certificate"] == "UNAVAILABLE"
+        heals(site, before)
+    made = {one.metadata.name for one in site.core.list_namespaced_secret(site.namespace).items}
+    assert not [name for name in made if name.startswith("scar-tls-")], "the chart made certificates, too"
+    site.helm("uninstall", site.release, "--wait", "--timeout", "120s")
+    left = {one.metadata.name for one in site.core.list_namespaced_secret(site.namespace).items}
+    assert {secret_name(role) for role in ROLES} <= left, "what is the owner's was deleted"
+
+
+def test_no_certificates(site: Site) -> None:
+    site.install(**SMALL, tls__mode="off")
+    with training(site) as before:
+        pod = site.core.read_namespaced_pod("scar-worker-0", site.namespace)
+        names = {one.name for one in pod.spec.containers[0].env or ()}
+        assert not [name for name in names if name.startswith("SCAR_TLS")]
+        heals(site, before)
