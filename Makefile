@@ -53,7 +53,7 @@ demo: $(DEMO) ## train on this machine, kill servers, watch the cluster heal its
 	$(if $(WEB),@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[console]' -c requirements/ci.txt)
 	$(BIN)/scar demo $(if $(WEB),--web)
 
-test: $(DEV) tools ## the whole test suite but e2e: repository, unit, fuzz, contract, component, simulation, system, browser, security, chaos, helm
+test: $(DEV) tools ## the whole test suite but e2e: repository, unit, fuzz, contract, component, simulation, system, browser, wheel, security, chaos, helm
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not timed" $(REPEATS)
 	$(BIN)/python -m pytest -m timed $(REPEATS)
 
