@@ -28,14 +28,14 @@ REPEATS := --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks --rerun-exclu
 	--rerun-exclude-path tests/unit --rerun-exclude-path tests/fuzz --rerun-exclude-path tests/simulation --rerun-exclude-path tests/helm
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev demo test breaks simulate chaos e2e lint format proto docs verify bench fuzz lock sbom audit tools image kind clean
+.PHONY: help venv dev demo test breaks simulate chaos e2e lint format proto docs site verify bench fuzz lock sbom audit tools image kind clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 venv: $(DEMO) ## create .venv with what the `scar` command needs: 45 packages, in the versions of requirements/ci.txt
 
-dev: $(DEV) ## add to .venv what tests, lint and experiments need: 85 packages more
+dev: $(DEV) ## add to .venv what tests, lint and experiments need: 102 packages more
 
 $(DEMO): pyproject.toml requirements/ci.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "SCAR needs Python 3.11 or newer; run: make PYTHON=/path/to/python3.11")'
@@ -45,7 +45,7 @@ $(DEMO): pyproject.toml requirements/ci.txt
 	@touch $@
 
 $(DEV): $(DEMO)
-	@echo "Installing 85 packages more for tests and development into $(VENV): 480 MB to download, 2.0 GB on disk"
+	@echo "Installing 102 packages more for tests and development into $(VENV): 490 MB to download, 2.0 GB on disk"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c requirements/ci.txt
 	@touch $@
 
@@ -86,6 +86,9 @@ proto: $(DEV) ## make sdk/scar/v1 again from proto/
 
 docs: $(DEV) ## make the generated pages, and the example in the README, again from the code
 	$(BIN)/python scripts/generate_docs.py
+
+site: $(DEV) ## build the documents, the examples and the API's reference as a site in build/site, every link checked
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 verify: $(DEV) ## generated code and docs are up to date, layers are kept
 	@out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && \
