@@ -37,7 +37,15 @@ from scar_recovery.recovery_store import SavedBlocks
 from scar_runtime.checkpoint.manifest import Manifest, ObjectRef
 from scar_runtime.checkpoint.objects import ObjectHeader, ObjectSection
 from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
-from scar_runtime.checkpoint.selection import RoundSelection, chosen, decide
+from scar_runtime.checkpoint.selection import (
+    BY_DISTANCE,
+    RoundSelection,
+    above,
+    blocks_per_round,
+    chosen,
+    decide,
+)
+from scar_runtime.checkpoint.top_keys import ThresholdSearch, block_keys, count_keys
 
 ModelState = dict[str, BlockStore]
 LostBlocks = Mapping[str, Ids]
@@ -95,14 +103,25 @@ class CheckpointSimulator:
         for one in candidates:
             one.distances = block_distances(one.store)[one.positions]
         self._rounds.record_distances(candidates)
-        reports = [(one.store.table.name, one.ids, _known_distances(one)) for one in candidates]
-        checkpoint = self.job.checkpoint
-        decision = decide(checkpoint.selection, checkpoint.fraction, number, self.job, reports)
+        decision = self._decide(number, candidates)
         selected = [(one.store, one.positions[self._selected_mask(decision, one)]) for one in candidates]
         copied = self._rounds.copy_blocks(number, clock, selected, self._ownership, {})
         self._rounds.record_upload(copied)
         self._rounds.finish_round(number, committed=True)
         self._commit_manifest(number, clock, copied)
+
+    def _decide(self, number: int, candidates: list[Candidates]) -> RoundSelection:
+        """As coordinator and shards do it, by the same search."""
+        checkpoint = self.job.checkpoint
+        if checkpoint.selection not in BY_DISTANCE:
+            return decide(checkpoint.selection, checkpoint.fraction, number, self.job)
+        keys = np.concatenate(
+            [block_keys(self.job, one.store.table.name, one.ids, _known_distances(one)) for one in candidates]
+        )
+        found: ThresholdSearch | int = ThresholdSearch(blocks_per_round(checkpoint.fraction, self.job))
+        while isinstance(found, ThresholdSearch):
+            found = found.advance(count_keys(keys, found.within))
+        return above(found)
 
     def _selected_mask(self, decision: RoundSelection, one: Candidates) -> NDArray[np.bool_]:
         return chosen(decision, self.job, one.store.table.name, one.ids, _known_distances(one))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from scar.errors import InvalidRequest
 from scar.tables import Job
 from scar.v1 import checkpoint_pb2, ps_pb2
-from scar.wire.codec import ids_from_bytes
-from scar_checkpoint.core.events import CopyBlocks, FinishRound, MeasureDistances
+from scar_checkpoint.core.events import (
+    CopyBlocks,
+    CountKeys,
+    DistancesMeasured,
+    FinishRound,
+    KeysCounted,
+    MeasureDistances,
+)
 from scar_checkpoint.core.rounds import RoundSummary
-from scar_runtime.checkpoint.selection import DistanceReport
-from scar_runtime.checkpoint.selection_codec import write_selection
+from scar_runtime.checkpoint.selection_codec import counts_from_proto, write_selection
+from scar_runtime.checkpoint.top_keys import KeyRange
 
 
 def distances_request(action: MeasureDistances, author: str) -> ps_pb2.DistancesRequest:
@@ -40,18 +44,26 @@ def finish_request(action: FinishRound, author: str) -> ps_pb2.FinishRequest:
     )
 
 
-def reports_from_proto(job: Job, reply: ps_pb2.DistancesReply, skipped: bool) -> tuple[DistanceReport, ...]:
-    """Raises :class:`scar.errors.ScarError` for what no shard of this job could have measured."""
-    return tuple(_report_from_proto(job, entry, skipped) for entry in reply.tables)
+def count_request(action: CountKeys) -> ps_pb2.CountRequest:
+    return ps_pb2.CountRequest(
+        epoch=action.epoch, round=action.round, depth=action.within.depth, prefix=action.within.prefix
+    )
 
 
-def _report_from_proto(job: Job, entry: ps_pb2.TableDistances, skipped: bool) -> DistanceReport:
-    ids = ids_from_bytes(entry.block_ids, job.table(entry.table).blocks)
-    if len(entry.distances) != (0 if skipped else 4 * len(ids)):
-        raise InvalidRequest(
-            f"table {entry.table}: {len(entry.distances)} bytes of distances for {len(ids)} blocks"
-        )
-    return entry.table, ids, np.frombuffer(entry.distances, dtype="<f4")
+def measured_from_proto(
+    job: Job, action: MeasureDistances, reply: ps_pb2.DistancesReply
+) -> DistancesMeasured:
+    """Raises :class:`InvalidRequest` for what no shard of this job could have measured."""
+    if reply.settled > job.blocks:
+        raise InvalidRequest(f"{reply.settled} blocks in a job of {job.blocks}")
+    counts = counts_from_proto(reply.counts, KeyRange(), job.blocks)
+    return DistancesMeasured(action.round, action.shard.key, reply.clock, reply.settled, counts)
+
+
+def counted_from_proto(job: Job, action: CountKeys, reply: ps_pb2.CountReply) -> KeysCounted:
+    """Raises :class:`InvalidRequest` for what no shard of this job could have counted."""
+    counts = counts_from_proto(reply.counts, action.within, job.blocks)
+    return KeysCounted(action.round, action.shard.key, action.within, counts)
 
 
 def summary_to_proto(summary: RoundSummary) -> checkpoint_pb2.RoundReport:

@@ -34,7 +34,7 @@ from scar_checkpoint.core.events import (
     CoordinatorAction,
     CoordinatorEvent,
     CopyBlocks,
-    DistancesMeasured,
+    CountKeys,
     EpochAdopted,
     FinishRound,
     LeadershipGained,
@@ -146,6 +146,8 @@ class RoundDriver:
                 self._submit(self._read_checkpoint)
             case MeasureDistances():
                 self._measure_distances(action)
+            case CountKeys():
+                self._count_keys(action)
             case CopyBlocks():
                 self._copy_blocks(action)
             case CommitManifest():
@@ -169,15 +171,29 @@ class RoundDriver:
 
     def _measure_distances(self, action: MeasureDistances) -> None:
         def on_answer(reply: ps_pb2.DistancesReply) -> None:
-            try:
-                reports = round_codec.reports_from_proto(self._job, reply, action.skip)
-            except ScarError as error:
-                return self._refuse(action, error)
-            return self.post(DistancesMeasured(action.round, action.shard.key, reply.clock, reports))
+            self._post_decoded(action, partial(round_codec.measured_from_proto, self._job, action, reply))
 
         request = round_codec.distances_request(action, self._author)
         on_refusal = partial(self._refuse, action)
         self._calls.measure_distances(action.shard, request, action.timeout, on_answer, on_refusal)
+
+    def _count_keys(self, action: CountKeys) -> None:
+        def on_answer(reply: ps_pb2.CountReply) -> None:
+            self._post_decoded(action, partial(round_codec.counted_from_proto, self._job, action, reply))
+
+        request = round_codec.count_request(action)
+        self._calls.count_keys(
+            action.shard, request, action.timeout, on_answer, partial(self._refuse, action)
+        )
+
+    def _post_decoded(
+        self, action: MeasureDistances | CountKeys, decode: Callable[[], CoordinatorEvent]
+    ) -> None:
+        try:
+            event = decode()
+        except ScarError as error:
+            return self._refuse(action, error)
+        return self.post(event)
 
     def _copy_blocks(self, action: CopyBlocks) -> None:
         def on_answer(reply: ps_pb2.SaveReply) -> None:
@@ -201,7 +217,7 @@ class RoundDriver:
         ref = object_ref_from_proto(reply.object)
         return ref, self._headers.get([ref])[0]
 
-    def _refuse(self, action: MeasureDistances | CopyBlocks, error: ScarError) -> None:
+    def _refuse(self, action: MeasureDistances | CountKeys | CopyBlocks, error: ScarError) -> None:
         passing = isinstance(error, Temporary | StaleEpoch | DeadlineExceeded)
         self.post(ShardRefused(action.round, action.shard.key, error.message, passing))
 

@@ -43,6 +43,19 @@ class ShardCalls:
 
         self._start_call(shard, begin, request.round, on_answer, on_refusal)
 
+    def count_keys(
+        self,
+        shard: Member,
+        request: ps_pb2.CountRequest,
+        timeout: float,
+        on_answer: OnAnswer,
+        on_refusal: OnRefusal,
+    ) -> None:
+        def begin(link: ShardLink) -> grpc.Future:
+            return link.control.Count.future(request, timeout=timeout)
+
+        self._start_call(shard, begin, request.round, on_answer, on_refusal)
+
     def save_blocks(
         self,
         shard: Member,

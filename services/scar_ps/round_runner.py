@@ -16,13 +16,12 @@ import numpy as np
 from scar.errors import NotServing
 from scar.tables import Job
 from scar.v1 import ps_pb2
-from scar.wire import codec
 from scar_ps.apply_thread import ApplyThread
 from scar_ps.core.block_data import CopiedBlocks
 from scar_ps.core.block_store import Mask
 from scar_ps.core.checkpoint_round import Candidates
 from scar_ps.core.core_state import CoreState
-from scar_ps.core.distances import block_distances
+from scar_ps.core.distances import BlockDistances, block_distances
 from scar_ps.core.rounds import CopiedRound, StartedRound
 from scar_ps.core.transfer_events import (
     BlocksChosen,
@@ -38,7 +37,8 @@ from scar_runtime.checkpoint.manifest import ObjectRef
 from scar_runtime.checkpoint.manifest_codec import object_ref_to_proto
 from scar_runtime.checkpoint.objects import BlockPayload, encode_object, object_ref
 from scar_runtime.checkpoint.selection import chosen
-from scar_runtime.checkpoint.selection_codec import read_selection
+from scar_runtime.checkpoint.selection_codec import counts_to_proto, range_from_proto, read_selection
+from scar_runtime.checkpoint.top_keys import KeyCounts, KeyRange, block_keys, count_keys
 from scar_runtime.store import Store
 from scar_runtime.store.layout import object_key
 
@@ -70,8 +70,27 @@ class RoundRunner:
                 one.distances = block_distances(one.store)[one.positions]
         seconds = time.monotonic() - began
         self._apply_thread.call(CandidatesMeasured(request.epoch, candidates), STEP_SECONDS)
-        tables = [_encode_distances(one) for one in candidates]
-        return ps_pb2.DistancesReply(tables=tables, clock=started.clock, seconds=seconds)
+        reply = ps_pb2.DistancesReply(clock=started.clock, seconds=seconds)
+        reply.settled = sum(len(one.positions) for one in candidates)
+        if not request.skip:
+            reply.counts.CopyFrom(counts_to_proto(self._count_candidates(candidates, KeyRange())))
+        return reply
+
+    def count_keys(self, request: ps_pb2.CountRequest, timeout: float) -> ps_pb2.CountReply:
+        """Of what was measured, counted on the caller's thread."""
+        within = range_from_proto(request)
+        wanted = CandidatesRequested(request.epoch, request.round)
+        candidates: list[Candidates] = self._apply_thread.call(wanted, timeout)
+        return ps_pb2.CountReply(counts=counts_to_proto(self._count_candidates(candidates, within)))
+
+    def _count_candidates(self, candidates: Sequence[Candidates], within: KeyRange) -> KeyCounts:
+        job = self._require_job()
+        counts = np.zeros(within.size, np.int64)
+        for one in candidates:
+            counts += count_keys(
+                block_keys(job, one.store.table.name, one.ids, _known_distances(one)), within
+            )
+        return counts
 
     def save_blocks(self, request: ps_pb2.SaveRequest, timeout: float) -> ps_pb2.SaveReply:
         """Copy what was chosen and upload it. On any error the round is missed, and saved values go back."""
@@ -149,14 +168,12 @@ class RoundRunner:
 
 def _chosen_mask(job: Job, request: ps_pb2.SaveRequest, one: Candidates) -> Mask:
     """Which candidates the coordinator means."""
-    measured = np.zeros(len(one.positions), np.float32) if one.distances is None else one.distances
-    return chosen(read_selection(request), job, one.store.table.name, one.ids, measured)
+    return chosen(read_selection(request), job, one.store.table.name, one.ids, _known_distances(one))
 
 
-def _encode_distances(one: Candidates) -> ps_pb2.TableDistances:
-    measured = b"" if one.distances is None else one.distances.astype("<f4", copy=False).tobytes()
-    ids = codec.ids_to_bytes(one.ids)
-    return ps_pb2.TableDistances(table=one.store.table.name, block_ids=ids, distances=measured)
+def _known_distances(one: Candidates) -> BlockDistances:
+    """Zeros where nobody asked for them."""
+    return np.zeros(len(one.positions), np.float32) if one.distances is None else one.distances
 
 
 def _encode_payload(one: CopiedBlocks) -> BlockPayload:

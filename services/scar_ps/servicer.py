@@ -204,6 +204,9 @@ class ControlServicer(ps_pb2_grpc.ShardControlServicer):
     ) -> ps_pb2.DistancesReply:
         return self._rounds.measure_distances(request, _seconds_left(context))
 
+    def Count(self, request: ps_pb2.CountRequest, context: grpc.ServicerContext) -> ps_pb2.CountReply:
+        return self._rounds.count_keys(request, _seconds_left(context))
+
     def Save(self, request: ps_pb2.SaveRequest, context: grpc.ServicerContext) -> ps_pb2.SaveReply:
         return self._rounds.save_blocks(request, _seconds_left(context))
 

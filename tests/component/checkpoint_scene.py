@@ -28,7 +28,9 @@ from scar_runtime.checkpoint.manifest_codec import object_ref_to_proto
 from scar_runtime.checkpoint.object_reader import read_blocks
 from scar_runtime.checkpoint.objects import BlockPayload, encode_object, object_ref
 from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint, load_newest
-from scar_runtime.checkpoint.selection import RoundSelection, chosen
+from scar_runtime.checkpoint.selection import chosen
+from scar_runtime.checkpoint.selection_codec import counts_to_proto, range_from_proto, read_selection
+from scar_runtime.checkpoint.top_keys import DistanceArray, KeyRange, block_keys, count_keys
 from scar_runtime.process.server import bind_port, make_server
 from scar_runtime.store import Store, open_store
 from scar_runtime.store.layout import object_key
@@ -92,9 +94,21 @@ class Shard(ps_pb2_grpc.ShardControlServicer):
                     return ps_pb2.DistancesReply()
             self._undo()
             self.open_round, self.author, self.saved = request.round, request.author, ""
-            far = b"" if request.skip else np.abs(self.values - self.cache).astype("<f4").tobytes()
-            table = ps_pb2.TableDistances(table="w", block_ids=codec.ids_to_bytes(self.ids), distances=far)
-            return ps_pb2.DistancesReply(tables=[table], clock=self.clock)
+            reply = ps_pb2.DistancesReply(clock=self.clock, settled=len(self.ids))
+            if not request.skip:
+                self.keys = block_keys(self.job, "w", self.ids, self._distances())
+                reply.counts.CopyFrom(counts_to_proto(count_keys(self.keys, KeyRange())))
+            return reply
+
+    def Count(self, request: ps_pb2.CountRequest, context: grpc.ServicerContext) -> ps_pb2.CountReply:
+        with self.changed:
+            self._check(request.epoch)
+            if request.round != self.open_round:
+                raise InvalidRequest("no such round")
+            return ps_pb2.CountReply(counts=counts_to_proto(count_keys(self.keys, range_from_proto(request))))
+
+    def _distances(self) -> DistanceArray:
+        return np.abs(self.values - self.cache).astype(np.float32)
 
     def Save(self, request: ps_pb2.SaveRequest, context: grpc.ServicerContext) -> ps_pb2.SaveReply:
         self.before_save()
@@ -102,15 +116,7 @@ class Shard(ps_pb2_grpc.ShardControlServicer):
             self._check(request.epoch)
             if request.round != self.open_round:
                 raise InvalidRequest("no such round")
-            decision = RoundSelection(
-                request.selection,
-                request.threshold,
-                request.tie_before,
-                request.first,
-                request.count,
-                request.seed,
-            )
-            mask = chosen(decision, self.job, "w", self.ids, np.abs(self.values - self.cache))
+            mask = chosen(read_selection(request), self.job, "w", self.ids, self._distances())
             self.pending, self.cache = self.cache.copy(), np.where(mask, self.values, self.cache)
             ids, values, clock = self.ids[mask], self.values[mask], self.clock
         reply = ps_pb2.SaveReply(copy_seconds=0.001)

@@ -149,8 +149,16 @@ class Running:
         return self.call(self.control.Settle, request)
 
     def measure(self, number: int, epoch: int = 1) -> dict[str, np.ndarray]:
-        reply = self.call(self.control.Distances, ps_pb2.DistancesRequest(epoch=epoch, round=number))
-        return {one.table: np.frombuffer(one.distances, np.float32) for one in reply.tables}
+        """Distances by table, as the shard keeps them for the round."""
+        self.call(self.control.Distances, ps_pb2.DistancesRequest(epoch=epoch, round=number))
+        measured = self.service.state.round.measured_candidates(number)
+        return {one.store.table.name: one.distances for one in measured if one.distances is not None}
+
+    def count(self, number: int, depth: int, prefix: int = 0, epoch: int = 1) -> dict[int, int]:
+        """Keys by their next digit."""
+        asked = ps_pb2.CountRequest(epoch=epoch, round=number, depth=depth, prefix=prefix)
+        counts = self.call(self.control.Count, asked).counts
+        return dict(zip(counts.digits, counts.counts, strict=True))
 
     def save(self, number: int, epoch: int = 1, **choice) -> ps_pb2.SaveReply:
         choice = choice or {"selection": "full"}

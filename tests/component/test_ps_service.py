@@ -28,6 +28,7 @@ from scar.tables import Job, Table
 from scar.v1 import checkpoint_pb2, ps_pb2, recovery_pb2, recovery_pb2_grpc
 from scar.wire import codec
 from scar_ps.wire import pull_encoder
+from scar_runtime.checkpoint.top_keys import KeyRange, block_keys
 from scar_runtime.process.server import bind_port, make_server
 from scar_runtime.store import open_store
 from scar_runtime.store.records import create_record
@@ -275,11 +276,16 @@ def test_priority_saves_what_has_moved_most(shard, shards):
     shard.push({"w": ([2, 5, 6], np.repeat(np.float32([1, 3, 2]), 3))})
     found = shard.measure(1)["w"]
     assert np.argsort(-found)[:3].tolist() == [5, 6, 2]
-    reply = shard.save(1, selection="priority", threshold=float(found[6]), tie_before=7)
+    keys = block_keys(spec, "w", np.arange(8, dtype=np.uint32), found)
+    counts = shard.count(1, depth=0)
+    assert sum(counts.values()) == 3, "blocks that have changed"
+    second = KeyRange(1, int(keys[6]) >> KeyRange().shift)
+    assert sum(shard.count(1, depth=1, prefix=second.prefix).values()) == counts[second.prefix]
+    reply = shard.save(1, selection="priority", threshold=int(keys[6]))
     assert reply.object.blocks == 2
     shard.finish(1, True)
     assert np.flatnonzero(shard.measure(2)["w"]).tolist() == [2]
-    assert not shard.save(2, selection="priority", threshold=100.0).HasField("object")
+    assert not shard.save(2, selection="priority", threshold=int(keys[5])).HasField("object")
 
 
 def test_a_repeated_save_is_answered_again_and_a_repeated_round_gets_another_key(shard, shards):

@@ -48,14 +48,21 @@ def make_secrets(site: Site, folder: Path) -> None:
 
 
 @contextmanager
-def training(site: Site) -> Iterator[ClusterStatus]:
-    with site.background("train", STEADY, "--shards", "2"):
-        yield site.until(lambda status: len(status.workers) == 2 and status.clock >= 5, "training to begin")
+def training(site: Site, **values: str) -> Iterator[ClusterStatus]:
+    """A release with these values that trains; gone afterwards."""
+    site.install(**SMALL, **values)
+    try:
+        with site.background("train", STEADY, "--shards", "2"):
+            yield site.until(
+                lambda status: len(status.workers) == 2 and status.clock >= 5, "training to begin"
+            )
+    finally:
+        site.helm("uninstall", site.release, "--wait", "--timeout", "120s")
 
 
 def heals(site: Site, before: ClusterStatus) -> None:
-    """A shard's pod dies without notice; training goes on with its blocks, and the ledger has it."""
-    site.core.delete_namespaced_pod(VICTIM, site.namespace, grace_period_seconds=0)
+    """A shard dies without notice; training goes on with its blocks, and the ledger has it."""
+    site.run("kill", VICTIM)
     member = before.shards[VICTIM].member
     dead = f"{member.name}@{member.incarnation}"
     site.until(
@@ -69,23 +76,20 @@ def heals(site: Site, before: ClusterStatus) -> None:
 def test_the_owners_own_certificates(site: Site, tmp_path: Path) -> None:
     make_secrets(site, tmp_path)
     named = {f"tls__existingSecrets__{role}": secret_name(role) for role in ROLES}
-    site.install(**SMALL, tls__mode="existingSecret", **named)
-    with training(site) as before:
+    with training(site, tls__mode="existingSecret", **named) as before:
         text = site.python("scar-worker-0", DENIED)
         said = json.loads(text.rpartition("found: ")[2])
         assert set(said["denied"].values()) == {"PERMISSION_DENIED"}, said
         assert said["strangers"]["without TLS"] == said["strangers"]["without a certificate"] == "UNAVAILABLE"
         heals(site, before)
-    made = {one.metadata.name for one in site.core.list_namespaced_secret(site.namespace).items}
-    assert not [name for name in made if name.startswith("scar-tls-")], "the chart made certificates, too"
-    site.helm("uninstall", site.release, "--wait", "--timeout", "120s")
+        made = {one.metadata.name for one in site.core.list_namespaced_secret(site.namespace).items}
+        assert not [name for name in made if name.startswith("scar-tls-")], "the chart made certificates, too"
     left = {one.metadata.name for one in site.core.list_namespaced_secret(site.namespace).items}
     assert {secret_name(role) for role in ROLES} <= left, "what is the owner's was deleted"
 
 
 def test_no_certificates(site: Site) -> None:
-    site.install(**SMALL, tls__mode="off")
-    with training(site) as before:
+    with training(site, tls__mode="off") as before:
         pod = site.core.read_namespaced_pod("scar-worker-0", site.namespace)
         names = {one.name for one in pod.spec.containers[0].env or ()}
         assert not [name for name in names if name.startswith("SCAR_TLS")]

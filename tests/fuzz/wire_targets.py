@@ -19,12 +19,14 @@ from scar.v1 import ps_pb2, recovery_pb2, types_pb2
 from scar.wire import codec, loss_messages
 from scar.wire.codec import Chunk
 from scar.wire.lost_pushes import pack_losses
-from scar_checkpoint.round_codec import reports_from_proto
+from scar_checkpoint.core.events import CountKeys, MeasureDistances
+from scar_checkpoint.round_codec import counted_from_proto, measured_from_proto
 from scar_ps.servicer import _decode_wanted
 from scar_ps.wire.shared_memory_pool import SharedMemoryPool
 from scar_recovery.codec import job_fields_from_proto, reroute_report_from_proto
 from scar_runtime.checkpoint.selection import RoundSelection
-from scar_runtime.checkpoint.selection_codec import read_selection, write_selection
+from scar_runtime.checkpoint.selection_codec import range_from_proto, read_selection, write_selection
+from scar_runtime.checkpoint.top_keys import KeyRange
 from scar_runtime.failure_records import FailureRecord, WorkerReport
 from scar_runtime.process import interceptors
 from scar_runtime.store.failure_codec import failure_to_proto
@@ -104,23 +106,22 @@ def _read_epoch(message: types_pb2.Epoch) -> None:
 
 
 def _distances() -> ps_pb2.DistancesReply:
-    return ps_pb2.DistancesReply(
-        tables=[
-            ps_pb2.TableDistances(
-                table=table.name,
-                block_ids=codec.ids_to_bytes(samples.all_ids(table)),
-                distances=np.ones(table.blocks, "<f4").tobytes(),
-            )
-            for table in JOB.tables
-        ]
-    )
+    counts = ps_pb2.KeyCounts(digits=[3, 1016], counts=[1, JOB.blocks - 1])
+    return ps_pb2.DistancesReply(clock=3, settled=JOB.blocks, counts=counts)
+
+
+def _read_distances(message: ps_pb2.DistancesReply) -> None:
+    asked = MeasureDistances(samples.ME, 3, 1, 0, skip=False)
+    measured_from_proto(JOB, asked, message)
+
+
+def _read_counts(message: ps_pb2.CountReply) -> None:
+    counted_from_proto(JOB, CountKeys(samples.ME, 3, 1, KeyRange(1, 1016), 1.0), message)
 
 
 def _selection() -> ps_pb2.SaveRequest:
     request = ps_pb2.SaveRequest(epoch=3, round=1)
-    write_selection(
-        RoundSelection("priority", threshold=0.5, tie_before=3, first=0, count=3, seed=7), request
-    )
+    write_selection(RoundSelection("priority", threshold=5 << 24, first=0, count=3, seed=7), request)
     return request
 
 
@@ -186,7 +187,13 @@ TARGETS = [
         [ps_pb2.PullRequest(tables=[ps_pb2.TableBlocks(table="w", block_ids=b"\0\0\0\0")], epoch=3)],
         lambda message: _decode_wanted(message.tables),
     ),
-    message_target("distances", [_distances()], lambda message: reports_from_proto(JOB, message, False)),
+    message_target("distances", [_distances()], _read_distances),
+    message_target(
+        "key-range", [ps_pb2.CountRequest(epoch=3, round=1, depth=2, prefix=1016)], range_from_proto
+    ),
+    message_target(
+        "key-counts", [ps_pb2.CountReply(counts=ps_pb2.KeyCounts(digits=[7], counts=[2]))], _read_counts
+    ),
     message_target("selection", [_selection()], read_selection),
     message_target("reroute-report", [_reroute()], _read_reroute, cost=2),
     message_target(

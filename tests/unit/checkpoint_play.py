@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scar.blocks import BlockState
 from scar.event_log import EventRing, replay
@@ -19,9 +20,11 @@ from scar_checkpoint.core.events import (
     CoordinatorAction,
     CoordinatorEvent,
     CopyBlocks,
+    CountKeys,
     DistancesMeasured,
     EpochAdopted,
     FinishRound,
+    KeysCounted,
     LeadershipGained,
     ManifestCommitted,
     MeasureDistances,
@@ -30,7 +33,7 @@ from scar_checkpoint.core.events import (
 from scar_runtime.checkpoint.manifest import Manifest, ObjectRef
 from scar_runtime.checkpoint.objects import ObjectHeader, ObjectSection
 from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
-from scar_runtime.checkpoint.selection import DistanceReport
+from scar_runtime.checkpoint.top_keys import KeyRange, block_keys, count_keys
 from scar_runtime.store.layout import object_key
 
 A, B, C = (Member(Role.SHARD, f"ps-{n}", f"{n:012x}", f"127.0.0.1:{n}") for n in range(3))
@@ -48,7 +51,7 @@ def epoch_of(number: int, *shards: Member, **rest: Any) -> Epoch:
 
 class Play:
     """A coordinator that leads from x(0) over two shards, at time 100; collects the actions of every
-    event.
+    event. Shards that have measured count their keys at once, unless ``counting`` is False.
     """
 
     def __init__(self, job: Job | None = None, shards: Sequence[Member] = (A, B), number: int = 0) -> None:
@@ -56,6 +59,8 @@ class Play:
         self.core = Coordinator(self.job, "me", timeout=30.0, story=EventRing(complete=True))
         self.now = 100.0
         self.actions: list[CoordinatorAction] = []
+        self.counting = True
+        self.keys: dict[str, NDArray[np.uint64]] = {}  # shard -> of the blocks that it has measured
         self.do(LeadershipGained(RunningCheckpoint(self.job), number, -1.0))
         self.do(EpochAdopted(epoch_of(1, *shards)))
 
@@ -63,7 +68,14 @@ class Play:
         """The actions that it leads to are collected, too."""
         actions = self.core.handle(event, self.now)
         self.actions += actions
+        for asked in self.take(CountKeys) if self.counting else ():
+            self.count(asked)
         return actions
+
+    def count(self, asked: CountKeys) -> None:
+        """This shard answers."""
+        counts = count_keys(self.keys[asked.shard.key], asked.within)
+        self.do(KeysCounted(asked.round, asked.shard.key, asked.within, counts))
 
     def assert_story_replays(self) -> None:
         """A fresh coordinator that is fed the same events acts the same."""
@@ -89,8 +101,9 @@ class Play:
             first = {A.key: 0, B.key: 1}.get(one.shard.key, BLOCKS)
             ids = np.arange(first, BLOCKS, 2, dtype=np.uint32)
             values = np.full(len(ids), (far or {}).get(one.shard.key, 1.0), np.float32)
-            report: DistanceReport = ("w", ids, values)
-            self.do(DistancesMeasured(one.round, one.shard.key, clock, (report,)))
+            self.keys[one.shard.key] = keys = block_keys(self.job, "w", ids, values)
+            counts = count_keys(keys, KeyRange())
+            self.do(DistancesMeasured(one.round, one.shard.key, clock, len(ids), counts))
 
     def save(self, copy: CopyBlocks, ids: Sequence[int], clock: int = 2) -> ObjectRef | None:
         """This shard's object of these blocks is durable."""

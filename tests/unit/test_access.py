@@ -51,7 +51,7 @@ TABLE = {
     },
     "checkpoint": {
         *("Recovery/Join", "Recovery/GetJob", "Recovery/GetEpochs", "Detector/Beat"),
-        *("ShardControl/Distances", "ShardControl/Save", "ShardControl/Finish"),
+        *("ShardControl/Distances", "ShardControl/Count", "ShardControl/Save", "ShardControl/Finish"),
     },
     "recovery": {
         *("ShardControl/Adopt", "ShardControl/Freeze", "ShardControl/Receive", "ShardControl/Claim"),

@@ -23,7 +23,10 @@ from scar_checkpoint.core.events import (
 )
 from scar_runtime.checkpoint.manifest import Manifest
 from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
+from scar_runtime.checkpoint.top_keys import KeyRange
 from tests.unit.checkpoint_play import A, B, C, Play, entry, epoch_of, job_with
+
+NOTHING = np.zeros(KeyRange().size, np.int64)
 
 
 def committing() -> tuple[Play, CommitManifest]:
@@ -97,8 +100,8 @@ def test_a_new_leader_goes_on_from_the_newest_manifest() -> None:
     asked = [one for one in actions if isinstance(one, MeasureDistances)]
     assert [(one.epoch, one.round, one.min_clock) for one in asked] == [(5, 10, 42)]
     assert core.chain.age(101.0) == 13.5
-    report = ("w", np.arange(4, dtype=np.uint32), np.ones(4, np.float32))
-    core.handle(DistancesMeasured(10, A.key, 42, (report,)), 101.0)
+    one_changed = np.bincount([1016], minlength=KeyRange().size)
+    core.handle(DistancesMeasured(10, A.key, 42, 4, one_changed), 101.0)
     actions = core.handle(BlocksSaved(10, A.key, entry("objects/y", [1], 42, A.key), 0.0), 101.0)
     (commit,) = [one for one in actions if isinstance(one, CommitManifest)]
     assert (commit.running.manifest.number, commit.running.manifest.parent) == (9, 6)
@@ -111,12 +114,12 @@ def test_answers_of_former_rounds_change_nothing() -> None:
     play.take(AbandonRound)
     play.take(MeasureDistances)
     for event in (
-        DistancesMeasured(1, A.key, 9, ()),
+        DistancesMeasured(1, A.key, 9, 0, NOTHING),
         ShardRefused(1, A.key, "x", True),
         BlocksSaved(1, A.key, None, 0.0),
         CommitFailed(1, "x"),
         ShardFinished(1, A.key),
-        DistancesMeasured(2, C.key, 9, ()),
+        DistancesMeasured(2, C.key, 9, 0, NOTHING),
     ):
         assert play.do(event) == []
     assert play.core.problem == ""
@@ -137,9 +140,9 @@ def test_a_story_replays() -> None:
 
 
 def test_the_story_says_why_a_round_failed_and_holds_no_distances() -> None:
-    play = Play()
+    play = Play(job_with(fraction=0.5))
     play.core.story = EventRing()
-    play.measure(*play.take(MeasureDistances))
+    play.measure(*play.take(MeasureDistances), far={B.key: 0.0})  # the six of A are chosen at the first look
     for copy in play.take(CopyBlocks):
         play.do(ShardRefused(copy.round, copy.shard.key, "full disk", False))
     entries = play.core.story.entries()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from scar_checkpoint.core.coordinator import Coordinator
@@ -10,6 +11,7 @@ from scar_checkpoint.core.events import (
     BlocksSaved,
     ClockTicked,
     CopyBlocks,
+    CountKeys,
     DistancesMeasured,
     EpochAdopted,
     FinishRound,
@@ -24,6 +26,8 @@ from scar_checkpoint.core.events import (
 )
 from scar_checkpoint.core.takeover import RETRY_SECONDS
 from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
+from scar_runtime.checkpoint.selection import above
+from scar_runtime.checkpoint.top_keys import KeyRange, block_keys
 from scar_runtime.store.layout import object_key
 from tests.unit.checkpoint_play import A, B, C, Play, entry, epoch_of, job_with
 
@@ -44,7 +48,8 @@ def test_a_round_goes_from_distances_to_finish() -> None:
     play.measure(asked[1], far={B.key: 2.0})
     copies = play.take(CopyBlocks)
     assert [(one.shard, one.epoch, one.round) for one in copies] == [(A, 1, 1), (B, 1, 1)]
-    assert (copies[0].selection.threshold, copies[0].selection.count) == (2.0, 3)
+    (third,) = block_keys(play.job, "w", np.array([5], np.uint32), np.float32([2.0]))
+    assert copies[0].selection == copies[1].selection == above(int(third))
     play.save(copies[0], [])
     play.now += 0.25
     ref = play.save(copies[1], [1, 3, 5])
@@ -156,7 +161,7 @@ def test_a_round_that_finds_all_blocks_being_loaded_says_so(selection: str) -> N
     """At the start of a job: what is not in place has not been saved either."""
     play = Play(job_with(selection))
     for one in play.take(MeasureDistances):
-        play.do(DistancesMeasured(one.round, one.shard.key, 2, ()))
+        play.do(DistancesMeasured(one.round, one.shard.key, 2, 0, np.zeros(KeyRange().size, np.int64)))
     for copy in play.take(CopyBlocks):
         play.save(copy, [])
     (done,) = play.take(RoundDone)
@@ -184,6 +189,77 @@ def test_round_robin_goes_on_where_the_last_committed_round_ended() -> None:
     play.round({A.name: [0, 2], B.name: [1]})
     play.measure(*play.take(MeasureDistances))
     assert {one.selection.first for one in play.take(CopyBlocks)} == {3}
+
+
+# --- the search for the threshold
+# -------------------------------------------------------------------------------------------
+
+
+def searching(far: dict[str, float] | None = None) -> tuple[Play, list[CountKeys]]:
+    """Both shards have measured, and are asked for finer counts, since more blocks are equally far than are
+    wanted.
+    """
+    play = Play()
+    play.counting = False
+    play.measure(*play.take(MeasureDistances), far=far)
+    return play, play.take(CountKeys)
+
+
+def test_finer_counts_are_asked_for_until_the_threshold_is_known() -> None:
+    play, asked = searching()
+    depths = []
+    while asked:
+        assert [one.shard for one in asked] == [A, B]
+        depths.append(asked[0].within.depth)
+        for one in asked:
+            assert play.take(CopyBlocks) == []
+            play.count(one)
+        asked = play.take(CountKeys)
+    assert depths == [1, 2, 3, 4]
+    (third,) = block_keys(play.job, "w", np.array([2], np.uint32), np.float32([1.0]))
+    assert {copy.selection for copy in play.take(CopyBlocks)} == {above(int(third))}
+
+
+def test_a_shard_that_does_not_count_misses_the_round() -> None:
+    play, asked = searching()
+    play.counting = True
+    play.count(asked[0])
+    play.later(31.0)
+    (copy,) = play.take(CopyBlocks)
+    assert copy.shard == A
+    play.count(asked[1])  # too late
+    play.save(copy, [0])
+    play.commit()
+    assert play.take(RoundDone)[0].summary.missed == ("ps-1",)
+    assert play.finish() == {"ps-0": True, "ps-1": False}, "it has a round open, and hears of its end"
+
+
+def test_when_nobody_counts_the_round_fails() -> None:
+    play, asked = searching()
+    for one in asked:
+        play.do(ShardRefused(one.round, one.shard.key, "no such round", True))
+    assert play.take(RoundDone)[0].result == "failed"
+    assert play.take(CopyBlocks) == []
+
+
+def test_a_late_count_of_an_earlier_question_is_not_added_to_a_later_one() -> None:
+    play, asked = searching({A.key: 1.6, B.key: 1.6})
+    for one in asked:
+        play.count(one)
+    again = play.take(CountKeys)
+    assert [one.within.depth for one in again] == [2, 2]
+    play.count(asked[0])
+    play.counting = True
+    for one in again:
+        play.count(one)
+    (third,) = block_keys(play.job, "w", np.array([2], np.uint32), np.float32([1.6]))
+    assert {copy.selection for copy in play.take(CopyBlocks)} == {above(int(third))}
+
+
+def test_a_new_epoch_in_the_middle_of_the_search_begins_the_round_again() -> None:
+    play, _ = searching()
+    play.do(EpochAdopted(epoch_of(2, A, B)))
+    assert [(one.epoch, one.round) for one in play.take(MeasureDistances)] == [(2, 2), (2, 2)]
 
 
 # --- shards that miss

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from scar_checkpoint.core.events import (
@@ -21,6 +22,7 @@ from scar_checkpoint.core.events import (
 from scar_checkpoint.core.round_schedule import BACKOFF
 from scar_checkpoint.core.rounds import Rewrite, RoundTicket
 from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
+from scar_runtime.checkpoint.top_keys import block_keys
 from scar_runtime.store.layout import compact_key, object_key
 from tests.unit.checkpoint_play import BLOCKS, A, B, C, Play, entry, epoch_of, job_with
 
@@ -166,7 +168,8 @@ def test_triggers_queue_behind_the_round_under_way() -> None:
     assert play.take(RoundDone)[0].tickets == ()
     play.finish()
     play.measure(*play.take(MeasureDistances))
-    assert {one.selection.count for one in play.take(CopyBlocks)} == {6}
+    sixth = block_keys(play.job, "w", np.array([5], np.uint32), np.float32([1.0]))
+    assert {one.selection.threshold for one in play.take(CopyBlocks)} == {int(sixth[0])}, "half of twelve"
     for shard in (A, B):
         play.do(ShardRefused(2, shard.key, "full disk", False))
     (done,) = play.take(RoundDone)

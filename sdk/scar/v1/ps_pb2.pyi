@@ -1037,7 +1037,7 @@ class DistancesRequest(_message.Message):
     min_clock: _builtins.int
     """wait until the shard's open clock is at least this"""
     skip: _builtins.bool
-    """do not compute distances (round robin, random, full): ids only"""
+    """do not compute distances (round robin, random, full)"""
     author: _builtins.str
     """incarnation of the coordinator: another one may repeat a round's number"""
     def __init__(
@@ -1058,70 +1058,128 @@ class DistancesRequest(_message.Message):
 Global___DistancesRequest: _TypeAlias = DistancesRequest  # noqa: Y015
 
 @_typing.final
-class TableDistances(_message.Message):
-    """||x - saved|| of blocks of one table."""
+class KeyCounts(_message.Message):
+    """Keys order the blocks that have changed since they were saved: 55 bits, the 31 low bits of the float32 distance, then 2^24 - 1
+    minus the global id, which counts blocks over the job's tables in order. Their digits have 11, 10, 10, 12 and 12 bits.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    TABLE_FIELD_NUMBER: _builtins.int
-    BLOCK_IDS_FIELD_NUMBER: _builtins.int
-    DISTANCES_FIELD_NUMBER: _builtins.int
-    table: _builtins.str
-    """name"""
-    block_ids: _builtins.bytes
-    """uint32[n]: settled blocks of this shard, ascending"""
-    distances: _builtins.bytes
-    """float32[n]: norm of value - saved; empty when skipped"""
+    DIGITS_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def digits(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """ascending; those that are not there have no keys"""
+
+    @_builtins.property
+    def counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """keys with each of them"""
+
     def __init__(
         self,
         *,
-        table: _builtins.str = ...,
-        block_ids: _builtins.bytes = ...,
-        distances: _builtins.bytes = ...,
+        digits: _abc.Iterable[_builtins.int] | None = ...,
+        counts: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_ids", b"block_ids", "distances", b"distances", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "digits", b"digits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___TableDistances: _TypeAlias = TableDistances  # noqa: Y015
+Global___KeyCounts: _TypeAlias = KeyCounts  # noqa: Y015
 
 @_typing.final
 class DistancesReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    TABLES_FIELD_NUMBER: _builtins.int
     CLOCK_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
+    SETTLED_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
     clock: _builtins.int
     """open clock when they were computed"""
     seconds: _builtins.float
     """time of the pass"""
+    settled: _builtins.int
+    """blocks of this shard that may be saved"""
     @_builtins.property
-    def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableDistances]:
-        """all tables of the job"""
+    def counts(self) -> Global___KeyCounts:
+        """by the first digit; unset when skipped"""
 
     def __init__(
         self,
         *,
-        tables: _abc.Iterable[Global___TableDistances] | None = ...,
         clock: _builtins.int = ...,
         seconds: _builtins.float = ...,
+        settled: _builtins.int = ...,
+        counts: Global___KeyCounts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "seconds", b"seconds", "tables", b"tables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "counts", b"counts", "seconds", b"seconds", "settled", b"settled"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DistancesReply: _TypeAlias = DistancesReply  # noqa: Y015
 
 @_typing.final
+class CountRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    DEPTH_FIELD_NUMBER: _builtins.int
+    PREFIX_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """must equal the shard's"""
+    round: _builtins.int
+    """that the distances were asked for"""
+    depth: _builtins.int
+    """digits that are known"""
+    prefix: _builtins.int
+    """they, as one number"""
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        round: _builtins.int = ...,
+        depth: _builtins.int = ...,
+        prefix: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["depth", b"depth", "epoch", b"epoch", "prefix", b"prefix", "round", b"round"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountRequest: _TypeAlias = CountRequest  # noqa: Y015
+
+@_typing.final
+class CountReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def counts(self) -> Global___KeyCounts:
+        """of the keys that begin so, by the next digit"""
+
+    def __init__(
+        self,
+        *,
+        counts: Global___KeyCounts | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountReply: _TypeAlias = CountReply  # noqa: Y015
+
+@_typing.final
 class SaveRequest(_message.Message):
-    """Which blocks of a round to save. Blocks are ordered by (distance, then lower global id first); a global id counts blocks over
-    the job's tables in order.
-    """
+    """Which blocks of a round to save."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1129,7 +1187,6 @@ class SaveRequest(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     SELECTION_FIELD_NUMBER: _builtins.int
     THRESHOLD_FIELD_NUMBER: _builtins.int
-    TIE_BEFORE_FIELD_NUMBER: _builtins.int
     FIRST_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
@@ -1139,10 +1196,8 @@ class SaveRequest(_message.Message):
     """that the distances were asked for"""
     selection: _builtins.str
     """"priority" | "round" | "random" | "full" """
-    threshold: _builtins.float
-    """priority: save distance > threshold ..."""
-    tie_before: _builtins.int
-    """... and distance == threshold with global id < tie_before"""
+    threshold: _builtins.int
+    """priority: save keys from here on"""
     first: _builtins.int
     """round: first global id of the window"""
     count: _builtins.int
@@ -1155,15 +1210,14 @@ class SaveRequest(_message.Message):
         epoch: _builtins.int = ...,
         round: _builtins.int = ...,
         selection: _builtins.str = ...,
-        threshold: _builtins.float = ...,
-        tie_before: _builtins.int = ...,
+        threshold: _builtins.int = ...,
         first: _builtins.int = ...,
         count: _builtins.int = ...,
         seed: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "epoch", b"epoch", "first", b"first", "round", b"round", "seed", b"seed", "selection", b"selection", "threshold", b"threshold", "tie_before", b"tie_before"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "epoch", b"epoch", "first", b"first", "round", b"round", "seed", b"seed", "selection", b"selection", "threshold", b"threshold"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

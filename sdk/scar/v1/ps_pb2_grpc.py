@@ -375,6 +375,11 @@ class ShardControlStub(object):
                 request_serializer=scar_dot_v1_dot_ps__pb2.DistancesRequest.SerializeToString,
                 response_deserializer=scar_dot_v1_dot_ps__pb2.DistancesReply.FromString,
                 _registered_method=True)
+        self.Count = channel.unary_unary(
+                '/scar.v1.ShardControl/Count',
+                request_serializer=scar_dot_v1_dot_ps__pb2.CountRequest.SerializeToString,
+                response_deserializer=scar_dot_v1_dot_ps__pb2.CountReply.FromString,
+                _registered_method=True)
         self.Save = channel.unary_unary(
                 '/scar.v1.ShardControl/Save',
                 request_serializer=scar_dot_v1_dot_ps__pb2.SaveRequest.SerializeToString,
@@ -452,7 +457,14 @@ class ShardControlServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Distances(self, request, context):
-        """||x - saved|| of every settled block (seed 000, section 4.3, steps 1 and 2).
+        """Measure ||x - saved|| of every settled block (seed 000, section 4.3, step 1), and count them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Count(self, request, context):
+        """Of the blocks that were measured, how many have a key in each part of a range (step 2).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -526,6 +538,11 @@ def add_ShardControlServicer_to_server(servicer, server):
                     servicer.Distances,
                     request_deserializer=scar_dot_v1_dot_ps__pb2.DistancesRequest.FromString,
                     response_serializer=scar_dot_v1_dot_ps__pb2.DistancesReply.SerializeToString,
+            ),
+            'Count': grpc.unary_unary_rpc_method_handler(
+                    servicer.Count,
+                    request_deserializer=scar_dot_v1_dot_ps__pb2.CountRequest.FromString,
+                    response_serializer=scar_dot_v1_dot_ps__pb2.CountReply.SerializeToString,
             ),
             'Save': grpc.unary_unary_rpc_method_handler(
                     servicer.Save,
@@ -786,6 +803,33 @@ class ShardControl(object):
             '/scar.v1.ShardControl/Distances',
             scar_dot_v1_dot_ps__pb2.DistancesRequest.SerializeToString,
             scar_dot_v1_dot_ps__pb2.DistancesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Count(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scar.v1.ShardControl/Count',
+            scar_dot_v1_dot_ps__pb2.CountRequest.SerializeToString,
+            scar_dot_v1_dot_ps__pb2.CountReply.FromString,
             options,
             channel_credentials,
             insecure,

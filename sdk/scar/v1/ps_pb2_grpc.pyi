@@ -139,7 +139,9 @@ class ShardControlStub:
     Release: _grpc.UnaryUnaryMultiCallable[_ps_pb2.ReleaseRequest, _ps_pb2.ReleaseReply]
     """A shard's chain is whole in this epoch: other copies of its blocks are of no use any more."""
     Distances: _grpc.UnaryUnaryMultiCallable[_ps_pb2.DistancesRequest, _ps_pb2.DistancesReply]
-    """||x - saved|| of every settled block (seed 000, section 4.3, steps 1 and 2)."""
+    """Measure ||x - saved|| of every settled block (seed 000, section 4.3, step 1), and count them."""
+    Count: _grpc.UnaryUnaryMultiCallable[_ps_pb2.CountRequest, _ps_pb2.CountReply]
+    """Of the blocks that were measured, how many have a key in each part of a range (step 2)."""
     Save: _grpc.UnaryUnaryMultiCallable[_ps_pb2.SaveRequest, _ps_pb2.SaveReply]
     """Copy the selected blocks, answer when their object is durable (steps 3 and 4). Training goes on after the copy."""
     Finish: _grpc.UnaryUnaryMultiCallable[_ps_pb2.FinishRequest, _ps_pb2.FinishReply]
@@ -167,7 +169,9 @@ class ShardControlAsyncStub(ShardControlStub):
     Release: _aio.UnaryUnaryMultiCallable[_ps_pb2.ReleaseRequest, _ps_pb2.ReleaseReply]  # type: ignore[assignment]
     """A shard's chain is whole in this epoch: other copies of its blocks are of no use any more."""
     Distances: _aio.UnaryUnaryMultiCallable[_ps_pb2.DistancesRequest, _ps_pb2.DistancesReply]  # type: ignore[assignment]
-    """||x - saved|| of every settled block (seed 000, section 4.3, steps 1 and 2)."""
+    """Measure ||x - saved|| of every settled block (seed 000, section 4.3, step 1), and count them."""
+    Count: _aio.UnaryUnaryMultiCallable[_ps_pb2.CountRequest, _ps_pb2.CountReply]  # type: ignore[assignment]
+    """Of the blocks that were measured, how many have a key in each part of a range (step 2)."""
     Save: _aio.UnaryUnaryMultiCallable[_ps_pb2.SaveRequest, _ps_pb2.SaveReply]  # type: ignore[assignment]
     """Copy the selected blocks, answer when their object is durable (steps 3 and 4). Training goes on after the copy."""
     Finish: _aio.UnaryUnaryMultiCallable[_ps_pb2.FinishRequest, _ps_pb2.FinishReply]  # type: ignore[assignment]
@@ -246,7 +250,15 @@ class ShardControlServicer(metaclass=_abc_1.ABCMeta):
         request: _ps_pb2.DistancesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_ps_pb2.DistancesReply, _abc.Awaitable[_ps_pb2.DistancesReply]]:
-        """||x - saved|| of every settled block (seed 000, section 4.3, steps 1 and 2)."""
+        """Measure ||x - saved|| of every settled block (seed 000, section 4.3, step 1), and count them."""
+
+    @_abc_1.abstractmethod
+    def Count(
+        self,
+        request: _ps_pb2.CountRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_ps_pb2.CountReply, _abc.Awaitable[_ps_pb2.CountReply]]:
+        """Of the blocks that were measured, how many have a key in each part of a range (step 2)."""
 
     @_abc_1.abstractmethod
     def Save(

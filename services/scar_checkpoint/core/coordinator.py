@@ -1,10 +1,11 @@
 """When is a round run, what does it save, when does it count? A pure core: events and times come in, actions
 go out.
 
-A round goes through four stages: distances of all shards, objects of those that answered, one manifest, and
-`FinishRound` for every shard that had begun. A shard that answers late or not at all misses the round; a
-round commits what is there. Nothing exists before its manifest is created, and no two coordinators create the
-same number: who loses goes on from the winner's.
+A round goes through these stages: distances of all shards; for `priority`, counts of their keys until the
+threshold is known; objects of those that answered; one manifest; and `FinishRound` for every shard that had
+begun. A shard that answers late or not at all misses the round; a round commits what is there. Nothing exists
+before its manifest is created, and no two coordinators create the same number: who loses goes on from the
+winner's.
 
 The running checkpoint begins as x(0), so a job without any manifest is restorable. Times are monotonic
 seconds.
@@ -31,8 +32,10 @@ from scar_checkpoint.core.events import (
     CoordinatorAction,
     CoordinatorEvent,
     CopyBlocks,
+    CountKeys,
     DistancesMeasured,
     EpochAdopted,
+    KeysCounted,
     LeadershipGained,
     LeadershipLost,
     ManifestCommitted,
@@ -52,7 +55,14 @@ from scar_checkpoint.core.round_schedule import RoundSchedule
 from scar_checkpoint.core.rounds import ActiveRound, RoundStage, RoundSummary, RoundTicket, new_round
 from scar_checkpoint.core.takeover import Takeover
 from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
-from scar_runtime.checkpoint.selection import decide
+from scar_runtime.checkpoint.selection import (
+    BY_DISTANCE,
+    RoundSelection,
+    above,
+    blocks_per_round,
+    decide,
+)
+from scar_runtime.checkpoint.top_keys import ThresholdSearch
 
 HISTORY = 16
 LEFT = "it left the cluster"
@@ -147,7 +157,7 @@ class Coordinator:
         current = self._round
         if current is None:
             return self._begin_round(now)
-        if current.stage is RoundStage.MEASURING:
+        if current.stage in (RoundStage.MEASURING, RoundStage.SEARCHING):
             # shards forget what they have measured when they adopt an epoch
             return self._restart_round(current, now)
         if current.stage is not RoundStage.SAVING:
@@ -185,10 +195,12 @@ class Coordinator:
         if current is None or current.number != event.round or event.shard not in current.waiting_for:
             return []
         match event:
-            case DistancesMeasured(_, shard, clock, reports) if current.stage is RoundStage.MEASURING:
+            case DistancesMeasured(_, shard, clock, settled, counts) if current.stage is RoundStage.MEASURING:
                 if current.answered_at is None:
                     current.start_deadline(now, self._timeout)
-                current.record_distances(shard, clock, reports)
+                current.record_distances(shard, clock, settled, counts)
+            case KeysCounted(_, shard, within, counts) if current.stage is RoundStage.SEARCHING:
+                current.record_counts(shard, within, counts)
             case ShardRefused(_, shard, reason, passing):
                 if current.record_refusal(shard, reason, passing, now):
                     self.story.note(retry_in=current.retry_at[shard] - now)
@@ -286,7 +298,7 @@ class Coordinator:
         """The next stage, when nobody is missing any more."""
         if current.waiting_for or current.retry_at:
             return []
-        if current.stage is RoundStage.MEASURING:
+        if current.stage in (RoundStage.MEASURING, RoundStage.SEARCHING):
             return self._choose_blocks(current, now)
         if current.stage is RoundStage.SAVING:
             if current.objects:
@@ -300,19 +312,42 @@ class Coordinator:
         return []
 
     def _choose_blocks(self, current: ActiveRound, now: float) -> list[CoordinatorAction]:
-        if not current.measured:
+        if not current.choosing:
             return self._fail_round(current, f"no shard took part: {current.missed_text}", now)
+        if current.selection not in BY_DISTANCE:
+            number = self.chain.number + 1
+            return self._copy_chosen(
+                current, decide(current.selection, current.fraction, number, self.job), now
+            )
+        return self._search_threshold(current, now)
+
+    def _search_threshold(self, current: ActiveRound, now: float) -> list[CoordinatorAction]:
+        """The counts of all shards are there: the threshold is known, or they are asked for finer ones."""
         assert self.epoch is not None
-        number = self.chain.number + 1
-        selection = decide(current.selection, current.fraction, number, self.job, current.reports)
-        current.start_saving(now, self._timeout)
-        self.story.note(chosen=selection)
-        if selection.count == 0:
+        assert current.counts is not None
+        search = current.search or ThresholdSearch(blocks_per_round(current.fraction, self.job))
+        if current.search is None and not current.counts.any():
+            current.decided_at = now
             return self._succeed(current, UNCHANGED, now)
-        return [
-            CopyBlocks(member, self.epoch.number, current.number, selection, self._timeout)
-            for member in current.open_shards()
-        ]
+        found = search.advance(current.counts)
+        current.counts = None
+        if not isinstance(found, ThresholdSearch):
+            return self._copy_chosen(current, above(found), now)
+        current.search = found
+        self.story.note(search=found)
+        asked = current.start_stage(RoundStage.SEARCHING, now, self._timeout)
+        epoch = self.epoch.number
+        return [CountKeys(shard, epoch, current.number, found.within, self._timeout) for shard in asked]
+
+    def _copy_chosen(
+        self, current: ActiveRound, selection: RoundSelection, now: float
+    ) -> list[CoordinatorAction]:
+        assert self.epoch is not None
+        current.decided_at = now
+        self.story.note(chosen=selection)
+        asked = current.start_stage(RoundStage.SAVING, now, self._timeout)
+        epoch = self.epoch.number
+        return [CopyBlocks(shard, epoch, current.number, selection, self._timeout) for shard in asked]
 
     def _commit(self, current: ActiveRound) -> list[CoordinatorAction]:
         assert self.epoch is not None

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from scar.event_log import EventSummary, describe_epoch
 from scar.placement import Epoch, Member
 from scar_checkpoint.core.rounds import ActiveRound, Rewrite, RoundSummary, RoundTicket, SavedObject
 from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
-from scar_runtime.checkpoint.selection import BY_DISTANCE, DistanceReport, RoundSelection
+from scar_runtime.checkpoint.selection import BY_DISTANCE, RoundSelection
+from scar_runtime.checkpoint.top_keys import KeyCounts, KeyRange
 
 # --- events
 
@@ -62,17 +63,33 @@ class RoundTriggered:
 
 @dataclass(frozen=True, eq=False)
 class DistancesMeasured:
-    """Distances of one shard (its member key), measured at its open ``clock``."""
+    """One shard (its member key) has measured its ``settled`` blocks at its open ``clock``. ``counts``: of
+    their keys, by the first digit; zeros where nobody looks at distances.
+    """
 
     round: int
     shard: str
     clock: int
-    reports: Sequence[DistanceReport]
+    settled: int
+    counts: KeyCounts
 
     def for_story(self) -> EventSummary:
-        blocks = sum(len(ids) for _, ids, _ in self.reports)
-        fields = {"round": self.round, "shard": self.shard, "clock": self.clock, "blocks": blocks}
-        return EventSummary("DistancesMeasured", fields)
+        fields = {"round": self.round, "shard": self.shard, "clock": self.clock, "blocks": self.settled}
+        return EventSummary("DistancesMeasured", fields | {"changed": int(self.counts.sum())})
+
+
+@dataclass(frozen=True, eq=False)
+class KeysCounted:
+    """One shard has counted its keys in a range."""
+
+    round: int
+    shard: str
+    within: KeyRange
+    counts: KeyCounts
+
+    def for_story(self) -> EventSummary:
+        fields = {"round": self.round, "shard": self.shard, "depth": self.within.depth}
+        return EventSummary("KeysCounted", fields | {"keys": int(self.counts.sum())})
 
 
 @dataclass(frozen=True)
@@ -161,7 +178,7 @@ class ClockTicked:
     """Time has passed; about ten times a second."""
 
 
-ShardEvent = DistancesMeasured | ShardRefused | BlocksSaved | ShardFinished
+ShardEvent = DistancesMeasured | KeysCounted | ShardRefused | BlocksSaved | ShardFinished
 CommitEvent = ManifestCommitted | ManifestTaken | CommitFailed
 CoordinatorEvent = (
     LeadershipGained
@@ -198,7 +215,7 @@ class MeasureDistances:
     """Ask a shard for its distances, once its open clock is at least ``min_clock``; then
     :class:`DistancesMeasured` or :class:`ShardRefused`.
 
-    ``skip``: it need not measure, only say which blocks it has; ``timeout``: seconds it may take.
+    ``skip``: it need not measure, only say how many blocks it has; ``timeout``: seconds it may take.
     """
 
     shard: Member
@@ -207,6 +224,19 @@ class MeasureDistances:
     min_clock: int
     skip: bool
     timeout: float = MEASURE_SECONDS
+
+
+@dataclass(frozen=True)
+class CountKeys:
+    """Ask a shard that has measured to count its keys in a range; then :class:`KeysCounted` or
+    :class:`ShardRefused`. ``timeout``: seconds it may take.
+    """
+
+    shard: Member
+    epoch: int
+    round: int
+    within: KeyRange
+    timeout: float
 
 
 @dataclass(frozen=True)
@@ -277,7 +307,14 @@ class RoundDone:
 
 
 CoordinatorAction = (
-    ReadCheckpoint | MeasureDistances | CopyBlocks | CommitManifest | FinishRound | AbandonRound | RoundDone
+    ReadCheckpoint
+    | MeasureDistances
+    | CountKeys
+    | CopyBlocks
+    | CommitManifest
+    | FinishRound
+    | AbandonRound
+    | RoundDone
 )
 
 

@@ -12,7 +12,7 @@ from scar.placement import Member
 from scar_runtime.checkpoint.manifest import Manifest, ObjectRef
 from scar_runtime.checkpoint.objects import ObjectHeader
 from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
-from scar_runtime.checkpoint.selection import DistanceReport
+from scar_runtime.checkpoint.top_keys import KeyCounts, KeyRange, ThresholdSearch
 
 REWRITE_AGE = 8  # manifests after which a compaction is too old to be committed
 
@@ -79,6 +79,7 @@ class Rewrite:
 
 class RoundStage(Enum):
     MEASURING = "waiting for distances"
+    SEARCHING = "waiting for counts of keys"
     SAVING = "waiting for objects"
     COMMITTING = "waiting for the manifest"
     FINISHING = "telling the shards"
@@ -99,9 +100,10 @@ class ActiveRound:
     retry_at: dict[str, float] = field(default_factory=dict)  # shards that could not measure yet
     refusals: dict[str, int] = field(default_factory=dict)
     missed: dict[str, str] = field(default_factory=dict)  # shard -> why
-    measured: dict[str, list[DistanceReport]] = field(default_factory=dict)
+    measured: dict[str, int] = field(default_factory=dict)  # shard -> blocks that it may save
     clocks: dict[str, int] = field(default_factory=dict)  # open when the shard measured
-    settled: int = 0  # blocks that may be saved: those that are being loaded may not
+    search: ThresholdSearch | None = None  # priority
+    counts: KeyCounts | None = None  # of all shards that have answered, in what is searched
     saved: dict[str, SavedObject | None] = field(default_factory=dict)
     rewrite: Rewrite | None = None
     copy_seconds: float = 0.0
@@ -116,9 +118,14 @@ class ActiveRound:
         return [self.shards[key] for key in self.shards if key in self.measured]
 
     @property
-    def reports(self) -> list[DistanceReport]:
-        """Distances of all shards that have measured."""
-        return [report for reports in self.measured.values() for report in reports]
+    def settled(self) -> int:
+        """Blocks that may be saved: those that are being loaded may not."""
+        return sum(self.measured.values())
+
+    @property
+    def choosing(self) -> list[Member]:
+        """Shards that have measured and take part still."""
+        return [self.shards[key] for key in self.shards if key in self.measured and key not in self.missed]
 
     @property
     def objects(self) -> list[SavedObject]:
@@ -166,20 +173,29 @@ class ActiveRound:
             del self.retry_at[shard]
         return due
 
-    def start_saving(self, now: float, seconds: float) -> None:
-        """It is decided what the shards that have measured are to save."""
-        self.stage = RoundStage.SAVING
-        self.settled = sum(len(ids) for _, ids, _ in self.reports)
-        self.measured = {shard: [] for shard in self.measured}  # a million distances are of no use any more
-        self.waiting_for = set(self.measured)
-        self.decided_at = now
+    def start_stage(self, stage: RoundStage, now: float, seconds: float) -> list[Member]:
+        """The shards that are asked in it."""
+        asked = self.choosing
+        self.stage = stage
+        self.waiting_for = {shard.key for shard in asked}
         self.deadline = now + seconds
+        return asked
 
-    def record_distances(self, shard: str, clock: int, reports: Sequence[DistanceReport]) -> None:
+    def record_distances(self, shard: str, clock: int, settled: int, counts: KeyCounts) -> None:
         self.waiting_for.discard(shard)
         self.missed.pop(shard, None)
-        self.measured[shard] = list(reports)
+        self.measured[shard] = settled
         self.clocks[shard] = clock
+        self._add_counts(counts)
+
+    def record_counts(self, shard: str, within: KeyRange, counts: KeyCounts) -> None:
+        """Those of an earlier question say nothing."""
+        if self.search is not None and within == self.search.within:
+            self.waiting_for.discard(shard)
+            self._add_counts(counts)
+
+    def _add_counts(self, counts: KeyCounts) -> None:
+        self.counts = counts if self.counts is None else self.counts + counts
 
     def record_refusal(self, shard: str, reason: str, passing: bool, now: float) -> bool:
         """True: it is asked again; else it misses the round."""
