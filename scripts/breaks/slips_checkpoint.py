@@ -19,8 +19,8 @@ BREAKS = (
     Break(
         "cp-turn",
         "services/scar_checkpoint/core/coordinator.py",
-        "number = self.chain.number + 1",
-        "number = self.chain.number",
+        "choose_blocks(current, self.job, self.chain.number + 1)",
+        "choose_blocks(current, self.job, self.chain.number)",
         f"{COORDINATOR}::test_round_robin_goes_on_where_the_last_committed_round_ended",
     ),
     Break(

@@ -1,4 +1,4 @@
-"""The three ways of the benchmark choose the same blocks, and the counts are the fewest bytes where r is a share."""
+"""The three ways of the benchmark choose the same blocks; counts are the fewest bytes where r is a share."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from scar.event_log import EventRing
 from scar.placement import Epoch
 from scar.tables import Job
+from scar_checkpoint.core.block_choice import ask_shards, choose_blocks
 from scar_checkpoint.core.events import (
     COMMITTED,
     FAILED,
@@ -31,8 +32,6 @@ from scar_checkpoint.core.events import (
     CommitManifest,
     CoordinatorAction,
     CoordinatorEvent,
-    CopyBlocks,
-    CountKeys,
     DistancesMeasured,
     EpochAdopted,
     KeysCounted,
@@ -55,14 +54,6 @@ from scar_checkpoint.core.round_schedule import RoundSchedule
 from scar_checkpoint.core.rounds import ActiveRound, RoundStage, RoundSummary, RoundTicket, new_round
 from scar_checkpoint.core.takeover import Takeover
 from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
-from scar_runtime.checkpoint.selection import (
-    BY_DISTANCE,
-    RoundSelection,
-    above,
-    blocks_per_round,
-    decide,
-)
-from scar_runtime.checkpoint.top_keys import ThresholdSearch
 
 HISTORY = 16
 LEFT = "it left the cluster"
@@ -314,40 +305,13 @@ class Coordinator:
     def _choose_blocks(self, current: ActiveRound, now: float) -> list[CoordinatorAction]:
         if not current.choosing:
             return self._fail_round(current, f"no shard took part: {current.missed_text}", now)
-        if current.selection not in BY_DISTANCE:
-            number = self.chain.number + 1
-            return self._copy_chosen(
-                current, decide(current.selection, current.fraction, number, self.job), now
-            )
-        return self._search_threshold(current, now)
-
-    def _search_threshold(self, current: ActiveRound, now: float) -> list[CoordinatorAction]:
-        """The counts of all shards are there: the threshold is known, or they are asked for finer ones."""
         assert self.epoch is not None
-        assert current.counts is not None
-        search = current.search or ThresholdSearch(blocks_per_round(current.fraction, self.job))
-        if current.search is None and not current.counts.any():
+        chosen = choose_blocks(current, self.job, self.chain.number + 1)
+        if chosen is None:
             current.decided_at = now
             return self._succeed(current, UNCHANGED, now)
-        found = search.advance(current.counts)
-        current.counts = None
-        if not isinstance(found, ThresholdSearch):
-            return self._copy_chosen(current, above(found), now)
-        current.search = found
-        self.story.note(search=found)
-        asked = current.start_stage(RoundStage.SEARCHING, now, self._timeout)
-        epoch = self.epoch.number
-        return [CountKeys(shard, epoch, current.number, found.within, self._timeout) for shard in asked]
-
-    def _copy_chosen(
-        self, current: ActiveRound, selection: RoundSelection, now: float
-    ) -> list[CoordinatorAction]:
-        assert self.epoch is not None
-        current.decided_at = now
-        self.story.note(chosen=selection)
-        asked = current.start_stage(RoundStage.SAVING, now, self._timeout)
-        epoch = self.epoch.number
-        return [CopyBlocks(shard, epoch, current.number, selection, self._timeout) for shard in asked]
+        self.story.note(chosen=chosen)
+        return [*ask_shards(current, chosen, self.epoch.number, now, self._timeout)]
 
     def _commit(self, current: ActiveRound) -> list[CoordinatorAction]:
         assert self.epoch is not None
