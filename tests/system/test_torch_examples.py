@@ -62,6 +62,42 @@ def test_an_example_learns_though_a_shard_is_killed(
     file.write_text(text)
     monkeypatch.setenv("SCAR_DATA", str(data))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # more threads spin on a busy machine
+    kill_and_learn(name, file, tmp_path)
+
+
+@pytest.mark.timeout(600)
+def test_local_steps_learn_though_a_shard_and_a_worker_are_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker that comes back goes on from the model of the others, with a new inner optimizer."""
+    text = (EXAMPLES / "torch_gpt_diloco.py").read_text()
+    assert len(text.splitlines()) < 80
+    text, edits = re.subn(r"limit=\d+", "limit=16", text)
+    assert edits == 1
+    file = tmp_path / "gpt.py"
+    file.write_text(text)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    with LocalCluster(tmp_path / "home", shards=4, respawn_delay=0.1) as cluster:
+        cluster.start_job(load_job(str(file))[0])
+        cluster.start_workers(file, 4)
+        cluster.until(lambda status: status.clock >= 4, 3 * TIMEOUT, "training")
+        cluster.kill("ps-1")
+        cluster.kill("worker-2")
+        cluster.until(lambda status: status.clock >= 8, 3 * TIMEOUT, "training to go on")
+        back = cluster.until(
+            lambda status: len(status.workers) == 4 and status.workers["worker-2"].clock >= 9,
+            3 * TIMEOUT,
+            "the worker to come back",
+        )
+        dead = {member.partition("@")[0] for failure in back.failures for member in failure.members}
+        assert dead == {"ps-1", "worker-2"}
+        assert set(cluster.wait(3 * TIMEOUT).values()) == {0}
+        losses = cluster.status().losses
+    clocks = sorted(losses)
+    assert losses[clocks[-1]] < 0.8 * losses[clocks[0]]
+
+
+def kill_and_learn(name: str, file: Path, tmp_path: Path) -> None:
     with LocalCluster(tmp_path / "home", shards=4, respawn_delay=0.1) as cluster:
         cluster.start_job(load_job(str(file))[0])
         cluster.start_workers(file, 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Future
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,9 @@ class Member:
         values.flags.writeable = False  # as a pull is
         return values
 
-    def push(self, arrays: Mapping[str, np.ndarray], ids: Mapping[str, np.ndarray]) -> None:
+    def push(
+        self, arrays: Mapping[str, np.ndarray], ids: Mapping[str, np.ndarray] = MappingProxyType({})
+    ) -> None:
         for name, values in arrays.items():
             table = self.job.table(name)
             some = ids.get(name)

@@ -13,10 +13,12 @@
             optimizer.step()  # pushes the gradient, as a mean over the workers
             worker.report(loss.item() / worker.world_size)
 
-docs/torch.md says what becomes of buffers, of frozen and of shared parameters.
+Workers that shall meet only every so many steps have :class:`DiLoCo` in its place. docs/torch.md says what
+becomes of buffers, of frozen and of shared parameters.
 """
 
 try:
+    from scar.torch.diloco import DiLoCo
     from scar.torch.embeddings import Embedding, EmbeddingBag
     from scar.torch.model_tables import load, tables
     from scar.torch.sampler import DistributedSampler
@@ -28,4 +30,4 @@ except ModuleNotFoundError as error:
         "scar.torch needs PyTorch: pip install 'scar-ps[torch]'", name="torch"
     ) from error
 
-__all__ = ["DistributedSampler", "Embedding", "EmbeddingBag", "Optimizer", "load", "tables"]
+__all__ = ["DiLoCo", "DistributedSampler", "Embedding", "EmbeddingBag", "Optimizer", "load", "tables"]

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
+from scar.blocks import Array
 from scar.errors import ConfigError
 from scar.initial_values import given
 from scar.reader import Reader
@@ -105,9 +106,12 @@ def ensure_declared(tensors: dict[str, torch.Tensor], source: Worker | Reader) -
             )
 
 
-def copy_values(tensors: dict[str, torch.Tensor], names: Iterable[str], source: Worker | Reader) -> None:
-    """Pull these tables into the tensors of these names, in place."""
+def copy_values(
+    tensors: dict[str, torch.Tensor], names: Iterable[str], source: Worker | Reader
+) -> dict[str, Array]:
+    """Pull these tables into the tensors of these names, in place; returns what was pulled."""
     values = source.pull(list(names))
     with torch.no_grad():
         for name, array in values.items():
             tensors[name].copy_(torch.tensor(array).reshape(tensors[name].shape))
+    return values

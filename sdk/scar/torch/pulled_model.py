@@ -1,0 +1,84 @@
+"""A model of torch that a worker keeps in step with the shards."""
+
+from __future__ import annotations
+
+import torch
+
+from scar.blocks import Array
+from scar.errors import InvalidRequest
+from scar.torch.embeddings import ModelRows
+from scar.torch.model_tables import copy_values, ensure_declared, saved_tensors
+from scar.training import Worker
+
+
+class PulledModel:
+    """The first ``model(...)`` of a clock pulls the parameters into the model.
+
+    Raises :class:`scar.errors.UnknownTable` and :class:`scar.errors.ConfigError` when the job trains another
+    model.
+    """
+
+    def __init__(self, worker: Worker, model: torch.nn.Module) -> None:
+        self._worker = worker
+        self._model = model
+        self._tensors = saved_tensors(model)
+        ensure_declared(self._tensors, worker)
+        self._rows = ModelRows(worker, model, self._tensors)
+        dense = [name for name in self._tensors if name not in self._rows.tables]
+        rules = {name: worker.job.table(name).rule.kind for name in dense}
+        self._trained = [name for name, kind in rules.items() if kind != "assign"]
+        parameters = {id(parameter) for parameter in model.parameters()}
+        self._buffers = [name for name in dense if id(self._tensors[name]) not in parameters]
+        self._clock = worker.clock_number
+        self._pulled = copy_values(
+            self._tensors, dense, worker
+        )  # the frozen ones, too: once is enough for them
+        model.register_forward_pre_hook(_PullsFirst(self))
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the parameters are of the open clock."""
+        return self._clock == self._worker.clock_number
+
+    def pull(self) -> None:
+        """Take the parameters of the open clock. A call of the model does it; a call of a part of it does
+        not.
+        """
+        self._pulled = copy_values(self._tensors, [*self._trained, *self._buffers], self._worker)
+        self._clock = self._worker.clock_number
+
+    def _ensure_current(self) -> None:
+        if not self.is_current:
+            raise InvalidRequest(
+                f"the parameters are of clock {self._clock}, and clock {self._worker.clock_number} is open",
+                "Call the model, or pull(), in every clock",
+            )
+
+    def _own_buffers(self) -> dict[str, Array]:
+        """Those of one worker count."""
+        return (
+            {name: self._array(name, self._tensors[name]) for name in self._buffers}
+            if self._worker.is_leader
+            else {}
+        )
+
+    def _share(self, weight: float | None) -> float:
+        return 1 / self._worker.world_size if weight is None else weight
+
+    def _array(self, name: str, tensor: torch.Tensor) -> Array:
+        array: Array = tensor.detach().cpu().numpy().reshape(self._worker.job.table(name).shape)
+        return array
+
+
+class _PullsFirst:
+    """What a model does before a call. A copy of the model does nothing, so that it can be made and saved."""
+
+    def __init__(self, pulled: PulledModel | None = None) -> None:
+        self._pulled = pulled
+
+    def __call__(self, *_: object) -> None:
+        if self._pulled is not None and not self._pulled.is_current:
+            self._pulled.pull()
+
+    def __reduce__(self) -> tuple[type[_PullsFirst], tuple[()]]:
+        return _PullsFirst, ()
