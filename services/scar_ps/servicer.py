@@ -158,7 +158,8 @@ class ControlServicer(ps_pb2_grpc.ShardControlServicer):
         sender = Sender(request.worker, request.incarnation)
         part = loss_messages.part_from_proto(request.part) if request.HasField("part") else None
         heard = loss_messages.point_from_proto(request.heard) if request.HasField("heard") else None
-        finished = ClockFinished(sender, request.epoch, request.finished, part, heard)
+        first = request.first if request.HasField("first") else None
+        finished = ClockFinished(sender, request.epoch, request.finished, part, heard, first)
         with count_refusals():
             state: ClockState = self._apply_thread.serve(
                 finished, _seconds_left(context), metrics.APPLY_SECONDS.observe

@@ -150,7 +150,7 @@ def test_a_successor_has_no_part_in_a_clock_of_which_its_predecessor_told_a_shar
     with told.lock:
         told.marks["worker-0"] = (3, cluster.epoch.number)
     second = scar.join(cluster.address, "worker-0", timeout=20)
-    assert second.clock_number == 2
+    assert second.clock_number == 3
     for _ in second.clocks(limit=4):
         second.report(5.0)
     eventually(lambda: None not in parts(cluster, 3))

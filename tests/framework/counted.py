@@ -1,7 +1,7 @@
 """A training file that counts in the model how often each example was worked on, in each epoch.
 
-``SCAR_TEST_JOB`` (JSON of ``make_job``'s arguments) and ``SCAR_TEST_LIMIT`` (clocks) come from the
-environment.
+``SCAR_TEST_JOB`` (JSON of ``make_job``'s arguments), ``SCAR_TEST_LIMIT`` (clocks) and ``SCAR_TEST_OVER`` (a
+file; the last clocks wait for it: all deaths are over) come from the environment.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import scar
 
 EXAMPLES, BATCH, EPOCHS = 50, 12, 12
 CLOCKS = 5 * EPOCHS
+HELD_CLOCK = 50
 PAUSE = 0.03  # seconds of "computing" in a clock, so that a kill finds the training under way
 
 
@@ -27,6 +29,8 @@ def make_job(**options: Any) -> scar.Job:
 def train(worker: scar.Worker) -> None:
     sampler = scar.BatchSampler(worker, EXAMPLES, BATCH)
     for clock in worker.clocks(limit=int(os.environ["SCAR_TEST_LIMIT"])):
+        while clock == HELD_CLOCK and not Path(os.environ["SCAR_TEST_OVER"]).exists():
+            time.sleep(PAUSE)
         mine = sampler.indices(clock)
         seen = np.zeros((1, EXAMPLES), np.float32)
         seen[0, mine] = 1

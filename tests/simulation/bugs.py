@@ -40,7 +40,7 @@ HUNTS: dict[str, tuple[str, int]] = {
     "overwrites": ("two_recoveries", 1),
     "skips-lease": ("leases", 3),
     "counts-ahead": ("copies", 1),
-    "sends-sealed": ("successors", 0),
+    "drops-sealed": ("successors", 0),
     "promotes-saved": ("chain", 1),
     "closes-early": ("deaths", 0),
     "saves-unsettled": ("debts", 0),

@@ -29,11 +29,11 @@ def _edit(name: str, why: str, file: str, old: str, new: str) -> FreshEdit:
 
 FRESH_EDITS = (
     _edit(
-        "sends-sealed",
-        "a successor pushes again what counts already on the shards that had its predecessor's mark",
-        "sdk/scar/_client/core/push_state.py",
-        "            elif push.clock >= self.streams[key].sealed:\n",
-        "            else:\n",
+        "drops-sealed",
+        "what a dead worker pushed for clocks that it had finished goes with what it had not",
+        "services/scar_ps/core/admission.py",
+        "self._state.bsp_buffer.drop_replaced(sender, first)",
+        "self._state.bsp_buffer.drop_replaced(sender, 0)",
     ),
     _edit(
         "promotes-saved",

@@ -27,13 +27,19 @@ def count(folder: Path, kills: int, limits: list[int], **options: Any) -> tuple[
     seen: np.ndarray
     losses: dict[int, float] = {}
     for number, limit in enumerate(limits):
-        environment = {"SCAR_TEST_JOB": json.dumps(options), "SCAR_TEST_LIMIT": str(limit)}
+        over = folder / "over"
+        environment = {
+            "SCAR_TEST_JOB": json.dumps(options),
+            "SCAR_TEST_LIMIT": str(limit),
+            "SCAR_TEST_OVER": str(over),
+        }
         with LocalCluster(folder, shards=2, environment=environment, respawn_delay=0.1) as cluster:
             cluster.start_job(counted.make_job(**options), resume=number > 0)
             cluster.start_workers(counted.__file__, 3)
             for kill in range(kills):
                 cluster.until(lambda status: status.clock >= 8 + 14 * kill, TIMEOUT, "training")  # noqa: B023
                 cluster.kill(f"worker-{kill + 1}")
+            over.touch()
             assert set(cluster.wait(TIMEOUT).values()) == {0}
             losses |= cluster.status().losses
             with scar.connect(cluster.endpoints.recovery_address, timeout=TIMEOUT) as reader:

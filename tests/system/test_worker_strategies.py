@@ -95,19 +95,24 @@ def test_ckpt_takes_everything_back_and_says_so(tmp_path: Path) -> None:
         back(cluster)
 
 
-def final(folder: Path, kills: int, **options: Any) -> dict[str, bytes]:
+def final(folder: Path, kills: int, marks: str = "", **options: Any) -> dict[str, bytes]:
     """The model and the local states after a whole training in which ``kills`` workers die, one after the
-    other.
+    other. ``marks``: of which worker only one shard has the mark of a clock when it dies, see
+    `tests/framework/kept.py`.
     """
     folder.mkdir()
     environment = {"SCAR_TEST_JOB": json.dumps(options), "SCAR_TEST_HISTORY": str(folder)}
+    if marks:
+        environment["SCAR_TEST_MARKS"] = marks
     with LocalCluster(folder / "cluster", shards=2, environment=environment) as cluster:
         cluster.start_job(kept.make_job(**options))
         cluster.start_workers(kept.__file__, 3)
         for number in range(kills):
             wait_for_clock(cluster, 8 + 15 * number)
             cluster.kill(f"worker-{number + 1}")
+        (folder / "over").touch()
         assert set(cluster.wait(TIMEOUT).values()) == {0}
+    assert not marks or (folder / "died").exists()
     with np.load(folder / "final.npz") as arrays:
         return {name: arrays[name].tobytes() for name in arrays.files}
 
@@ -127,3 +132,13 @@ def test_no_step_is_lost_or_done_twice(tmp_path: Path, recovery: str) -> None:
     """
     undisturbed = final(tmp_path / "undisturbed", 0, worker_recovery=recovery)
     assert final(tmp_path / "killed", 2, worker_recovery=recovery) == undisturbed
+
+
+@pytest.mark.timeout(300)
+def test_a_worker_that_dies_between_two_marks_has_finished_its_clock(tmp_path: Path) -> None:
+    """One shard closes the clock, and has the worker's state of the next step or the former one; what was
+    pushed for the clock counts on both.
+    """
+    undisturbed = final(tmp_path / "undisturbed", 0, worker_recovery="ps")
+    for shard in ("ps-0", "ps-1"):
+        assert final(tmp_path / shard, 0, f"worker-1 12 {shard}", worker_recovery="ps") == undisturbed

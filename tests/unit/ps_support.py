@@ -181,8 +181,9 @@ class DrivenShard:
         finished: int,
         part: LossPart | None = None,
         heard: LossPoint | None = None,
+        first: int | None = None,
     ) -> None:
-        self.handle(events.ClockFinished(who, epoch, finished, part, heard))
+        self.handle(events.ClockFinished(who, epoch, finished, part, heard, first))
 
     def settle(self, who: Sender, epoch: int) -> None:
         self.handle(events.WorkerSettled(who, epoch))

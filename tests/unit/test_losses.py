@@ -392,7 +392,7 @@ class Scene:
             while self.known[shard] < self.now.number:
                 self.follow(shard)
         reached = [max(barrier.clock, barrier.finished_clocks(name)) for barrier in self.shards]
-        self.lives[name] = Life(name, LossReport(name), min(reached), max(reached), self.now)
+        self.lives[name] = Life(name, LossReport(name), max(reached), max(reached), self.now)
 
     def check(self) -> None:
         found: dict[int, set[LossPoint]] = {}

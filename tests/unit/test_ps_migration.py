@@ -128,7 +128,7 @@ def test_what_a_dead_worker_had_not_finished_is_done_anew_and_counts_once():
     push(donor, 0, 1, ids(0, 1), [1, 1])  # no mark: the clock is not finished
     heir = next_epoch(epoch, workers=(worker(0, 1), worker(1)))
     target.adopt(heir, PAIR)
-    target.settle(sender(0, 1), 2)  # greeted here before the blocks come
+    target.mark(sender(0, 1), 2, 0)  # it begins here before the blocks come
     wanted = [("w", ids(1)), ("v", ids(0))]
     donor.adopt(heir, PAIR)
     donor.freeze(2, wanted)

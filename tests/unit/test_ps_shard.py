@@ -281,12 +281,42 @@ def test_a_new_incarnation_inherits_the_mark_and_drops_what_was_not_sealed():
     shard.adopt(after, BSP)
     shard.settle(sender(0, life=1), 2)
     assert shard.barrier.finished_clocks("worker-0") == 1
+    shard.mark(sender(0, life=1), 2, 1, None)
     push(shard, 0, 1, None, np.full(12, 10), clock=1, life=1)
     shard.mark(sender(0, life=1), 2, 2, None)
     shard.mark(sender(1), 2, 2, None)
     assert values(shard) == [11.0] * 12
     with pytest.raises(Fenced):
         push(shard, 0, 3, None, np.full(12, 100), clock=2)
+
+
+def test_a_clock_of_which_only_another_shard_had_the_mark_keeps_what_was_pushed_for_it():
+    """The predecessor died between two of its marks; its successor begins with the clock after."""
+    shard, epoch = started(BSP, workers=2)
+    push(shard, 0, 1, None, np.full(12, 1), clock=0)
+    push(shard, 0, 2, None, np.full(12, 100), clock=1)
+    shard.mark(sender(1), 1, 1, None)
+    shard.adopt(next_epoch(epoch, workers=(worker(0, life=1), worker(1))), BSP)
+    shard.settle(sender(0, life=1), 2)
+    shard.mark(sender(1), 2, 1, None)
+    assert shard.clock == 0, "nobody has said yet whether clock 0 is finished"
+    shard.mark(sender(0, life=1), 2, 1, None, first=1)
+    assert (shard.clock, values(shard)) == (1, [1.0] * 12)
+    push(shard, 0, 1, None, np.full(12, 10), clock=1, life=1)
+    for rank, life in ((0, 1), (1, 0)):
+        shard.mark(sender(rank, life), 2, 2, None, first=1)
+    assert values(shard) == [11.0] * 12
+
+
+def test_a_shard_that_hears_late_of_a_new_incarnation_drops_what_that_one_has_done_itself():
+    """Its first mark here is not its first: blocks moved here meanwhile, with pushes of its predecessor."""
+    shard, epoch = started(BSP, workers=2)
+    push(shard, 0, 1, None, np.full(12, 100), clock=0)
+    shard.adopt(next_epoch(epoch, workers=(worker(0, life=1), worker(1))), BSP)
+    push(shard, 0, 1, None, np.full(12, 10), clock=0, life=1)
+    shard.mark(sender(1), 2, 1, None)
+    shard.mark(sender(0, life=1), 2, 1, None, first=0)
+    assert values(shard) == [10.0] * 12
 
 
 def test_ssp_pulls_wait_for_the_slowest_beyond_the_slack():

@@ -123,21 +123,26 @@ def test_replace_keeps_order_and_numbers() -> None:
 @pytest.mark.parametrize(
     ("records", "points"),
     [
-        ([(0, 0), (0, 0)], [0, 0]),  # a new job
-        ([(7, 0), (8, 0)], [8, 8]),  # a new worker: clock 7 closes on the first shard without it
-        ([(7, 7), (7, 8)], [7, 8]),  # the predecessor had marked clock 7 as finished on one shard only
-        ([(9, 4), (9, 4)], [9, 9]),  # it was away for a while
-        # so that it pushes clock 9 to both: the second closed it without this worker
-        ([(9, 4), (10, 4)], [9, 9]),
-        ([(150, 150), (0, 0)], [150, 150]),  # the second shard has just joined
-        ([(150, DONE), (150, DONE)], [150, 150]),  # it was done
-        ([(DONE, DONE)], [0]),
+        ([(0, 0, 0), (0, 0, 0)], [0, 0]),  # a new job
+        ([(7, 0, 7), (8, 0, 8)], [8, 8]),  # a new worker: clock 7 closes on the first shard without it
+        ([(7, 7, 7), (7, 8, 7)], [8, 8]),  # the predecessor had marked clock 7 as finished on one shard only
+        ([(7, 7, 7), (8, 8, 8)], [8, 8]),  # and it is closed there
+        ([(9, 4, 9), (9, 4, 9)], [9, 9]),  # it was away for a while
+        ([(9, 4, 9), (10, 4, 10)], [10, 10]),  # the second has closed clock 9 without this worker
+        ([(9, 4, 9), (9, 4, 10)], [10, 10]),  # and does not tell everybody yet
+        ([(150, 150, 150), (0, 0, 0)], [150, 150]),  # the second shard has just joined
+        ([(150, DONE, 150), (150, DONE, 150)], [150, 150]),  # it was done
+        ([(DONE, DONE, DONE)], [0]),
     ],
 )
-def test_where_a_new_incarnation_goes_on(records: list[tuple[int, int]], points: list[int]) -> None:
-    assert (
-        resume_clocks([ShardRecord(clock=clock, finished=finished) for clock, finished in records]) == points
-    )
+def test_where_a_new_incarnation_goes_on(records: list[tuple[int, int, int]], points: list[int]) -> None:
+    told = [ShardRecord(clock, finished, joins) for clock, finished, joins in records]
+    assert resume_clocks(told, queues=False) == points
+
+
+def test_where_pushes_are_queued_a_clock_is_done_again_for_the_shards_that_may_lack_it() -> None:
+    told = [ShardRecord(7, 7), ShardRecord(7, 8), ShardRecord(0, 0)]
+    assert resume_clocks(told, queues=True) == [7, 8, 7]
 
 
 def queue(*push_ids: int) -> ResendBuffer:

@@ -79,7 +79,7 @@ class Client:
     # --- joining and leaving
 
     def start(self, epoch: Epoch, deadline: Deadline) -> None:
-        """Follow from this epoch on; begin with the lowest clock that no predecessor finished everywhere."""
+        """Follow from this epoch on; begin with the first clock of which no shard has heard."""
         self.follow_epoch(epoch)
         self._follower = EpochFollower(self.view, self._recovery, self.follow_epoch)
         with self.view.lock:

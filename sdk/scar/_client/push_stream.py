@@ -267,7 +267,11 @@ class PushStream:
     def _send_mark(self, step: SendMark) -> MarkTaken:
         member = self._streams.member
         request = ps_pb2.ClockRequest(
-            worker=member.name, incarnation=member.incarnation, epoch=step.epoch, finished=step.finished
+            worker=member.name,
+            incarnation=member.incarnation,
+            epoch=step.epoch,
+            finished=step.finished,
+            first=self._streams.state.clocks.first,
         )
         if step.part is not None:
             request.part.CopyFrom(part_to_proto(step.part))

@@ -647,6 +647,7 @@ class ClockRequest(_message.Message):
     FINISHED_FIELD_NUMBER: _builtins.int
     PART_FIELD_NUMBER: _builtins.int
     HEARD_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """name"""
     incarnation: _builtins.str
@@ -655,6 +656,8 @@ class ClockRequest(_message.Message):
     """must equal the shard's"""
     finished: _builtins.int
     """number of clocks that the worker has finished; 2^63: it is done"""
+    first: _builtins.int
+    """first clock of this incarnation: what its predecessors pushed for clocks below counts,"""
     @_builtins.property
     def part(self) -> Global___LossPart:
         """of the loss of clock finished - 1; absent: the worker reported none"""
@@ -672,12 +675,15 @@ class ClockRequest(_message.Message):
         finished: _builtins.int = ...,
         part: Global___LossPart | None = ...,
         heard: Global___LossPoint | None = ...,
+        first: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["heard", b"heard", "part", b"part"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_first", b"_first", "first", b"first", "heard", b"heard", "part", b"part"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "finished", b"finished", "heard", b"heard", "incarnation", b"incarnation", "part", b"part", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first", b"_first", "epoch", b"epoch", "finished", b"finished", "first", b"first", "heard", b"heard", "incarnation", b"incarnation", "part", b"part", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__first: _TypeAlias = _typing.Literal["first"]  # noqa: Y015
+    _WhichOneofArgType__first: _TypeAlias = _typing.Literal["_first", b"_first"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__first) -> _WhichOneofReturnType__first | None: ...
 
 Global___ClockRequest: _TypeAlias = ClockRequest  # noqa: Y015
 

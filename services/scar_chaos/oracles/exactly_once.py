@@ -226,7 +226,7 @@ def _balance(
     for push in history.pushes:
         kept, held = settled.split(push, np.setdiff1d(push.ids, losses.lost_blocks(push)))
         clock = push.worker, push.clock
-        repeated = history.repeats_clock(push)
+        repeated = job.strategy.queues and history.repeats_clock(push)
         certain = (
             history.is_acknowledged(push) and not repeated and clock not in void and push.worker not in queued
         )

@@ -125,8 +125,8 @@ class History:
     def repeats_clock(self, push: PushRecord) -> bool:
         """Whether a predecessor of this worker may have pushed the same.
 
-        A restarted worker does a clock again that its predecessor had finished on some shards: those do not
-        apply it twice.
+        Where pushes are queued a restarted worker does a clock again that its predecessor had finished on
+        some shards: those do not apply it twice.
         """
         name = _name(push.worker)
         started = self.started_at

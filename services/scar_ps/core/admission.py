@@ -20,7 +20,8 @@ class Admission:
     def __init__(self, state: CoreState) -> None:
         self._state = state
         self._first_epochs: dict[str, int] = {}  # worker key -> epoch in which this shard first heard of it
-        self._incarnations: dict[str, str] = {}  # worker name -> the one that spoke last
+        # worker name -> the incarnation that gave a mark last, and its first clock
+        self._beginnings: dict[str, tuple[str, int]] = {}
 
     @property
     def first_epochs(self) -> dict[str, int]:
@@ -46,10 +47,7 @@ class Admission:
         return state.epoch
 
     def admit_worker(self, sender: Sender, epoch: int) -> None:
-        """Raises unless the epoch is this shard's and the sender a worker of it.
-
-        A first request replaces the sender's former incarnation.
-        """
+        """Raises unless the epoch is this shard's and the sender a worker of it."""
         self.refuse_fenced(sender)
         self.greet_worker(sender, self.check_epoch(epoch))
 
@@ -64,9 +62,16 @@ class Admission:
         if sender.key not in self._first_epochs:
             state.counts.stale += 1
             raise Fenced(f"{sender.key} is no worker of epoch {epoch.number}")
-        if self._incarnations.get(sender.name) != sender.incarnation:
-            self._incarnations[sender.name] = sender.incarnation
-            state.bsp_buffer.drop_unsealed(sender, state.barrier.finished_clocks(sender.name))
+
+    def replace_predecessors(self, sender: Sender, first: int) -> None:
+        """An incarnation has given a mark: from clock ``first`` on only its own pushes count.
+
+        Not before: a predecessor that died between two of its marks had pushed all of that clock everywhere,
+        and this shard hears only now that the clock is finished.
+        """
+        if self._beginnings.get(sender.name, ("", 0))[0] != sender.incarnation:
+            self._beginnings[sender.name] = sender.incarnation, first
+            self._state.bsp_buffer.drop_replaced(sender, first)
 
     def enroll_workers(self, epoch: Epoch) -> None:
         """Follow a new epoch."""
@@ -78,8 +83,8 @@ class Admission:
 
     def drop_replaced(self) -> None:
         """Pushes that came along with blocks may be from incarnations that were replaced meanwhile."""
-        state = self._state
-        state.bsp_buffer.drop_replaced(self._incarnations, state.barrier.finished_clocks)
+        for name, (incarnation, first) in self._beginnings.items():
+            self._state.bsp_buffer.drop_replaced(Sender(name, incarnation), first)
 
     def resolve_blocks(self, wanted: WantedBlocks) -> list[StoreSlice]:
         """Where these blocks are; the values of a slice are those of the whole store."""

@@ -6,7 +6,7 @@ to the last bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,26 +106,15 @@ class BspBuffer:
                 found.append(whole.select_blocks(blocks.store.table, blocks.ids))
         return [push for push in found if push is not None]
 
-    def drop_unsealed(self, sender: Sender, finished: int) -> None:
-        """A new incarnation has come: it repeats the clocks that its predecessors did not finish.
-
-        What they pushed for these clocks goes.
-        """
+    def drop_replaced(self, sender: Sender, first: int) -> None:
+        """An incarnation does the clocks from ``first`` on: what others of its name pushed for them goes."""
         self._replace(
             [
                 kept
                 for kept in self._pushes
-                if kept.sender.name != sender.name or kept.sender == sender or kept.clock < finished
+                if kept.sender.name != sender.name or kept.sender == sender or kept.clock < first
             ]
         )
-
-    def drop_replaced(self, incarnations: Mapping[str, str], finished: Callable[[str], int]) -> None:
-        """The same for all workers.
-
-        What came along with blocks may be from incarnations that were replaced meanwhile.
-        """
-        for name, incarnation in incarnations.items():
-            self.drop_unsealed(Sender(name, incarnation), finished(name))
 
     def clear(self) -> None:
         self._replace([])

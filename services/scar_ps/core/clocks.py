@@ -41,6 +41,8 @@ class ClockHandler:
         """Close the clocks that everybody has finished."""
         barrier = self._state.barrier
         self._admission.admit_worker(event.sender, event.epoch)
+        first = event.finished if event.first is None else event.first
+        self._admission.replace_predecessors(event.sender, first)
         if event.heard is not None:
             barrier.add_loss(event.heard)
         barrier.mark_finished(event.sender.name, event.finished, event.epoch, event.part)

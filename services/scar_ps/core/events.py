@@ -77,7 +77,8 @@ class PullRequested(Event):
 class ClockFinished(Event):
     """A worker has finished ``finished`` clocks.
 
-    ``part``: of the loss of the last of them. ``heard``: the loss for which the worker has ended.
+    ``part``: of the loss of the last of them. ``heard``: the loss for which the worker has ended. ``first``:
+    first clock of this incarnation; None: as ``finished``.
     Answered by :class:`scar_ps.core.clocks.ClockState`.
     """
 
@@ -86,6 +87,7 @@ class ClockFinished(Event):
     finished: int
     part: LossPart | None = None
     heard: LossPoint | None = None
+    first: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,12 +27,14 @@ class ShardRecord:
 class WorkerClocks:
     """The clocks of one worker. ``known``: None until its shards have said where it goes on.
 
-    ``parts``: of the loss of the last of that many finished clocks. ``final_loss``: for which its user has
-    ended. ``opened``: the epoch that was followed when the open clock was opened.
+    ``first``: the clock that it began with. ``parts``: of the loss of the last of that many finished clocks.
+    ``final_loss``: for which its user has ended. ``opened``: the epoch that was followed when the open clock
+    was opened.
     """
 
     def __init__(self) -> None:
         self.known: int | None = None
+        self.first = 0
         self.parts: dict[int, LossPart] = {}
         self.final_loss: LossPoint | None = None
         self.done = False
@@ -51,14 +53,14 @@ class WorkerClocks:
         """What shards have to be told; None: nothing yet."""
         return DONE if self.done else self.known
 
-    def resume_at(self, epoch: Epoch, records: Sequence[ShardRecord]) -> list[int]:
-        """Begin with the lowest clock that no predecessor has finished on every shard.
+    def resume_at(self, epoch: Epoch, records: Sequence[ShardRecord], queues: bool) -> list[int]:
+        """Begin where predecessors have stopped: see :func:`resume_clocks`.
 
         Returns for each shard the clock from which on pushes count there.
         """
         self._first_new = first_new_clock(records)
-        resumed = resume_clocks(records)
-        self.known = max(min(resumed), epoch.restart)
+        resumed = resume_clocks(records, queues)
+        self.known = self.first = max(min(resumed), epoch.restart)
         self.opened = epoch
         return resumed
 
@@ -92,26 +94,32 @@ def oldest_clock(slack: int, finished: int) -> int:
     return max(0, finished - slack)
 
 
-def resume_clocks(records: Sequence[ShardRecord]) -> list[int]:
+def resume_clocks(records: Sequence[ShardRecord], queues: bool) -> list[int]:
     """For each shard the clock from which on a new incarnation's pushes count; it begins with the lowest.
 
-    A predecessor may have died between two of its marks: clocks that it finished are not done twice on the
-    shards that know. A shard that has just joined knows no marks and may be far behind, so it decides
-    nothing. A shard that closed clocks while nobody of this name was there (the open clocks of two shards may
-    differ) takes what is pushed for them late.
+    That is the first clock of which nobody has heard. A predecessor that died between two of its marks had
+    pushed everything everywhere before the first of them, so its clock is finished and must not be done
+    again: where the clock is closed, values and local state are of the next one, and what is computed from
+    them is another iteration than the one that counts there. A clock that one shard has closed without a
+    worker of this name is done without it on all.
+
+    ``queues``: a mark proves nothing for other shards. A clock is done again then, but not twice on the
+    shards that know; one that has just joined knows no marks and may be far behind, so it decides nothing.
     """
-    reached = [
-        max(clock for clock in (0, record.clock, record.finished) if clock < DONE) for record in records
-    ]
+    if not queues:
+        return [first_new_clock(records)] * len(records)
+    marks = [record.finished if record.finished < DONE else 0 for record in records]
+    clocks = [record.clock if record.clock < DONE else 0 for record in records]
+    reached = [max(clock, mark) for clock, mark in zip(clocks, marks, strict=True)]
     told = [clock for clock, record in zip(reached, records, strict=True) if record.finished]
     start = min(told) if told else max(reached)
-    return [max(record.finished if record.finished < DONE else 0, start) for record in records]
+    return [max(mark, start) for mark in marks]
 
 
 def first_new_clock(records: Sequence[ShardRecord]) -> int:
     """The first clock of which no predecessor has told any shard, and that none has closed.
 
-    What is computed for a clock below comes from values in which some shards contain it already, so its loss
-    would not be that of the parts which the other workers reported.
+    A new incarnation has no part in the loss of a clock below: it would not be of the values from which the
+    other workers computed theirs.
     """
     return max(clock for one in records for clock in (0, one.clock, one.joins, one.finished) if clock < DONE)

@@ -275,9 +275,9 @@ class PushState:
 
     def resume_clocks(self, epoch: Epoch) -> None:
         """Go on where a predecessor of the same name has stopped."""
-        known = [(stream, stream.record) for stream in self.streams.values() if stream.record is not None]
-        resumed = self.clocks.resume_at(epoch, [record for _, record in known])
-        for (stream, _), clock in zip(known, resumed, strict=True):
+        records = [stream.record or ShardRecord() for stream in self.streams.values()]
+        resumed = self.clocks.resume_at(epoch, records, self._job.strategy.queues)
+        for stream, clock in zip(self.streams.values(), resumed, strict=True):
             stream.sealed = clock
 
     def finish_joined_clocks(self) -> bool:
