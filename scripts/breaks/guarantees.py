@@ -29,8 +29,8 @@ BREAKS = (
     Break(
         "G3",
         "sdk/scar/_client/core/rerouting.py",
-        "contained = moves.watermarks(table, blocks.ids[at]) >= push.push_id",
-        "contained = moves.watermarks(table, blocks.ids[at]) >= 0",
+        "has_it = moves.watermarks(table, blocks.ids[at]) >= push.push_id",
+        "has_it = moves.watermarks(table, blocks.ids[at]) >= 0",
         "tests/unit/test_rerouting.py::test_long_histories",
     ),
     Break(
@@ -114,8 +114,8 @@ BREAKS = (
     Break(
         "G9",
         "services/scar_ps/core/bsp_buffer.py",
-        "sorted(taken, key=lambda kept: (ranks.get(kept.sender.name, last), kept.sender.key, kept.push_id))",
-        "taken if last >= 0 else []",
+        "sorted(pushes, key=lambda one: (ranks.get(one.sender.name, last), one.sender.key, one.push_id))",
+        "list(pushes) if last >= 0 else []",
         "tests/unit/test_ps_shard.py::test_bsp_sums_do_not_depend_on_the_order_of_arrival",
     ),
     Break(

@@ -21,8 +21,8 @@ BREAKS = (
     Break(
         "sdk-released",
         "sdk/scar/_client/core/pushes.py",
-        "if push.applied_clock < self.clock]",
-        "if push.applied_clock <= self.clock]",
+        "if push.applied_clock < oldest]",
+        "if push.applied_clock <= oldest]",
         f"{RESEND_BUFFER}::test_bsp_keeps_a_part_until_its_clock_is_seen_closed",
     ),
     Break(

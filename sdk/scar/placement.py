@@ -46,6 +46,7 @@ class BlockSource(IntEnum):
     OBJECT = 2
     DONOR = 3
     REPLICA = 4
+    WORKER = 5
 
 
 @dataclass(frozen=True, order=True)
@@ -68,12 +69,13 @@ class BlockGroup(BlockState):
     """Blocks that changed hands in an epoch, in the state from which they are served again.
 
     ``former_owner``: member key of the shard that had them; empty: nobody had. ``source``, ``object_key``:
-    where the values are.
+    where the values are; ``sender``: member key of the worker that has them.
     """
 
     former_owner: str = ""
     source: BlockSource
     object_key: str = ""
+    sender: str = ""
 
 
 END = "end"  # cause of a job's last epoch: nobody is in it, and every shard that was is fenced

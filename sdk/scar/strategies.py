@@ -23,6 +23,7 @@ class Strategy:
     (BSP: clocks, else pushes to the shard); ``waits``: an acknowledgement waits until the next replica has
     what it must have. ``stores``: an acknowledgement waits until the store has it. ``queues``: workers go on
     while a shard is away, with what they pulled last; what they push meanwhile waits, and goes as one.
+    ``asks_workers``: what a living worker pulled last is a source of lost blocks.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Strategy:
     waits: bool = False
     stores: bool = False
     queues: bool = False
+    asks_workers: bool = False
 
     @property
     def exact(self) -> bool:
@@ -70,11 +72,31 @@ class Strategy:
             )
         return replace(self, replicas=replicas or self.replicas, period=period)
 
+    def with_sources(self, sources: str, consistency: str, rewinds: bool) -> Strategy:
+        """``sources``: a name of :data:`SOURCES`. ``rewinds``: a worker's death takes everything back.
+
+        Raises :class:`ConfigError` for one that does not fit.
+        """
+        if sources not in SOURCES:
+            raise ConfigError(f"sources {sources!r} is unknown", use_one_of(sources, SOURCES))
+        if sources == "checkpoint":
+            return self
+        if self.name != "partial" or self.replicas or consistency != "bsp" or rewinds:
+            raise ConfigError(
+                "sources 'workers' is for consistency bsp and recovery partial, without replicas, where a"
+                " worker's death takes nothing back",
+                "Leave sources out, or set consistency='bsp', recovery='partial', replicas=0,"
+                " worker_recovery='ignr'",
+            )
+        return replace(self, asks_workers=True)
+
 
 # pushes that wait; the sum of more is one step at a smaller learning rate (seed 003, section 2.3, and its
 # code)
 BACKLOG = 50
 BACKLOG_RATE = 0.1  # of the table's own
+
+SOURCES = ("checkpoint", "workers")  # of lost blocks, beside replicas: workers first, what they lack is saved
 
 STRATEGIES: Mapping[str, Strategy] = {
     strategy.name: strategy

@@ -261,7 +261,8 @@ class Job:
 
     ``worker_recovery``: what a worker's death means, a name of
     :data:`scar.worker_strategies.WORKER_STRATEGIES`; "ignr": the others go on. ``share``: whether they take
-    over its share of the data ("takeover") or leave it alone ("drop").
+    over its share of the data ("takeover") or leave it alone ("drop"). ``sources``: of lost blocks,
+    "checkpoint" or "workers": what a living worker pulled last comes before what was saved.
     """
 
     name: str
@@ -277,6 +278,7 @@ class Job:
     replica_period: int = 1
     worker_recovery: str = "ignr"
     share: str = "takeover"
+    sources: str = "checkpoint"
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", self.name):
@@ -314,7 +316,8 @@ class Job:
     @cached_property
     def strategy(self) -> Strategy:
         """How it survives the loss of a shard. Raises :class:`ConfigError` for an invalid description."""
-        return find_strategy(self.recovery).with_replicas(self.replicas, self.replica_period)
+        strategy = find_strategy(self.recovery).with_replicas(self.replicas, self.replica_period)
+        return strategy.with_sources(self.sources, self.consistency, self.worker_strategy.rollback)
 
     @cached_property
     def worker_strategy(self) -> WorkerStrategy:

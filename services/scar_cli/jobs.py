@@ -22,6 +22,7 @@ from scar_cli.checkpoints import job_names, open_signed, store_of
 from scar_cli.cluster_ref import ClusterRef
 from scar_cli.clusters import cluster_exists, current_job
 from scar_cli.output import OutputFormat, format_count, format_size
+from scar_cli.status import recovery_words
 from scar_runtime.checkpoint.running_checkpoint import newest_manifest
 from scar_runtime.store import Store
 from scar_runtime.store.failure_log import FailureLog
@@ -89,8 +90,9 @@ def show_job(ref: ClusterRef, name: str, url: str, form: OutputFormat) -> None:
 
     def text(screen: Console) -> None:
         screen.print(output.make_table(COLUMNS, [found.cells()]))
+        recovery = recovery_words(job.recovery, job.sources)
         screen.print(
-            f"\n{job.consistency}, recovery {job.recovery}, {format_count(job.workers, 'worker')},"
+            f"\n{job.consistency}, recovery {recovery}, {format_count(job.workers, 'worker')},"
             f" {format_count(job.shards, 'shard')}, checkpoint {job.checkpoint.selection}"
             f" r={job.checkpoint.fraction:g} every {job.checkpoint.period} clocks\n"
         )
@@ -101,7 +103,8 @@ def show_job(ref: ClusterRef, name: str, url: str, form: OutputFormat) -> None:
         screen.print("\n" + ", ".join(f"{kind} {format_size(count)}" for kind, count in parts.items()))
 
     data = {**asdict(found), "tables": [_table_document(table) for table in job.tables], "bytes_of": parts}
-    told = {name: getattr(job, name) for name in ("consistency", "recovery", "workers", "shards", "seed")}
+    names = ("consistency", "recovery", "sources", "workers", "shards", "seed")
+    told = {name: getattr(job, name) for name in names}
     output.print_result(form, {**data, **told, "checkpoint": asdict(job.checkpoint)}, text)
 
 

@@ -84,6 +84,12 @@ class TrainRequest:
     replicas: Annotated[
         int | None, typer.Option(min=0, help="Other shards that keep a copy of every block.")
     ] = None
+    sources: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="Where lost blocks come back from: checkpoint, workers; default: the file's."
+        ),
+    ] = ""
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not show what the workers print.")] = False
 
     @property

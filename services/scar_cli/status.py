@@ -46,12 +46,18 @@ def show_status(ref: ClusterRef, form: OutputFormat) -> None:
     output.print_result(form, status_document(status, processes) | {"waiting": waiting}, text)
 
 
+def recovery_words(recovery: str, sources: str) -> str:
+    """A job's strategy, and where lost blocks come from when that is not the running checkpoint alone."""
+    return f"{recovery} from workers" if sources == "workers" else recovery
+
+
 def headline(status: ClusterStatus) -> str:
     """Job, clock, loss, epoch and checkpoint in one line."""
     if status.job is None:
         return "[bold]no job yet[/]; start one by `scar train FILE`"
+    recovery = recovery_words(status.job.recovery, status.job.sources)
     parts = [
-        f"[bold]job {status.job.name}[/] ({status.job.consistency}, {status.job.recovery})",
+        f"[bold]job {status.job.name}[/] ({status.job.consistency}, {recovery})",
         f"clock {status.clock}",
         loss_text(status),
     ]

@@ -41,6 +41,7 @@ def requested_job(request: TrainRequest) -> Job:
         shards=request.shards or job.shards,
         recovery=recovery,
         replicas=job.replicas if request.replicas is None else request.replicas,
+        sources=request.sources or job.sources,
         checkpoint=checkpoint,
     )
 

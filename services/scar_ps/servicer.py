@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import grpc
 
-from scar.errors import Fenced, NotServing, StaleEpoch
+from scar.errors import Fenced, InvalidRequest, NotServing, StaleEpoch
 from scar.v1 import ps_pb2, ps_pb2_grpc
 from scar.wire import codec, loss_messages
 from scar.wire.codec import Chunk
@@ -38,7 +38,7 @@ from scar_ps.core.transfer_events import (
 )
 from scar_ps.epoch_sync import EpochSync
 from scar_ps.round_runner import RoundRunner
-from scar_ps.wire import migration, pull_encoder, replication_stream, status_encoder
+from scar_ps.wire import copy_stream, migration, pull_encoder, replication_stream, status_encoder
 from scar_ps.wire.push_decoder import PushStaging
 from scar_ps.wire.shared_memory_pool import SharedMemoryPool
 from scar_runtime.process.addresses import is_local_peer
@@ -49,7 +49,9 @@ MAX_SECONDS = 600.0  # for callers without a deadline
 
 
 class DataServicer:
-    """Push, Pull, Fetch and Ship: tensors, in streams or one message, that never become protobuf objects."""
+    """Push, Pull, Fetch, Ship and Restore: tensors, in streams or one message, that never become protobuf
+    objects.
+    """
 
     def __init__(
         self, state: CoreState, apply_thread: ApplyThread, staging: PushStaging, shared: SharedMemoryPool
@@ -74,6 +76,9 @@ class DataServicer:
             ),
             "Ship": grpc.stream_unary_rpc_method_handler(
                 self.ship, codec.decode_chunk, ps_pb2.ShipReply.SerializeToString
+            ),
+            "Restore": grpc.stream_unary_rpc_method_handler(
+                self.restore, codec.decode_chunk, ps_pb2.RestoreReply.SerializeToString
             ),
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(DATA_SERVICE, handlers),))
@@ -104,6 +109,8 @@ class DataServicer:
 
     def pull_small(self, request: ps_pb2.PullRequest, context: grpc.ServicerContext) -> bytes:
         """The same chunks as one message. Raises :class:`TooLarge` when they are too many for it."""
+        if request.contents:
+            raise InvalidRequest("what values contain has no room in one message", "Pull them as a stream")
         found = self._find_pulled(request, context)
         pull_encoder.require_small(found)
         message = encode_small(pull_encoder.encode_pulled(found))
@@ -113,7 +120,15 @@ class DataServicer:
     def _find_pulled(self, request: ps_pb2.PullRequest, context: grpc.ServicerContext) -> PulledBlocks:
         sender = Sender(request.worker, request.incarnation)
         wanted = _decode_wanted(request.tables)
-        event = PullRequested(sender, request.epoch, request.min_clock, wanted, request.loss_clock)
+        event = PullRequested(
+            sender,
+            request.epoch,
+            request.min_clock,
+            wanted,
+            request.loss_clock,
+            request.contents,
+            request.unsettled,
+        )
         with count_refusals():
             found: PulledBlocks = self._apply_thread.serve(event, _seconds_left(context))
         return found
@@ -129,6 +144,14 @@ class DataServicer:
         batch = replication_stream.decode_batch(chunks, self._state.job)
         self._apply_thread.call(BatchReceived(batch), _seconds_left(context))
         return ps_pb2.ShipReply()
+
+    def restore(self, chunks: Iterable[Chunk], context: grpc.ServicerContext) -> ps_pb2.RestoreReply:
+        received = copy_stream.decode_copy(chunks, self._state.view)
+        with count_refusals():
+            flaw = self._apply_thread.serve(received, _seconds_left(context))
+        if flaw:
+            raise InvalidRequest(f"blocks of table {received.table} cannot be used: {flaw}")
+        return ps_pb2.RestoreReply()
 
 
 class ControlServicer(ps_pb2_grpc.ShardControlServicer):

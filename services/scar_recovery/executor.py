@@ -18,6 +18,7 @@ from scar.tables import Job
 from scar.wire.codec import epoch_from_proto, epoch_to_proto
 from scar_recovery import metrics
 from scar_recovery.core.actions import (
+    CollectOffers,
     CollectReplicas,
     CommitEpoch,
     ConfirmSuspects,
@@ -51,6 +52,7 @@ from scar_recovery.core.planner import Actions
 from scar_recovery.epoch_log import EpochLog
 from scar_recovery.leader_state import LeaderState
 from scar_recovery.ledger_writer import LedgerWriter
+from scar_recovery.offer_board import OfferBoard
 from scar_recovery.recovery_store import RecoveryStore
 from scar_recovery.shard_client import ShardClient, UnreadableBlocks
 
@@ -89,6 +91,7 @@ class Executor:
         self.store = store
         self.shards = shards
         self.epochs = EpochLog(store.read_epoch)
+        self.offers = OfferBoard(self.epochs)
         self.publisher: EpochPublisher | None = None
         self._background = background
         self._save_shard = save_shard
@@ -126,11 +129,8 @@ class Executor:
 
         The detector's reports about them may have been taken by the former leader.
         """
-        questions = [
-            partial(ask, member)
-            for ask in (self.shards.is_gone, self.shards.is_serving)
-            for member in members
-        ]
+        asks = (self.shards.is_gone, self.shards.is_serving)
+        questions = [partial(ask, member) for ask in asks for member in members]
         answers = _call_in_parallel(lambda question: question(), questions)
         refused = answers[: len(members)]
         alive = answers[len(members) :]
@@ -184,6 +184,8 @@ class Executor:
                 return self._commit_epoch(action)
             case CollectReplicas():
                 return self._collect_replicas(action)
+            case CollectOffers():
+                return self.offers.collect_offers(action)
             case ReadClocks():
                 return self._read_clocks(action)
             case ConfirmSuspects():
@@ -200,7 +202,8 @@ class Executor:
         intent = action.intent
         started = self.state.now()
         try:
-            wanted = epoch_to_proto(draft_epoch(intent, self._seal_checkpoint(intent), action.copies))
+            saved = self._seal_checkpoint(intent)
+            wanted = epoch_to_proto(draft_epoch(intent, saved, action.copies, action.offers))
             winner = self.store.create_epoch(wanted)
         except ScarError as error:
             return EpochRefused(intent.number, intent.cause, error.message)

@@ -141,10 +141,22 @@ class RecoverySession:
 
     # --- questions
 
-    def epochs_after(self, number: int, wait: float) -> Sequence[types_pb2.Epoch]:
+    def epochs_after(
+        self, number: int, wait: float, answered: str | None = None
+    ) -> Sequence[types_pb2.Epoch]:
         """Epochs after this one, as :meth:`EpochLog.after` has them; [] when there is no job."""
         executor = self.jobs.wait_for_job(min(wait, NO_JOB_WAIT))
-        return executor.epochs.after(number, wait) if executor is not None else []
+        return executor.epochs.after(number, wait, answered) if executor is not None else []
+
+    def open_question(self, answered: str | None) -> recovery_pb2.HoldingsQuestion | None:
+        """What a worker is asked, as :meth:`EpochLog.open_question` has it. ``answered`` None: nothing is."""
+        executor = self.jobs.executor
+        return None if executor is None or answered is None else executor.epochs.open_question(answered)
+
+    def accept_offer(self, offer: recovery_pb2.OfferRequest) -> None:
+        """What a worker holds of lost blocks."""
+        executor = self.jobs.running()
+        executor.offers.accept_offer(offer, executor.job)
 
     def list_failures(
         self, after: int = 0, lost: bool = False

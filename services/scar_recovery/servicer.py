@@ -78,8 +78,18 @@ class RecoveryServicer(recovery_pb2_grpc.RecoveryServicer):
 
     def GetEpochs(self, request: pb.GetEpochsRequest, _context: grpc.ServicerContext) -> pb.GetEpochsReply:
         session = self._leading()
-        epochs = session.epochs_after(request.after, request.wait)
-        return pb.GetEpochsReply(epochs=epochs, outage=session.outage)
+        answered = request.answered if request.offers else None
+        epochs = session.epochs_after(request.after, request.wait, answered)
+        return pb.GetEpochsReply(
+            epochs=epochs, outage=session.outage, question=session.open_question(answered)
+        )
+
+    def Offer(self, request: pb.OfferRequest, context: grpc.ServicerContext) -> pb.OfferReply:
+        worker = self._claims.read_caller(request.worker, context)
+        session = self._leading()
+        session.members.check_secret(worker, request.secret)
+        session.accept_offer(request)
+        return pb.OfferReply()
 
     def Renew(self, request: pb.RenewRequest, context: grpc.ServicerContext) -> pb.RenewReply:
         member = self._claims.read_caller(request.member, context)

@@ -75,6 +75,8 @@ class FailureRecord:
     @property
     def exact_blocks(self) -> int:
         """Of which a worker had the values that were lost, if the job is synchronous."""
+        if self.delta_norm == UNKNOWN_NORM:
+            return 0
         return sum(delta.blocks for delta in best_comparisons(self.reports) if not delta.behind)
 
     def with_members(
@@ -95,12 +97,16 @@ class FailureRecord:
         together = (*self.reports, *(report for report in reports if report.worker not in known))
         best = best_comparisons(together)
         norm = math.sqrt(sum(delta.squared for delta in best)) if best else self.delta_norm
+        lost = _total(report.lost_pushes for report in together)
+        # a worker's copy is compared as of its own clock: what was lost after that nobody can compare
+        unknown = bool(lost and self.sources.get("worker"))
         return replace(
             self,
             reports=together,
-            lost_pushes=_total(report.lost_pushes for report in together),
+            lost_pushes=lost,
             resent_pushes=_total(report.resent_pushes for report in together),
-            delta_norm=norm,
+            delta_norm=UNKNOWN_NORM if unknown else norm,
+            delta_exact=self.delta_exact and not unknown,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -16,6 +17,7 @@ from scar_ps.core.block_data import BlockContents, CopiedBlocks
 from scar_ps.core.block_store import BlockStore
 from scar_ps.core.replica_store import ReplicaStore, ReplicationBatch
 from scar_ps.core.requests import ShardView
+from scar_ps.wire.copy_stream import decode_copy
 from scar_ps.wire.migration import PUSH, SAVED, decode_frozen
 from scar_ps.wire.push_decoder import PushStaging
 from scar_ps.wire.replication_stream import decode_batch, encode_batch
@@ -119,11 +121,36 @@ def _frozen() -> bytes:
     return samples.stream_of(parts)
 
 
+# --- what a worker gives back
+
+
+def _copy() -> bytes:
+    table = JOB.tables[0]
+    header = ps_pb2.TensorHeader(
+        table=table.name,
+        dtype=table.dtype.name,
+        worker=WORKER.name,
+        incarnation=WORKER.incarnation,
+        epoch=3,
+        clock=2,
+        block_ids=codec.ids_to_bytes(all_ids(table)),
+        crc32=zlib.crc32(ones(table).tobytes()),
+    )
+    return samples.stream_of([(header, ones(table))])
+
+
+def _read_copy(data: bytes) -> None:
+    stores = {table.name: BlockStore(table, all_ids(table)) for table in JOB.tables}
+    for store in stores.values():
+        store.loading[:] = 3
+    decode_copy(_chunks(data), ShardView(3, stores, ROOM))
+
+
 # --- an answer to a pull
 
 
 def _answer() -> bytes:
-    header = {"epoch": 3, "clock": 2, "loss_clock": 2, "loss": 0.5}
+    header = {"epoch": 3, "clock": 2, "loss_clock": 2, "loss": 0.5, "settled": True}
     return samples.stream_of(
         [
             (ps_pb2.TensorHeader(table=table.name, dtype=table.dtype.name, **header), ones(table))
@@ -154,6 +181,7 @@ TARGETS = [
         mutate_stream,
         cost=12,
     ),
+    FuzzTarget("restore", lambda: [_copy()], _read_copy, mutate_stream, cost=4),
     FuzzTarget("pull-answer", lambda: [_answer()], _read_answer, mutate_stream, cost=4),
     FuzzTarget("small-push", lambda: [_small(_push())], _read_small_push, _mutate_small, cost=6),
     FuzzTarget("small-answer", lambda: [_small(_answer())], _read_small_answer, _mutate_small, cost=4),

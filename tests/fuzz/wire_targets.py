@@ -24,6 +24,7 @@ from scar_checkpoint.round_codec import counted_from_proto, measured_from_proto
 from scar_ps.servicer import _decode_wanted
 from scar_ps.wire.shared_memory_pool import SharedMemoryPool
 from scar_recovery.codec import job_fields_from_proto, reroute_report_from_proto
+from scar_recovery.offer_board import offer_from_proto
 from scar_runtime.checkpoint.selection import RoundSelection
 from scar_runtime.checkpoint.selection_codec import range_from_proto, read_selection, write_selection
 from scar_runtime.checkpoint.top_keys import KeyRange
@@ -146,6 +147,15 @@ def _read_reroute(message: recovery_pb2.RerouteReport) -> None:
     )
 
 
+def _offer() -> recovery_pb2.HeldBlocks:
+    ids = codec.ids_to_bytes(samples.all_ids(JOB.tables[0]))
+    return recovery_pb2.HeldBlocks(table="w", block_ids=ids, clock=3, watermark={WORKER.key: 4})
+
+
+def _read_offer(message: recovery_pb2.HeldBlocks) -> None:
+    offer_from_proto(message, WORKER, JOB)
+
+
 def _read_losses(message: ps_pb2.TensorHeader) -> None:
     loss_messages.point_from_header(message)
 
@@ -195,6 +205,7 @@ TARGETS = [
         "key-counts", [ps_pb2.CountReply(counts=ps_pb2.KeyCounts(digits=[7], counts=[2]))], _read_counts
     ),
     message_target("selection", [_selection()], read_selection),
+    message_target("offer", [_offer()], _read_offer, cost=2),
     message_target("reroute-report", [_reroute()], _read_reroute, cost=2),
     message_target(
         "loss-part",

@@ -23,6 +23,18 @@ FOCUSES: dict[str, Focus] = {
     "redis": Focus({"seconds": 60.0}, _names(redis.KINDS)),
     "store": Focus({"seconds": 60.0, "disk": False}, _names(store.KINDS)),
     "disk": Focus({"seconds": 60.0, "disk": True}, _names(store.KINDS, hosts.KINDS)),
+    "healing": Focus(
+        {
+            "seconds": 60.0,
+            "consistency": "bsp",
+            "staleness": 0,
+            "recovery": "partial",
+            "replicas": 0,
+            "worker_recovery": "ignr",
+            "sources": "workers",
+        },
+        (*_DEATHS, "power-loss", "partition", "delay", "request-lost", "answer-lost"),
+    ),
     "edge": Focus({}, _names(hosts.KINDS, clocks.KINDS, redis.KINDS, store.KINDS)),
     **BUG_FOCUSES,
 }

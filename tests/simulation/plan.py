@@ -43,6 +43,7 @@ class RunShape:
     replicas: int = 0
     worker_recovery: str = "ignr"
     share: str = "takeover"
+    sources: str = "checkpoint"
     pace: float = 0.5
     seconds: float = SHORT
     disk: bool = False
@@ -50,7 +51,7 @@ class RunShape:
 
     def job_options(self, seed: int) -> dict[str, Any]:
         """Of :func:`scar_chaos.core.counting_job.make_job`."""
-        names = ("shards", "workers", "consistency", "staleness", "replicas", "share", "pace")
+        names = ("shards", "workers", "consistency", "staleness", "replicas", "share", "sources", "pace")
         options = {name: getattr(self, name) for name in names}
         options |= {"worker_recovery": self.worker_recovery, "seed": seed, **strategy_options(self.recovery)}
         if WORKER_STRATEGIES[self.worker_recovery].rollback:
@@ -166,6 +167,7 @@ def draw_shape(draw: random.Random, seed: int, focus: Focus = ANYWHERE) -> RunSh
         seconds=SHORT if seed % LONG_EVERY else LONG,
         disk=draw.random() < DISK_SHARE,
         heartbeat=heartbeat_of(seed) if focus is ANYWHERE else DEFAULT,
+        sources="workers" if focus is ANYWHERE and seed % 2 else "checkpoint",
     )
     return _consistent(replace(shape, **focus.shape))
 
@@ -179,6 +181,9 @@ def _consistent(shape: RunShape) -> RunShape:
             shape = replace(shape, worker_recovery="ignr")
     if strategy.rollback or strategy.stores:
         shape = replace(shape, replicas=0)
+    rewinds = WORKER_STRATEGIES[shape.worker_recovery].rollback
+    if shape.recovery != "partial" or shape.replicas or shape.consistency != "bsp" or rewinds:
+        shape = replace(shape, sources="checkpoint")
     if WORKER_STRATEGIES[shape.worker_recovery].waits:
         shape = replace(shape, share="takeover")
     return shape

@@ -24,6 +24,7 @@ def test_every_shape_is_a_job() -> None:
     jobs = [make_job(**plan_of(seed).shape.job_options(seed)) for seed in SEEDS]
     assert {job.recovery for job in jobs} >= {"partial", "full", "sync-chain", "async-chain", "stateless"}
     assert {job.worker_recovery for job in jobs} == {"ignr", "ps", "ckpt"}
+    assert {job.sources for job in jobs} == {"checkpoint", "workers"}
 
 
 def test_faults_strike_members_that_there_are() -> None:

@@ -23,6 +23,10 @@ BLOCKS = 6
 JOBS = {
     kind: Job("model", [Table("w", 9, blocks=ragged([0, 1, 2, 4, 5, 8, 9]))], consistency=kind)
     for kind in ("bsp", "asp")
+} | {
+    "workers": Job(
+        "model", [Table("w", 9, blocks=ragged([0, 1, 2, 4, 5, 8, 9]))], consistency="bsp", sources="workers"
+    )
 }
 
 
@@ -112,9 +116,10 @@ class World:
     """
 
     def __init__(self, kind: str) -> None:
-        self.job, self.bsp = JOBS[kind], kind == "bsp"
+        self.job, self.bsp = JOBS[kind], JOBS[kind].consistency == "bsp"
+        self.kept = int(self.job.strategy.asks_workers)
         self.shards = {member(i).key: Shard(member(i).key) for i in range(3)}
-        self.streams = {key: ResendBuffer(self.bsp) for key in self.shards}
+        self.streams = {key: ResendBuffer(self.bsp, closed_kept=self.kept) for key in self.shards}
         self.orphans: list[ShardPush] = []
         self.saved = [Saved() for _ in range(BLOCKS)]
         self.acked, self.losses = AckedPushes(self.job), list[LostRanges]()
@@ -300,7 +305,10 @@ class World:
         for blocks in outcome.released:
             self.acked.release_blocks(blocks.table, blocks.ids, blocks.push_id)
         self.losses += self.acked.follow_epoch(self.epoch, WORKER)
-        self.streams = {shard.key: self.streams.get(shard.key) or ResendBuffer(self.bsp) for shard in alive}
+        self.streams = {
+            shard.key: self.streams.get(shard.key) or ResendBuffer(self.bsp, closed_kept=self.kept)
+            for shard in alive
+        }
         for key, stream in self.streams.items():
             stream.replace_pushes(outcome.pushes_for(key))
         self.orphans = outcome.pushes_for(NOWHERE)

@@ -18,3 +18,14 @@ def test_an_older_copy_than_the_one_before_lacks_more() -> None:
     assert acked.report_losses("w", ids[:2], 4) == []
     (last,) = acked.report_losses("w", ids, 4)
     assert (last.ids.tolist(), last.ranges) == ([2], [(4, 7)])
+
+
+def test_what_an_older_copy_lacks_and_is_kept_is_no_loss() -> None:
+    """The value before contained it; it was kept since its source might fail, and is sent again."""
+    acked = AckedPushes(job())
+    ids = np.arange(2, dtype=np.uint32)
+    acked.release_blocks("w", ids, 8)
+    assert acked.report_losses("w", ids, 10) == []
+    assert acked.report_losses("w", ids, 8) == []
+    (loss,) = acked.report_losses("w", ids, 5)
+    assert (loss.after.tolist(), loss.upto.tolist()) == ([5, 5], [8, 8])

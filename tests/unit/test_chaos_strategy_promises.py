@@ -116,6 +116,28 @@ def test_what_was_pushed_to_blocks_just_gained_may_be_lost_however_late_that_is_
         check_promises(*arguments)
 
 
+@pytest.mark.parametrize(
+    ("sources", "first", "damage", "found"),
+    [
+        ({"worker": 2}, 0, [], True),
+        ({"worker": 1, "object": 1}, 0, [], False),  # no worker had it
+        ({"worker": 2}, 19, [], False),  # the dead had gained blocks a moment before
+        ({"worker": 2}, 0, ["2 blocks of w at ps-0"], False),
+    ],
+)
+def test_workers_that_heal_a_shard_lose_nothing(
+    sources: dict[str, int], first: int, damage: list[str], found: bool
+) -> None:
+    epochs = [START, epoch(2, [group([2, 3], BlockSource.WORKER, 20)])]
+    lost = record(sources, lost_pushes=1, damage=damage)
+    arguments = (job("partial", sources="workers"), epochs, [lost], history(first))
+    if found:
+        with pytest.raises(Violation, match="that workers healed"):
+            check_promises(*arguments)
+    else:
+        check_promises(*arguments)
+
+
 def test_what_somebody_has_damaged_may_be_lost() -> None:
     epochs = [START, epoch(2, [group([2, 3], BlockSource.REPLICA, 20)])]
     lost = record({"replica": 2}, lost_pushes=1, damage=["2 blocks of w at ps-0"])

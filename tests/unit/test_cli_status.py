@@ -95,6 +95,8 @@ def test_the_headline_says_it_all() -> None:
     assert text_of(status.headline(STATUS)).strip() == (
         "job mnist (bsp, partial) · clock 40 · loss 0.25 · epoch 3 · 1 failure · checkpoint 12, 400 ms old"
     )
+    healing = replace(STATUS, job=job_to_proto(Job("mnist", [Table("w", 10)], sources="workers")))
+    assert "(bsp, partial from workers)" in text_of(status.headline(healing))
     assert "no job yet" in text_of(status.headline(ClusterStatus()))
 
 

@@ -28,6 +28,13 @@ def test_a_strategy_that_rolls_back_gets_full_checkpoints() -> None:
     assert job.checkpoint.selection == "full"
 
 
+def test_sources_of_lost_blocks() -> None:
+    assert requested_job(TrainRequest(FILE, ClusterRef())).sources == "checkpoint"
+    assert requested_job(TrainRequest(FILE, ClusterRef(), sources="workers")).strategy.asks_workers
+    with pytest.raises(ConfigError, match="sources 'worker' is unknown"):
+        requested_job(TrainRequest(FILE, ClusterRef(), sources="worker"))
+
+
 def test_replicas() -> None:
     assert requested_job(TrainRequest(FILE, ClusterRef(), shards=3, replicas=2)).strategy.replicas == 2
     with pytest.raises(ConfigError, match="need more than 2 shards"):

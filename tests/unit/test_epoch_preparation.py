@@ -19,11 +19,11 @@ def test_an_epoch_without_a_question_is_not_kept() -> None:
     preparation = EpochPreparation()
     plain = commit(2, rewinds=False)
     assert preparation.start(plain) is plain
-    assert preparation.with_clock(ClocksRead(2, 7)) is None
+    assert preparation.with_answer(ClocksRead(2, 7)) is None
 
 
 def test_an_epoch_waits_for_the_answer() -> None:
     preparation = EpochPreparation()
     assert preparation.start(commit(2, rewinds=True)) == ReadClocks(2, ())
     assert preparation.start(commit(3, rewinds=False)), "which replaces it"
-    assert preparation.with_clock(ClocksRead(2, 7)) is None
+    assert preparation.with_answer(ClocksRead(2, 7)) is None

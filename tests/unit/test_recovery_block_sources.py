@@ -12,7 +12,7 @@ import pytest
 from scar.blocks import BlockState, Ids
 from scar.placement import BlockSource, Member, Role, by_table, concatenate_owners
 from scar.tables import Job, Table
-from scar_recovery.core.block_sources import ReplicaCopy, SavedGroup, find_sources
+from scar_recovery.core.block_sources import ReplicaCopy, SavedGroup, WorkerOffer, find_sources
 from scar_recovery.core.epoch_preparation import SURVIVOR_SECONDS
 from tests.framework.recovery import FakeShard, World, make_job
 
@@ -83,6 +83,53 @@ def test_pushes_of_workers_that_left_do_not_count() -> None:
     watermark = {"worker-9@9": 10_000} | {one.key: 49 for one in WORKERS}
     stranger = ReplicaCopy(HOLDER, BlockState("w", np.array([0], np.uint32), 4, watermark))
     assert found(stranger)[0] == "OBJECT"
+
+
+# --- what workers pulled last
+# ----------------------------------------------------------------------------------------------
+
+
+def offer(blocks: list[int], pushes: int, clock: int, worker: int = 0) -> WorkerOffer:
+    watermark = {one.key: pushes for one in WORKERS}
+    return WorkerOffer(WORKERS[worker], BlockState("w", np.array(blocks, np.uint32), clock, watermark))
+
+
+def offered(*offers: WorkerOffer) -> dict[int, str]:
+    """Block -> source, with the worker that sends it."""
+    groups = [group for _, group in find_sources(JOB, LOST, Saved(), WORKERS, (), offers)]
+    named = {
+        int(block): f"{group.source.name} {group.sender.partition('@')[0]}".strip()
+        for group in groups
+        for block in group.ids
+    }
+    assert len(named) == sum(len(group.ids) for group in groups), "a block comes back twice"
+    return dict(sorted(named.items()))
+
+
+def test_what_a_worker_pulled_later_than_the_checkpoint_wins_and_of_equals_too() -> None:
+    assert offered(offer([0, 4], 51, 6), offer([1, 5], 40, 4)) == {
+        0: "WORKER worker-0",
+        1: "OBJECT",
+        2: "OBJECT",
+        3: "OBJECT",
+        4: "WORKER worker-0",
+        5: "WORKER worker-0",
+    }
+    assert offered(offer([0], 50, 5))[0] == "WORKER worker-0"
+
+
+def test_of_two_workers_the_one_a_clock_ahead_sends() -> None:
+    one, two = offer([0, 1, 2, 3, 4, 5], 60, 6), offer([0, 1, 2, 3, 4, 5], 70, 7, worker=1)
+    for offers in ((one, two), (two, one)):
+        assert set(offered(*offers).values()) == {"WORKER worker-1"}
+
+
+def test_workers_that_hold_the_same_send_a_part_each() -> None:
+    sent = offered(*(offer([0, 1, 2, 3, 4, 5], 60, 6, worker=number) for number in range(2)))
+    assert list(sent.values()).count("WORKER worker-0") == 3
+    assert list(sent.values()).count("WORKER worker-1") == 3
+    uneven = offered(offer([0, 1, 2, 3], 60, 6), offer([2, 3, 4, 5], 60, 6, worker=1))
+    assert all(name.startswith("WORKER") for name in uneven.values())
 
 
 # --- with a coordinator

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from scar.blocks import BlockState
-from scar.placement import Role
+from scar.placement import BlockSource, Role
 from scar_chaos.oracles.checkers import epochs_linear
 from scar_recovery.core.events import BlocksMoved, FailureReport, MemberFailed, MemberLeft
 from scar_recovery.executor import COLLECT, Executor
@@ -171,6 +171,24 @@ def test_what_a_shard_cannot_load_comes_from_elsewhere_and_is_booked(recovery: s
     assert (list(record.members), record.epoch) == ([], epoch.number)
     assert record.lost_blocks == (0 if recovery == "full" else 2), "of a rollback it is no part of its own"
     assert dict(record.sources) == {"initial": back}
+
+
+@pytest.mark.parametrize("manifest", [0, 1])
+def test_what_a_worker_does_not_send_comes_from_the_checkpoint_and_is_booked(manifest: int) -> None:
+    """It is in no object, so nobody else can read it either."""
+    world, leader = trained()
+    before = world.epochs()[-1]
+    ids = before.owned("a", 0)[:2]
+    silent = "worker-0@1 has not sent them for 5 s"
+    leader.blocks_unreadable(
+        before.number, before.shards[0], [UnreadableBlocks("a", ids, manifest, "", silent)]
+    )
+    world.settle(leader)
+    epoch = world.epochs()[-1]
+    assert (epoch.number, epoch.cause) == (before.number + 1, "failure")
+    assert {(group.source, group.former_owner) for group in epoch.moved} == {(BlockSource.INITIAL, "")}
+    (record,) = leader.store.read_failures()
+    assert record.damage == [f"2 blocks at {before.shards[0].name}: {silent}"]
 
 
 def test_what_only_one_shard_cannot_read_is_no_damage() -> None:

@@ -18,7 +18,7 @@ from scar_recovery.core.epoch_draft import draft_epoch
 from scar_recovery.core.events import EpochCommitted, FailureReport, JobStarted, MemberArrived, MemberFailed
 from scar_recovery.core.ledger import Ledger, RerouteReport
 from scar_recovery.core.planner import Planner
-from scar_runtime.failure_records import FailureRecord
+from scar_runtime.failure_records import FailureRecord, merge_records
 from tests.framework.lost import loss, lost
 from tests.framework.recovery import due, make_job
 
@@ -193,6 +193,26 @@ def test_delta_of_an_earlier_clock_is_not_exact_and_one_of_the_open_clock_is_pre
     (record,) = ledger.records
     assert record.delta_exact
     assert record.delta_norm == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_delta_of_what_workers_gave_back_is_unknown_when_pushes_are_lost(order: int) -> None:
+    """It is compared as of its own clock, and the pushes belong to later ones."""
+    ledger, _ = failed_job()
+    (record,) = ledger.records
+    ledger._records[record.number] = replace(record, sources={"worker": 20})
+    told = [
+        report("worker-0", delta=[TableDelta(table="a", squared=0.0, blocks=20)]),
+        report("worker-1", lost=[lost("a", [1], 3, 4)]),
+    ][::order]
+    ledger.add_report(told[0])
+    if order > 0:
+        assert (ledger.records[0].delta_norm, ledger.records[0].delta_exact) == (0.0, True)
+    before = ledger.records[0]
+    ledger.add_report(told[1])
+    assert (ledger.records[0].delta_norm, ledger.records[0].delta_exact) == (-1.0, False)
+    merged = merge_records([before, ledger.records[0]])
+    assert (merged.delta_norm, merged.delta_exact) == (-1.0, False)
 
 
 def test_delta_ignores_what_is_no_number() -> None:

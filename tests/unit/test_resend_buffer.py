@@ -27,6 +27,20 @@ def sent(buffer: ResendBuffer) -> int:
     return head.seq
 
 
+def test_one_more_clock_is_kept_where_the_state_before_it_may_come_back() -> None:
+    buffer = ResendBuffer(until_closed=True, closed_kept=1)
+    for push_id, clock in ((1, 3), (2, 4)):
+        buffer.append(push(push_id, clock))
+        buffer.acknowledge(sent(buffer), clock)
+    assert buffer.see_clock(4) == []
+    assert not buffer.empty, "a clock is open"
+    assert [one.push_id for one in buffer.see_clock(5)] == [1]
+    assert buffer.empty, "the rest is a copy of what is applied"
+    assert buffer.idle
+    assert [one.push_id for one in buffer.pushes()] == [2]
+    assert [one.push_id for one in buffer.see_clock(6)] == [2]
+
+
 def test_numbers_are_given_in_order_of_sending() -> None:
     buffer = ResendBuffer(until_closed=False)
     for push_id in (4, 7):

@@ -93,6 +93,23 @@ def test_replicas_that_cannot_be(options: dict[str, object]) -> None:
         job(**options)  # type: ignore[arg-type]
 
 
+def test_workers_as_sources_go_with_partial_recovery_under_bsp_alone() -> None:
+    assert job("partial", sources="workers").strategy.asks_workers
+    assert not job("partial").strategy.asks_workers
+    for options in (
+        {"consistency": "ssp", "staleness": 1},
+        {"consistency": "asp"},
+        {"replicas": 1},
+        {"recovery": "full", "checkpoint": FULL},
+        {"recovery": "sync-chain"},
+        {"worker_recovery": "ckpt", "checkpoint": FULL},
+    ):
+        with pytest.raises(ConfigError, match="sources 'workers' is for"):
+            job(**({"recovery": "partial"} | options), sources="workers")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="unknown"):
+        job("partial", sources="worker")
+
+
 def test_what_a_ledger_s_strategy_takes_back() -> None:
     """Names of both kinds stand in a record: of what answers the loss of shards, and of workers."""
     assert [name for name in STRATEGIES if rolls_back(name)] == [

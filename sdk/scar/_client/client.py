@@ -10,6 +10,7 @@ import math
 import time
 
 from scar._client.cluster_view import ClusterView
+from scar._client.copy_sender import CopySender
 from scar._client.core.comparisons import RecoveredBlocks
 from scar._client.pace import Pace
 from scar._client.push_stream import PushStreams
@@ -55,6 +56,7 @@ class Client:
         self._marking = False  # a clock is finished, and not every shard has taken the mark
         self._reports = RerouteReports(member, recovery)
         self._recovery = recovery
+        self._copies = CopySender(self.view, member, self.pulls.held, recovery)
         self._follower: EpochFollower | None = None
 
     @property
@@ -81,7 +83,8 @@ class Client:
     def start(self, epoch: Epoch, deadline: Deadline) -> None:
         """Follow from this epoch on; begin with the first clock of which no shard has heard."""
         self.follow_epoch(epoch)
-        self._follower = EpochFollower(self.view, self._recovery, self.follow_epoch)
+        answer = self._copies.answer_question if self.job.strategy.asks_workers else None
+        self._follower = EpochFollower(self.view, self._recovery, self.follow_epoch, answer)
         with self.view.lock:
             self.pushes.wait_until(self.state.is_introduced, deadline, "every shard to answer")
             self.state.resume_clocks(self.view.epoch)
@@ -136,6 +139,7 @@ class Client:
             self.pushes.close()
         if self._follower is not None:
             self._follower.close()
+        self._copies.close()
         self.pulls.close()
         self.view.close()
 
@@ -175,8 +179,10 @@ class Client:
                 raise Internal(f"epoch {epoch.number} follows {known}: what moved in between is unknown")
             if self.member not in epoch.workers:
                 raise Fenced(f"{self.member.key} is not part of epoch {epoch.number} any more")
+            owed = self.pulls.held.follow_epoch(epoch, self.state.clocks.finished)
             change = self.state.follow_epoch(epoch, self.pulls.cache, time.monotonic())
             self.view.follow_epoch(epoch)
+            self._copies.send_copies(owed)
             self.reroutes += known > 0
             self.pushes.follow_change(change)
             for blocks in change.abandoned:

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from scar._client.cluster_view import ClusterView
-from scar._client.core.pull_buffer import PullBuffer
+from scar._client.core.pull_buffer import PullBuffer, PulledPart
 from scar._client.core.shard_map import ShardMap
 from scar.blocks import Array, Ids, Positions
 from scar.errors import DeadlineExceeded, Internal, NotServing, ScarError, StaleEpoch, Temporary
@@ -26,10 +26,14 @@ PARALLEL = 32  # shards that one process pulls from at the same time
 
 @dataclass(frozen=True)
 class PullReply:
-    """What a shard says beside the values. ``loss``: of the newest closed clock that has one."""
+    """What a shard says beside the values. ``loss``: of the newest closed clock that has one.
+
+    ``contents``: table -> what its settled values contain, where that was asked.
+    """
 
     clock: int = 0
     loss: LossPoint | None = None
+    contents: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass
@@ -50,10 +54,13 @@ class PullShare:
         self.buffers[wanted.table.name] = wanted.receive_buffer(positions)
         self.places.append((wanted, positions))
 
-    def fill_buffers(self) -> None:
-        """Everything of this share has arrived."""
+    def fill_buffers(self, reply: PullReply, epoch: int) -> None:
+        """Everything of this share has arrived, in this epoch."""
         for wanted, positions in self.places:
             wanted.fill_blocks(positions, self.buffers[wanted.table.name])
+            watermark = reply.contents.get(wanted.table.name)
+            if watermark is not None and wanted.ids is None:
+                wanted.parts.append(PulledPart(positions, epoch, reply.clock, watermark))
 
 
 @dataclass(frozen=True)
@@ -77,8 +84,9 @@ def make_pull_request(
     member: Member | None,
     min_clock: int,
     loss_clock: int = 0,
+    contents: bool = False,
 ) -> ps_pb2.PullRequest:
-    """``member``: None for a reader, which is no part of the job."""
+    """``member``: None for a reader, which is no part of the job. ``contents``: ask what values contain."""
     return ps_pb2.PullRequest(
         tables=blocks,
         epoch=epoch,
@@ -86,6 +94,7 @@ def make_pull_request(
         incarnation=member.incarnation if member else "",
         min_clock=min_clock,
         loss_clock=loss_clock,
+        contents=contents,
     )
 
 
@@ -95,6 +104,7 @@ def receive_tensors(stream: Iterable[Chunk], buffers: Mapping[str, Array], targe
     Raises :class:`Internal` when the stream does not fit them.
     """
     reply = PullReply()
+    contents: dict[str, Mapping[str, int]] = {}
     tables = set(buffers)  # that have not come yet
 
     def open_table(header: ps_pb2.TensorHeader) -> TensorSink:
@@ -103,7 +113,9 @@ def receive_tensors(stream: Iterable[Chunk], buffers: Mapping[str, Array], targe
             raise Internal(
                 f"{target} sent {header.bytes} bytes of table {header.table!r} that were not asked for"
             )
-        reply = PullReply(header.clock, point_from_header(header))
+        if header.settled:
+            contents[header.table] = dict(header.watermark)
+        reply = PullReply(header.clock, point_from_header(header), contents)
         tables.discard(header.table)
         return array_sink(f"table {header.table!r}", buffers[header.table])
 
@@ -130,6 +142,7 @@ class Puller:
         self._member = member
         self._on_reply = on_reply
         self._wait_for_loss = wait_for_loss
+        self._asks_contents = member is not None and view.job.strategy.asks_workers
         self._pool = ThreadPoolExecutor(PARALLEL, "scar-pull")
 
     def pull(self, wants: Sequence[PullBuffer], min_clock: int, deadline: Deadline) -> None:
@@ -189,14 +202,19 @@ class Puller:
         if link is None:
             return NotServing(f"{key} has left")
         request = make_pull_request(
-            share.blocks, attempt.epoch.number, self._member, attempt.min_clock, attempt.loss_clock
+            share.blocks,
+            attempt.epoch.number,
+            self._member,
+            attempt.min_clock,
+            attempt.loss_clock,
+            self._asks_contents,
         )
         try:
             stream = link.pull(request, attempt.seconds(share.bytes), share.bytes)
             reply = receive_tensors(stream, share.buffers, link.target)
         except ScarError as error:
             return error
-        share.fill_buffers()
+        share.fill_buffers(reply, attempt.epoch.number)
         if self._on_reply is not None:
             self._on_reply(key, reply)
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from scar._client.cluster_view import ClusterView
@@ -17,6 +18,17 @@ from scar.wire.transport import ATTEMPT_SECONDS, RECOVERY, Backoff, Deadline, Li
 POLL_SECONDS = 10.0  # how long the coordinator may hold a question for the next epoch
 
 RecoveryReply = TypeVar("RecoveryReply")
+
+
+@dataclass(frozen=True)
+class RecoveryNews:
+    """``outage``: why the next epoch waits for the object store; empty: it does not. ``question``: about
+    blocks that a dead shard had; None: nothing is asked.
+    """
+
+    epochs: list[Epoch]
+    outage: str = ""
+    question: recovery_pb2.HoldingsQuestion | None = None
 
 
 class RecoveryClient:
@@ -77,13 +89,18 @@ class RecoveryClient:
 
         The coordinator may hold the call for ``wait`` seconds.
         """
-        return self.get_news(after, wait)[0]
+        return self.get_news(recovery_pb2.GetEpochsRequest(after=after, wait=wait)).epochs
 
-    def get_news(self, after: int, wait: float) -> tuple[list[Epoch], str]:
-        """The same, and why the next epoch waits for the object store; empty: it does not."""
-        request = recovery_pb2.GetEpochsRequest(after=after, wait=wait)
-        reply = self._call_once(lambda stub: stub.GetEpochs, request, wait + ATTEMPT_SECONDS)
-        return [codec.epoch_from_proto(epoch) for epoch in reply.epochs], reply.outage
+    def get_news(self, request: recovery_pb2.GetEpochsRequest) -> RecoveryNews:
+        """The same, and what else the coordinator says."""
+        reply = self._call_once(lambda stub: stub.GetEpochs, request, request.wait + ATTEMPT_SECONDS)
+        question = reply.question if reply.HasField("question") else None
+        return RecoveryNews([codec.epoch_from_proto(one) for one in reply.epochs], reply.outage, question)
+
+    def offer_blocks(self, offer: recovery_pb2.OfferRequest) -> None:
+        """Answer a question, once: recovery does not wait long."""
+        offer.secret = self._secret
+        self._call_once(lambda stub: stub.Offer, offer, ATTEMPT_SECONDS)
 
     def wait_for_epoch(self, after: int, deadline: Deadline) -> Epoch:
         """The newest epoch, once there is one after this number."""
@@ -119,10 +136,21 @@ class RecoveryClient:
 
 
 class EpochFollower:
-    """Asks the coordinator for the next epoch, until closed, and hands each to ``follow`` in order."""
+    """Asks the coordinator for the next epoch, until closed, and hands each to ``follow`` in order.
 
-    def __init__(self, view: ClusterView, recovery: RecoveryClient, follow: Callable[[Epoch], None]) -> None:
+    ``answer``: answers its questions, and says whether it did; None: this worker is not to be asked.
+    """
+
+    def __init__(
+        self,
+        view: ClusterView,
+        recovery: RecoveryClient,
+        follow: Callable[[Epoch], None],
+        answer: Callable[[recovery_pb2.HoldingsQuestion], bool] | None = None,
+    ) -> None:
         self._view = view
+        self._answer = answer
+        self._answered = ""  # id of the last question
         self._recovery = recovery
         self._follow = follow
         self._closed = threading.Event()
@@ -139,11 +167,7 @@ class EpochFollower:
         backoff = Backoff()
         while not self._closed.is_set():
             try:
-                epochs, outage = self._recovery.get_news(self._view.number, POLL_SECONDS)
-                self._view.note_outage(outage)
-                for epoch in epochs:
-                    self._ensure_job(epoch)
-                    self._follow(epoch)
+                self._take_news(self._recovery.get_news(self._make_request()))
                 backoff.reset()
             except (Temporary, DeadlineExceeded):
                 # Training goes on without the coordinator as long as no shard dies, so its absence is
@@ -156,6 +180,23 @@ class EpochFollower:
                 # A thread that dies silently would leave the user waiting for an epoch that nobody follows.
                 self._view.fail(Internal(f"cannot follow an epoch: {error!r}"))
                 raise
+
+    def _make_request(self) -> recovery_pb2.GetEpochsRequest:
+        return recovery_pb2.GetEpochsRequest(
+            after=self._view.number,
+            wait=POLL_SECONDS,
+            offers=self._answer is not None,
+            answered=self._answered,
+        )
+
+    def _take_news(self, news: RecoveryNews) -> None:
+        self._view.note_outage(news.outage)
+        for epoch in news.epochs:
+            self._ensure_job(epoch)
+            self._follow(epoch)
+        question = news.question
+        if question is not None and self._answer is not None and self._answer(question):
+            self._answered = question.id
 
     def _ensure_job(self, epoch: Epoch) -> None:
         job = self._view.job.name

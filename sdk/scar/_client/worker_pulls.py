@@ -11,6 +11,7 @@ import numpy as np
 from scar._client.cluster_view import ClusterView
 from scar._client.core.clocks import oldest_clock
 from scar._client.core.comparisons import restores_table
+from scar._client.core.held_copies import HeldCopies
 from scar._client.core.pull_buffer import PullBuffer
 from scar._client.core.push_state import ClockSeen, PushState
 from scar._client.pulls import Puller, PullReply
@@ -28,14 +29,15 @@ STALE_SECONDS = 0.05  # the same when it was away before
 class WorkerPulls:
     """All pulls of one worker.
 
-    ``cache``: what was pulled last, by table. ``loss``: the newest that a shard has told. Both are guarded by
-    the view's lock.
+    ``cache``: what was pulled last, by table. ``held``: what of it can be given back. ``loss``: the newest
+    that a shard has told. All are guarded by the view's lock.
     """
 
     def __init__(
         self, view: ClusterView, member: Member, state: PushState, deadline: Callable[[], Deadline]
     ) -> None:
         self.cache: dict[str, PullBuffer] = {}
+        self.held = HeldCopies(view.job, member.key)
         self.loss: LossPoint | None = None
         self.count = 0  # pulls of the user
         self._view = view
@@ -93,6 +95,14 @@ class WorkerPulls:
                 if self._restored.get(wanted.table.name, 0) <= epoch:
                     wanted.clock = finished if epoch == self._view.number else -1  # of two placements
                     self.cache[wanted.table.name] = wanted
+            if self._is_in_clock(finished):
+                for wanted in wants:
+                    self.held.keep_pull(wanted, finished)
+
+    def _is_in_clock(self, clock: int) -> bool:
+        """Whether no shard can have closed this clock: none has a mark for it from a worker of this name."""
+        ahead = any(stream.sealed > clock for stream in self._state.streams.values())
+        return self._job.strategy.asks_workers and self._state.clocks.finished == clock and not ahead
 
     def _pull_or_remember(self, wants: Sequence[PullBuffer]) -> bool:
         """Take what shards give at once, and for blocks of those that are away what was pulled last."""

@@ -133,6 +133,26 @@ class TensorHeader(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class WatermarkEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TABLE_FIELD_NUMBER: _builtins.int
     DTYPE_FIELD_NUMBER: _builtins.int
     DENSE_FIELD_NUMBER: _builtins.int
@@ -151,6 +171,9 @@ class TensorHeader(_message.Message):
     BASE_FIELD_NUMBER: _builtins.int
     RATE_FIELD_NUMBER: _builtins.int
     LOSS_FRACTION_FIELD_NUMBER: _builtins.int
+    SETTLED_FIELD_NUMBER: _builtins.int
+    WATERMARK_FIELD_NUMBER: _builtins.int
+    CRC32_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """name"""
     dtype: _builtins.str
@@ -172,7 +195,7 @@ class TensorHeader(_message.Message):
     push_id: _builtins.int
     """number of the worker's push() call that it is part of: 1, 2, ...; re-sent parts keep it"""
     clock: _builtins.int
-    """push: clock it belongs to; pull: the shard's open clock"""
+    """push: clock it belongs to; pull: the shard's open clock; Restore: the values contain all clocks below"""
     loss: _builtins.float
     """pull: loss of clock loss_clock - 1, summed over the parts of one deal of the data"""
     loss_clock: _builtins.int
@@ -183,6 +206,10 @@ class TensorHeader(_message.Message):
     """Push: factor of the table's learning rate, in (0, 1]; 0: 1"""
     loss_fraction: _builtins.float
     """pull: of the data that the loss is of, in (0, 1]; 0: 1"""
+    settled: _builtins.bool
+    """pull, where asked: the values are those of the open clock and contain what watermark says"""
+    crc32: _builtins.int
+    """Restore: of the payload"""
     @_builtins.property
     def shipment(self) -> Global___Shipment:
         """Ship: set in the first header; its parts are "values" | "slot:<name>" | "steps" """
@@ -190,6 +217,10 @@ class TensorHeader(_message.Message):
     @_builtins.property
     def base(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Ship, with "values": pushes that these blocks contain beside those of Shipment.watermark"""
+
+    @_builtins.property
+    def watermark(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """pull, where settled: "worker@incarnation" -> last push id contained"""
 
     def __init__(
         self,
@@ -212,14 +243,32 @@ class TensorHeader(_message.Message):
         base: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         rate: _builtins.float = ...,
         loss_fraction: _builtins.float = ...,
+        settled: _builtins.bool = ...,
+        watermark: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        crc32: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["shipment", b"shipment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "block_ids", b"block_ids", "bytes", b"bytes", "clock", b"clock", "dense", b"dense", "dtype", b"dtype", "epoch", b"epoch", "incarnation", b"incarnation", "loss", b"loss", "loss_clock", b"loss_clock", "loss_fraction", b"loss_fraction", "part", b"part", "push_id", b"push_id", "rate", b"rate", "seq", b"seq", "shipment", b"shipment", "table", b"table", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "block_ids", b"block_ids", "bytes", b"bytes", "clock", b"clock", "crc32", b"crc32", "dense", b"dense", "dtype", b"dtype", "epoch", b"epoch", "incarnation", b"incarnation", "loss", b"loss", "loss_clock", b"loss_clock", "loss_fraction", b"loss_fraction", "part", b"part", "push_id", b"push_id", "rate", b"rate", "seq", b"seq", "settled", b"settled", "shipment", b"shipment", "table", b"table", "watermark", b"watermark", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TensorHeader: _TypeAlias = TensorHeader  # noqa: Y015
+
+@_typing.final
+class RestoreReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreReply: _TypeAlias = RestoreReply  # noqa: Y015
 
 @_typing.final
 class Shipment(_message.Message):
@@ -492,6 +541,8 @@ class PullRequest(_message.Message):
     MIN_CLOCK_FIELD_NUMBER: _builtins.int
     SHARED_FIELD_NUMBER: _builtins.int
     LOSS_CLOCK_FIELD_NUMBER: _builtins.int
+    CONTENTS_FIELD_NUMBER: _builtins.int
+    UNSETTLED_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """must equal the shard's"""
     worker: _builtins.str
@@ -504,6 +555,10 @@ class PullRequest(_message.Message):
     """key of a segment with room for the whole answer, where its data is to be put; empty: none"""
     loss_clock: _builtins.int
     """wait, too, until no part of the loss of the clock before this one is awaited; 0: do not"""
+    contents: _builtins.bool
+    """say what the values contain"""
+    unsettled: _builtins.bool
+    """blocks that were put back as they are, without waiting for what workers owe them"""
     @_builtins.property
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableBlocks]:
         """in the order of the answer"""
@@ -518,10 +573,12 @@ class PullRequest(_message.Message):
         min_clock: _builtins.int = ...,
         shared: _builtins.bytes = ...,
         loss_clock: _builtins.int = ...,
+        contents: _builtins.bool = ...,
+        unsettled: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "incarnation", b"incarnation", "loss_clock", b"loss_clock", "min_clock", b"min_clock", "shared", b"shared", "tables", b"tables", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contents", b"contents", "epoch", b"epoch", "incarnation", b"incarnation", "loss_clock", b"loss_clock", "min_clock", b"min_clock", "shared", b"shared", "tables", b"tables", "unsettled", b"unsettled", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -65,6 +65,11 @@ class ShardDataStub(object):
                 request_serializer=scar_dot_v1_dot_ps__pb2.TensorChunk.SerializeToString,
                 response_deserializer=scar_dot_v1_dot_ps__pb2.ShipReply.FromString,
                 _registered_method=True)
+        self.Restore = channel.stream_unary(
+                '/scar.v1.ShardData/Restore',
+                request_serializer=scar_dot_v1_dot_ps__pb2.TensorChunk.SerializeToString,
+                response_deserializer=scar_dot_v1_dot_ps__pb2.RestoreReply.FromString,
+                _registered_method=True)
 
 
 class ShardDataServicer(object):
@@ -113,6 +118,13 @@ class ShardDataServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Restore(self, request_iterator, context):
+        """Worker to shard: blocks that it pulled last, for their new owner, as an epoch has it (docs/protocol.md §15). One table.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ShardDataServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -145,6 +157,11 @@ def add_ShardDataServicer_to_server(servicer, server):
                     servicer.Ship,
                     request_deserializer=scar_dot_v1_dot_ps__pb2.TensorChunk.FromString,
                     response_serializer=scar_dot_v1_dot_ps__pb2.ShipReply.SerializeToString,
+            ),
+            'Restore': grpc.stream_unary_rpc_method_handler(
+                    servicer.Restore,
+                    request_deserializer=scar_dot_v1_dot_ps__pb2.TensorChunk.FromString,
+                    response_serializer=scar_dot_v1_dot_ps__pb2.RestoreReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -310,6 +327,33 @@ class ShardData(object):
             '/scar.v1.ShardData/Ship',
             scar_dot_v1_dot_ps__pb2.TensorChunk.SerializeToString,
             scar_dot_v1_dot_ps__pb2.ShipReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Restore(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/scar.v1.ShardData/Restore',
+            scar_dot_v1_dot_ps__pb2.TensorChunk.SerializeToString,
+            scar_dot_v1_dot_ps__pb2.RestoreReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -45,6 +45,8 @@ class ShardDataStub:
     """Shard to shard: values, slots and steps of frozen blocks, for a live move."""
     Ship: _grpc.StreamUnaryMultiCallable[_ps_pb2.TensorChunk, _ps_pb2.ShipReply]
     """Shard to shard: blocks that changed, for the next replica of their chain. All of them are taken, or none."""
+    Restore: _grpc.StreamUnaryMultiCallable[_ps_pb2.TensorChunk, _ps_pb2.RestoreReply]
+    """Worker to shard: blocks that it pulled last, for their new owner, as an epoch has it (docs/protocol.md §15). One table."""
 
 @_typing.type_check_only
 class ShardDataAsyncStub(ShardDataStub):
@@ -63,6 +65,8 @@ class ShardDataAsyncStub(ShardDataStub):
     """Shard to shard: values, slots and steps of frozen blocks, for a live move."""
     Ship: _aio.StreamUnaryMultiCallable[_ps_pb2.TensorChunk, _ps_pb2.ShipReply]  # type: ignore[assignment]
     """Shard to shard: blocks that changed, for the next replica of their chain. All of them are taken, or none."""
+    Restore: _aio.StreamUnaryMultiCallable[_ps_pb2.TensorChunk, _ps_pb2.RestoreReply]  # type: ignore[assignment]
+    """Worker to shard: blocks that it pulled last, for their new owner, as an epoch has it (docs/protocol.md §15). One table."""
 
 class ShardDataServicer(metaclass=_abc_1.ABCMeta):
     """Tensors. Payload bytes never pass through protobuf objects in Python (see sdk/scar/codec.py); the wire format is this file."""
@@ -114,6 +118,14 @@ class ShardDataServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_ps_pb2.ShipReply, _abc.Awaitable[_ps_pb2.ShipReply]]:
         """Shard to shard: blocks that changed, for the next replica of their chain. All of them are taken, or none."""
+
+    @_abc_1.abstractmethod
+    def Restore(
+        self,
+        request_iterator: _MaybeAsyncIterator[_ps_pb2.TensorChunk],
+        context: _ServicerContext,
+    ) -> _typing.Union[_ps_pb2.RestoreReply, _abc.Awaitable[_ps_pb2.RestoreReply]]:
+        """Worker to shard: blocks that it pulled last, for their new owner, as an epoch has it (docs/protocol.md §15). One table."""
 
 def add_ShardDataServicer_to_server(servicer: ShardDataServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 

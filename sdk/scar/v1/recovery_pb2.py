@@ -26,7 +26,7 @@ from scar.v1 import callers_pb2 as scar_dot_v1_dot_callers__pb2
 from scar.v1 import types_pb2 as scar_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16scar/v1/recovery.proto\x12\x07scar.v1\x1a\x15scar/v1/callers.proto\x1a\x13scar/v1/types.proto\"\xb5\x01\n\x0fStartJobRequest\x12\x1d\n\x03job\x18\x01 \x01(\x0b\x32\x10.scar.v1.JobSpec\x12\x0e\n\x06resume\x18\x02 \x01(\x08\x12\x32\n\x05given\x18\x03 \x03(\x0b\x32#.scar.v1.StartJobRequest.GivenEntry\x12\x11\n\ttake_over\x18\x04 \x01(\x08\x1a,\n\nGivenEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"\x1e\n\rStartJobReply\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\"h\n\x08JobOwner\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x0f\n\x07\x63luster\x18\x03 \x01(\t\x12\r\n\x05label\x18\x04 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x05 \x01(\t\x12\x0f\n\x07\x63reated\x18\x06 \x01(\x01\";\n\tOwnerBeat\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\x04\"\x0f\n\rGetJobRequest\"=\n\x0bGetJobReply\x12\x0f\n\x07started\x18\x01 \x01(\x08\x12\x1d\n\x03job\x18\x02 \x01(\x0b\x32\x10.scar.v1.JobSpec\"P\n\x0bJoinRequest\x12\x1f\n\x06member\x18\x01 \x01(\x0b\x32\x0f.scar.v1.Member\x12\x0e\n\x06secret\x18\x02 \x01(\x0c\x12\x10\n\x08protocol\x18\x03 \x01(\r\"\x1a\n\tJoinReply\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\"Q\n\x0cLeaveRequest\x12\x1f\n\x06member\x18\x01 \x01(\x0b\x32\x0f.scar.v1.Member\x12\x10\n\x08\x66inished\x18\x02 \x01(\x08\x12\x0e\n\x06secret\x18\x03 \x01(\x0c\".\n\nLeaveReply\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x11\n\tremaining\x18\x02 \x01(\x04\"{\n\rFailureReport\x12\x1f\n\x06member\x18\x01 \x01(\x0b\x32\x0f.scar.v1.Member\x12\x0e\n\x06proved\x18\x02 \x01(\x08\x12\x0f\n\x07silence\x18\x03 \x01(\x01\x12\x16\n\x0e\x64\x65tect_seconds\x18\x04 \x01(\x01\x12\x10\n\x08\x65vidence\x18\x05 \x01(\t\"\x1d\n\x0c\x46\x61ilureReply\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\"/\n\x10GetEpochsRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\x04\x12\x0c\n\x04wait\x18\x02 \x01(\x01\"@\n\x0eGetEpochsReply\x12\x1e\n\x06\x65pochs\x18\x01 \x03(\x0b\x32\x0e.scar.v1.Epoch\x12\x0e\n\x06outage\x18\x02 \x01(\t\"?\n\x0cRenewRequest\x12\x1f\n\x06member\x18\x01 \x01(\x0b\x32\x0f.scar.v1.Member\x12\x0e\n\x06secret\x18\x02 \x01(\x0c\"\x1b\n\nRenewReply\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\"\xb5\x01\n\rRerouteReport\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x1f\n\x06worker\x18\x02 \x01(\x0b\x32\x0f.scar.v1.Member\x12!\n\x04lost\x18\x03 \x03(\x0b\x32\x13.scar.v1.LostPushes\x12\"\n\x05\x64\x65lta\x18\x04 \x03(\x0b\x32\x13.scar.v1.TableDelta\x12\x0e\n\x06resent\x18\x05 \x01(\x04\x12\r\n\x05\x66irst\x18\x06 \x01(\x08\x12\x0e\n\x06secret\x18\x07 \x01(\x0c\"[\n\nLostPushes\x12\r\n\x05table\x18\x01 \x01(\t\x12\x11\n\tblock_ids\x18\x02 \x01(\x0c\x12\r\n\x05\x61\x66ter\x18\x03 \x01(\x0c\x12\x0c\n\x04upto\x18\x04 \x01(\x0c\x12\x0e\n\x06\x62locks\x18\x05 \x01(\t\"L\n\nTableDelta\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0f\n\x07squared\x18\x02 \x01(\x01\x12\x0e\n\x06\x62locks\x18\x03 \x01(\x04\x12\x0e\n\x06\x62\x65hind\x18\x04 \x01(\x08\"\x0e\n\x0cRerouteReply\"2\n\x13ListFailuresRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\x04\x12\x0c\n\x04lost\x18\x02 \x01(\x08\"\xc3\x04\n\rFailureRecord\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0f\n\x07members\x18\x02 \x03(\t\x12\x10\n\x08\x65vidence\x18\x03 \x03(\t\x12\x10\n\x08strategy\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\x12\x10\n\x08manifest\x18\x06 \x01(\x04\x12\r\n\x05\x63lock\x18\x07 \x01(\x04\x12\x13\n\x0blost_blocks\x18\x08 \x01(\x04\x12\x14\n\x0ctotal_blocks\x18\t \x01(\x04\x12\x34\n\x07sources\x18\n \x03(\x0b\x32#.scar.v1.FailureRecord.SourcesEntry\x12\x16\n\x0e\x64\x65tect_seconds\x18\x0b \x01(\x01\x12\x14\n\x0cwait_seconds\x18\x0c \x01(\x01\x12\x16\n\x0e\x63ommit_seconds\x18\r \x01(\x01\x12\x14\n\x0cload_seconds\x18\x0e \x01(\x01\x12\x12\n\ndelta_norm\x18\x0f \x01(\x01\x12\x13\n\x0b\x64\x65lta_exact\x18\x10 \x01(\x08\x12\x13\n\x0blost_pushes\x18\x11 \x01(\x04\x12\x15\n\rresent_pushes\x18\x12 \x01(\x04\x12!\n\x04lost\x18\x13 \x03(\x0b\x32\x13.scar.v1.LostReport\x12\x0f\n\x07\x63reated\x18\x14 \x01(\x01\x12\x0f\n\x07waiting\x18\x15 \x03(\t\x12&\n\x07reports\x18\x16 \x03(\x0b\x32\x15.scar.v1.WorkerReport\x12\x0e\n\x06\x64\x61mage\x18\x17 \x03(\t\x1a.\n\x0cSourcesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"n\n\x0cWorkerReport\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x13\n\x0blost_pushes\x18\x02 \x01(\x04\x12\x15\n\rresent_pushes\x18\x03 \x01(\x04\x12\"\n\x05\x64\x65lta\x18\x04 \x03(\x0b\x32\x13.scar.v1.TableDelta\"?\n\nLostReport\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12!\n\x04lost\x18\x02 \x03(\x0b\x32\x13.scar.v1.LostPushes\"\x1f\n\nLostBlocks\x12\x11\n\tblock_ids\x18\x01 \x01(\x0c\"K\n\x11ListFailuresReply\x12(\n\x08\x66\x61ilures\x18\x01 \x03(\x0b\x32\x16.scar.v1.FailureRecord\x12\x0c\n\x04more\x18\x02 \x01(\x08\"\x17\n\x15RecoveryStatusRequest\"\xce\x01\n\x0eRecoveryStatus\x12\x0e\n\x06leader\x18\x01 \x01(\x08\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12 \n\x07members\x18\x03 \x03(\x0b\x32\x0f.scar.v1.Member\x12\x12\n\nrecovering\x18\x04 \x03(\t\x12\x0f\n\x07problem\x18\x05 \x01(\t\x12\x0b\n\x03job\x18\x06 \x01(\t\x12)\n\x08\x66inished\x18\x07 \x01(\x0b\x32\x17.scar.v1.FinishedRecord\x12\r\n\x05store\x18\x08 \x01(\t\x12\x0f\n\x07waiting\x18\t \x01(\x01\"\x94\x01\n\x0e\x46inishedRecord\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x10\n\x08manifest\x18\x02 \x01(\x04\x12\r\n\x05\x63lock\x18\x03 \x01(\x04\x12\x11\n\x04loss\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\x12\x0f\n\x07\x63reated\x18\x06 \x01(\x01\x12\x15\n\rloss_fraction\x18\x07 \x01(\x01\x42\x07\n\x05_loss2\xd0\x05\n\x08Recovery\x12\x46\n\x08StartJob\x12\x18.scar.v1.StartJobRequest\x1a\x16.scar.v1.StartJobReply\"\x08\xf2\xe1\x18\x04\n\x02\x01\x06\x12\x42\n\x06GetJob\x12\x16.scar.v1.GetJobRequest\x1a\x14.scar.v1.GetJobReply\"\n\xf2\xe1\x18\x06\n\x04\x01\x03\x06\x07\x12;\n\x04Join\x12\x14.scar.v1.JoinRequest\x1a\x12.scar.v1.JoinReply\"\t\xf2\xe1\x18\x05\n\x03\x01\x02\x03\x12=\n\x05Leave\x12\x15.scar.v1.LeaveRequest\x1a\x13.scar.v1.LeaveReply\"\x08\xf2\xe1\x18\x04\n\x02\x01\x02\x12G\n\rReportFailure\x12\x16.scar.v1.FailureReport\x1a\x15.scar.v1.FailureReply\"\x07\xf2\xe1\x18\x03\n\x01\x05\x12K\n\tGetEpochs\x12\x19.scar.v1.GetEpochsRequest\x1a\x17.scar.v1.GetEpochsReply\"\n\xf2\xe1\x18\x06\n\x04\x01\x03\x06\x07\x12<\n\x05Renew\x12\x15.scar.v1.RenewRequest\x1a\x13.scar.v1.RenewReply\"\x07\xf2\xe1\x18\x03\n\x01\x02\x12G\n\rReportReroute\x12\x16.scar.v1.RerouteReport\x1a\x15.scar.v1.RerouteReply\"\x07\xf2\xe1\x18\x03\n\x01\x01\x12R\n\x0cListFailures\x12\x1c.scar.v1.ListFailuresRequest\x1a\x1a.scar.v1.ListFailuresReply\"\x08\xf2\xe1\x18\x04\n\x02\x06\x07\x12K\n\x06Status\x12\x1e.scar.v1.RecoveryStatusRequest\x1a\x17.scar.v1.RecoveryStatus\"\x08\xf2\xe1\x18\x04\n\x02\x06\x07\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16scar/v1/recovery.proto\x12\x07scar.v1\x1a\x15scar/v1/callers.proto\x1a\x13scar/v1/types.proto\"\xb5\x01\n\x0fStartJobRequest\x12\x1d\n\x03job\x18\x01 \x01(\x0b\x32\x10.scar.v1.JobSpec\x12\x0e\n\x06resume\x18\x02 \x01(\x08\x12\x32\n\x05given\x18\x03 \x03(\x0b\x32#.scar.v1.StartJobRequest.GivenEntry\x12\x11\n\ttake_over\x18\x04 \x01(\x08\x1a,\n\nGivenEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"\x1e\n\rStartJobReply\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\"h\n\x08JobOwner\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x0f\n\x07\x63luster\x18\x03 \x01(\t\x12\r\n\x05label\x18\x04 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x05 \x01(\t\x12\x0f\n\x07\x63reated\x18\x06 \x01(\x01\";\n\tOwnerBeat\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\x04\"\x0f\n\rGetJobRequest\"=\n\x0bGetJobReply\x12\x0f\n\x07started\x18\x01 \x01(\x08\x12\x1d\n\x03job\x18\x02 \x01(\x0b\x32\x10.scar.v1.JobSpec\"P\n\x0bJoinRequest\x12\x1f\n\x06member\x18\x01 \x01(\x0b\x32\x0f.scar.v1.Member\x12\x0e\n\x06secret\x18\x02 \x01(\x0c\x12\x10\n\x08protocol\x18\x03 \x01(\r\"\x1a\n\tJoinReply\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\"Q\n\x0cLeaveRequest\x12\x1f\n\x06member\x18\x01 \x01(\x0b\x32\x0f.scar.v1.Member\x12\x10\n\x08\x66inished\x18\x02 \x01(\x08\x12\x0e\n\x06secret\x18\x03 \x01(\x0c\".\n\nLeaveReply\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x11\n\tremaining\x18\x02 \x01(\x04\"{\n\rFailureReport\x12\x1f\n\x06member\x18\x01 \x01(\x0b\x32\x0f.scar.v1.Member\x12\x0e\n\x06proved\x18\x02 \x01(\x08\x12\x0f\n\x07silence\x18\x03 \x01(\x01\x12\x16\n\x0e\x64\x65tect_seconds\x18\x04 \x01(\x01\x12\x10\n\x08\x65vidence\x18\x05 \x01(\t\"\x1d\n\x0c\x46\x61ilureReply\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\"Q\n\x10GetEpochsRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\x04\x12\x0c\n\x04wait\x18\x02 \x01(\x01\x12\x0e\n\x06offers\x18\x03 \x01(\x08\x12\x10\n\x08\x61nswered\x18\x04 \x01(\t\"m\n\x0eGetEpochsReply\x12\x1e\n\x06\x65pochs\x18\x01 \x03(\x0b\x32\x0e.scar.v1.Epoch\x12\x0e\n\x06outage\x18\x02 \x01(\t\x12+\n\x08question\x18\x03 \x01(\x0b\x32\x19.scar.v1.HoldingsQuestion\"Q\n\x10HoldingsQuestion\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\"\n\x06tables\x18\x03 \x03(\x0b\x32\x12.scar.v1.LostTable\"-\n\tLostTable\x12\r\n\x05table\x18\x01 \x01(\t\x12\x11\n\tblock_ids\x18\x02 \x01(\x0c\"t\n\x0cOfferRequest\x12\x1f\n\x06worker\x18\x01 \x01(\x0b\x32\x0f.scar.v1.Member\x12\x0e\n\x06secret\x18\x02 \x01(\x0c\x12\x10\n\x08question\x18\x03 \x01(\t\x12!\n\x04held\x18\x04 \x03(\x0b\x32\x13.scar.v1.HeldBlocks\"\xa6\x01\n\nHeldBlocks\x12\r\n\x05table\x18\x01 \x01(\t\x12\x11\n\tblock_ids\x18\x02 \x01(\x0c\x12\r\n\x05\x63lock\x18\x03 \x01(\x04\x12\x35\n\twatermark\x18\x04 \x03(\x0b\x32\".scar.v1.HeldBlocks.WatermarkEntry\x1a\x30\n\x0eWatermarkEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\x0c\n\nOfferReply\"?\n\x0cRenewRequest\x12\x1f\n\x06member\x18\x01 \x01(\x0b\x32\x0f.scar.v1.Member\x12\x0e\n\x06secret\x18\x02 \x01(\x0c\"\x1b\n\nRenewReply\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\"\xb5\x01\n\rRerouteReport\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x1f\n\x06worker\x18\x02 \x01(\x0b\x32\x0f.scar.v1.Member\x12!\n\x04lost\x18\x03 \x03(\x0b\x32\x13.scar.v1.LostPushes\x12\"\n\x05\x64\x65lta\x18\x04 \x03(\x0b\x32\x13.scar.v1.TableDelta\x12\x0e\n\x06resent\x18\x05 \x01(\x04\x12\r\n\x05\x66irst\x18\x06 \x01(\x08\x12\x0e\n\x06secret\x18\x07 \x01(\x0c\"[\n\nLostPushes\x12\r\n\x05table\x18\x01 \x01(\t\x12\x11\n\tblock_ids\x18\x02 \x01(\x0c\x12\r\n\x05\x61\x66ter\x18\x03 \x01(\x0c\x12\x0c\n\x04upto\x18\x04 \x01(\x0c\x12\x0e\n\x06\x62locks\x18\x05 \x01(\t\"L\n\nTableDelta\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0f\n\x07squared\x18\x02 \x01(\x01\x12\x0e\n\x06\x62locks\x18\x03 \x01(\x04\x12\x0e\n\x06\x62\x65hind\x18\x04 \x01(\x08\"\x0e\n\x0cRerouteReply\"2\n\x13ListFailuresRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\x04\x12\x0c\n\x04lost\x18\x02 \x01(\x08\"\xc3\x04\n\rFailureRecord\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0f\n\x07members\x18\x02 \x03(\t\x12\x10\n\x08\x65vidence\x18\x03 \x03(\t\x12\x10\n\x08strategy\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\x12\x10\n\x08manifest\x18\x06 \x01(\x04\x12\r\n\x05\x63lock\x18\x07 \x01(\x04\x12\x13\n\x0blost_blocks\x18\x08 \x01(\x04\x12\x14\n\x0ctotal_blocks\x18\t \x01(\x04\x12\x34\n\x07sources\x18\n \x03(\x0b\x32#.scar.v1.FailureRecord.SourcesEntry\x12\x16\n\x0e\x64\x65tect_seconds\x18\x0b \x01(\x01\x12\x14\n\x0cwait_seconds\x18\x0c \x01(\x01\x12\x16\n\x0e\x63ommit_seconds\x18\r \x01(\x01\x12\x14\n\x0cload_seconds\x18\x0e \x01(\x01\x12\x12\n\ndelta_norm\x18\x0f \x01(\x01\x12\x13\n\x0b\x64\x65lta_exact\x18\x10 \x01(\x08\x12\x13\n\x0blost_pushes\x18\x11 \x01(\x04\x12\x15\n\rresent_pushes\x18\x12 \x01(\x04\x12!\n\x04lost\x18\x13 \x03(\x0b\x32\x13.scar.v1.LostReport\x12\x0f\n\x07\x63reated\x18\x14 \x01(\x01\x12\x0f\n\x07waiting\x18\x15 \x03(\t\x12&\n\x07reports\x18\x16 \x03(\x0b\x32\x15.scar.v1.WorkerReport\x12\x0e\n\x06\x64\x61mage\x18\x17 \x03(\t\x1a.\n\x0cSourcesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"n\n\x0cWorkerReport\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x13\n\x0blost_pushes\x18\x02 \x01(\x04\x12\x15\n\rresent_pushes\x18\x03 \x01(\x04\x12\"\n\x05\x64\x65lta\x18\x04 \x03(\x0b\x32\x13.scar.v1.TableDelta\"?\n\nLostReport\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12!\n\x04lost\x18\x02 \x03(\x0b\x32\x13.scar.v1.LostPushes\"\x1f\n\nLostBlocks\x12\x11\n\tblock_ids\x18\x01 \x01(\x0c\"K\n\x11ListFailuresReply\x12(\n\x08\x66\x61ilures\x18\x01 \x03(\x0b\x32\x16.scar.v1.FailureRecord\x12\x0c\n\x04more\x18\x02 \x01(\x08\"\x17\n\x15RecoveryStatusRequest\"\xce\x01\n\x0eRecoveryStatus\x12\x0e\n\x06leader\x18\x01 \x01(\x08\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12 \n\x07members\x18\x03 \x03(\x0b\x32\x0f.scar.v1.Member\x12\x12\n\nrecovering\x18\x04 \x03(\t\x12\x0f\n\x07problem\x18\x05 \x01(\t\x12\x0b\n\x03job\x18\x06 \x01(\t\x12)\n\x08\x66inished\x18\x07 \x01(\x0b\x32\x17.scar.v1.FinishedRecord\x12\r\n\x05store\x18\x08 \x01(\t\x12\x0f\n\x07waiting\x18\t \x01(\x01\"\x94\x01\n\x0e\x46inishedRecord\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x10\n\x08manifest\x18\x02 \x01(\x04\x12\r\n\x05\x63lock\x18\x03 \x01(\x04\x12\x11\n\x04loss\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\x12\x0f\n\x07\x63reated\x18\x06 \x01(\x01\x12\x15\n\rloss_fraction\x18\x07 \x01(\x01\x42\x07\n\x05_loss2\x8e\x06\n\x08Recovery\x12\x46\n\x08StartJob\x12\x18.scar.v1.StartJobRequest\x1a\x16.scar.v1.StartJobReply\"\x08\xf2\xe1\x18\x04\n\x02\x01\x06\x12\x42\n\x06GetJob\x12\x16.scar.v1.GetJobRequest\x1a\x14.scar.v1.GetJobReply\"\n\xf2\xe1\x18\x06\n\x04\x01\x03\x06\x07\x12;\n\x04Join\x12\x14.scar.v1.JoinRequest\x1a\x12.scar.v1.JoinReply\"\t\xf2\xe1\x18\x05\n\x03\x01\x02\x03\x12=\n\x05Leave\x12\x15.scar.v1.LeaveRequest\x1a\x13.scar.v1.LeaveReply\"\x08\xf2\xe1\x18\x04\n\x02\x01\x02\x12G\n\rReportFailure\x12\x16.scar.v1.FailureReport\x1a\x15.scar.v1.FailureReply\"\x07\xf2\xe1\x18\x03\n\x01\x05\x12K\n\tGetEpochs\x12\x19.scar.v1.GetEpochsRequest\x1a\x17.scar.v1.GetEpochsReply\"\n\xf2\xe1\x18\x06\n\x04\x01\x03\x06\x07\x12<\n\x05Offer\x12\x15.scar.v1.OfferRequest\x1a\x13.scar.v1.OfferReply\"\x07\xf2\xe1\x18\x03\n\x01\x01\x12<\n\x05Renew\x12\x15.scar.v1.RenewRequest\x1a\x13.scar.v1.RenewReply\"\x07\xf2\xe1\x18\x03\n\x01\x02\x12G\n\rReportReroute\x12\x16.scar.v1.RerouteReport\x1a\x15.scar.v1.RerouteReply\"\x07\xf2\xe1\x18\x03\n\x01\x01\x12R\n\x0cListFailures\x12\x1c.scar.v1.ListFailuresRequest\x1a\x1a.scar.v1.ListFailuresReply\"\x08\xf2\xe1\x18\x04\n\x02\x06\x07\x12K\n\x06Status\x12\x1e.scar.v1.RecoveryStatusRequest\x1a\x17.scar.v1.RecoveryStatus\"\x08\xf2\xe1\x18\x04\n\x02\x06\x07\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,6 +35,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_STARTJOBREQUEST_GIVENENTRY']._loaded_options = None
   _globals['_STARTJOBREQUEST_GIVENENTRY']._serialized_options = b'8\001'
+  _globals['_HELDBLOCKS_WATERMARKENTRY']._loaded_options = None
+  _globals['_HELDBLOCKS_WATERMARKENTRY']._serialized_options = b'8\001'
   _globals['_FAILURERECORD_SOURCESENTRY']._loaded_options = None
   _globals['_FAILURERECORD_SOURCESENTRY']._serialized_options = b'8\001'
   _globals['_RECOVERY'].methods_by_name['StartJob']._loaded_options = None
@@ -49,6 +51,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RECOVERY'].methods_by_name['ReportFailure']._serialized_options = b'\362\341\030\003\n\001\005'
   _globals['_RECOVERY'].methods_by_name['GetEpochs']._loaded_options = None
   _globals['_RECOVERY'].methods_by_name['GetEpochs']._serialized_options = b'\362\341\030\006\n\004\001\003\006\007'
+  _globals['_RECOVERY'].methods_by_name['Offer']._loaded_options = None
+  _globals['_RECOVERY'].methods_by_name['Offer']._serialized_options = b'\362\341\030\003\n\001\001'
   _globals['_RECOVERY'].methods_by_name['Renew']._loaded_options = None
   _globals['_RECOVERY'].methods_by_name['Renew']._serialized_options = b'\362\341\030\003\n\001\002'
   _globals['_RECOVERY'].methods_by_name['ReportReroute']._loaded_options = None
@@ -84,41 +88,53 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FAILUREREPLY']._serialized_start=908
   _globals['_FAILUREREPLY']._serialized_end=937
   _globals['_GETEPOCHSREQUEST']._serialized_start=939
-  _globals['_GETEPOCHSREQUEST']._serialized_end=986
-  _globals['_GETEPOCHSREPLY']._serialized_start=988
-  _globals['_GETEPOCHSREPLY']._serialized_end=1052
-  _globals['_RENEWREQUEST']._serialized_start=1054
-  _globals['_RENEWREQUEST']._serialized_end=1117
-  _globals['_RENEWREPLY']._serialized_start=1119
-  _globals['_RENEWREPLY']._serialized_end=1146
-  _globals['_REROUTEREPORT']._serialized_start=1149
-  _globals['_REROUTEREPORT']._serialized_end=1330
-  _globals['_LOSTPUSHES']._serialized_start=1332
-  _globals['_LOSTPUSHES']._serialized_end=1423
-  _globals['_TABLEDELTA']._serialized_start=1425
-  _globals['_TABLEDELTA']._serialized_end=1501
-  _globals['_REROUTEREPLY']._serialized_start=1503
-  _globals['_REROUTEREPLY']._serialized_end=1517
-  _globals['_LISTFAILURESREQUEST']._serialized_start=1519
-  _globals['_LISTFAILURESREQUEST']._serialized_end=1569
-  _globals['_FAILURERECORD']._serialized_start=1572
-  _globals['_FAILURERECORD']._serialized_end=2151
-  _globals['_FAILURERECORD_SOURCESENTRY']._serialized_start=2105
-  _globals['_FAILURERECORD_SOURCESENTRY']._serialized_end=2151
-  _globals['_WORKERREPORT']._serialized_start=2153
-  _globals['_WORKERREPORT']._serialized_end=2263
-  _globals['_LOSTREPORT']._serialized_start=2265
-  _globals['_LOSTREPORT']._serialized_end=2328
-  _globals['_LOSTBLOCKS']._serialized_start=2330
-  _globals['_LOSTBLOCKS']._serialized_end=2361
-  _globals['_LISTFAILURESREPLY']._serialized_start=2363
-  _globals['_LISTFAILURESREPLY']._serialized_end=2438
-  _globals['_RECOVERYSTATUSREQUEST']._serialized_start=2440
-  _globals['_RECOVERYSTATUSREQUEST']._serialized_end=2463
-  _globals['_RECOVERYSTATUS']._serialized_start=2466
-  _globals['_RECOVERYSTATUS']._serialized_end=2672
-  _globals['_FINISHEDRECORD']._serialized_start=2675
-  _globals['_FINISHEDRECORD']._serialized_end=2823
-  _globals['_RECOVERY']._serialized_start=2826
-  _globals['_RECOVERY']._serialized_end=3546
+  _globals['_GETEPOCHSREQUEST']._serialized_end=1020
+  _globals['_GETEPOCHSREPLY']._serialized_start=1022
+  _globals['_GETEPOCHSREPLY']._serialized_end=1131
+  _globals['_HOLDINGSQUESTION']._serialized_start=1133
+  _globals['_HOLDINGSQUESTION']._serialized_end=1214
+  _globals['_LOSTTABLE']._serialized_start=1216
+  _globals['_LOSTTABLE']._serialized_end=1261
+  _globals['_OFFERREQUEST']._serialized_start=1263
+  _globals['_OFFERREQUEST']._serialized_end=1379
+  _globals['_HELDBLOCKS']._serialized_start=1382
+  _globals['_HELDBLOCKS']._serialized_end=1548
+  _globals['_HELDBLOCKS_WATERMARKENTRY']._serialized_start=1500
+  _globals['_HELDBLOCKS_WATERMARKENTRY']._serialized_end=1548
+  _globals['_OFFERREPLY']._serialized_start=1550
+  _globals['_OFFERREPLY']._serialized_end=1562
+  _globals['_RENEWREQUEST']._serialized_start=1564
+  _globals['_RENEWREQUEST']._serialized_end=1627
+  _globals['_RENEWREPLY']._serialized_start=1629
+  _globals['_RENEWREPLY']._serialized_end=1656
+  _globals['_REROUTEREPORT']._serialized_start=1659
+  _globals['_REROUTEREPORT']._serialized_end=1840
+  _globals['_LOSTPUSHES']._serialized_start=1842
+  _globals['_LOSTPUSHES']._serialized_end=1933
+  _globals['_TABLEDELTA']._serialized_start=1935
+  _globals['_TABLEDELTA']._serialized_end=2011
+  _globals['_REROUTEREPLY']._serialized_start=2013
+  _globals['_REROUTEREPLY']._serialized_end=2027
+  _globals['_LISTFAILURESREQUEST']._serialized_start=2029
+  _globals['_LISTFAILURESREQUEST']._serialized_end=2079
+  _globals['_FAILURERECORD']._serialized_start=2082
+  _globals['_FAILURERECORD']._serialized_end=2661
+  _globals['_FAILURERECORD_SOURCESENTRY']._serialized_start=2615
+  _globals['_FAILURERECORD_SOURCESENTRY']._serialized_end=2661
+  _globals['_WORKERREPORT']._serialized_start=2663
+  _globals['_WORKERREPORT']._serialized_end=2773
+  _globals['_LOSTREPORT']._serialized_start=2775
+  _globals['_LOSTREPORT']._serialized_end=2838
+  _globals['_LOSTBLOCKS']._serialized_start=2840
+  _globals['_LOSTBLOCKS']._serialized_end=2871
+  _globals['_LISTFAILURESREPLY']._serialized_start=2873
+  _globals['_LISTFAILURESREPLY']._serialized_end=2948
+  _globals['_RECOVERYSTATUSREQUEST']._serialized_start=2950
+  _globals['_RECOVERYSTATUSREQUEST']._serialized_end=2973
+  _globals['_RECOVERYSTATUS']._serialized_start=2976
+  _globals['_RECOVERYSTATUS']._serialized_end=3182
+  _globals['_FINISHEDRECORD']._serialized_start=3185
+  _globals['_FINISHEDRECORD']._serialized_end=3333
+  _globals['_RECOVERY']._serialized_start=3336
+  _globals['_RECOVERY']._serialized_end=4118
 # @@protoc_insertion_point(module_scope)

@@ -378,19 +378,27 @@ class GetEpochsRequest(_message.Message):
 
     AFTER_FIELD_NUMBER: _builtins.int
     WAIT_FIELD_NUMBER: _builtins.int
+    OFFERS_FIELD_NUMBER: _builtins.int
+    ANSWERED_FIELD_NUMBER: _builtins.int
     after: _builtins.int
     """0: only the newest"""
     wait: _builtins.float
     """seconds, at most 30"""
+    offers: _builtins.bool
+    """the caller holds blocks: a question ends the wait, too"""
+    answered: _builtins.str
+    """id of the last question that it has answered"""
     def __init__(
         self,
         *,
         after: _builtins.int = ...,
         wait: _builtins.float = ...,
+        offers: _builtins.bool = ...,
+        answered: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "wait", b"wait"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "answered", b"answered", "offers", b"offers", "wait", b"wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -402,25 +410,196 @@ class GetEpochsReply(_message.Message):
 
     EPOCHS_FIELD_NUMBER: _builtins.int
     OUTAGE_FIELD_NUMBER: _builtins.int
+    QUESTION_FIELD_NUMBER: _builtins.int
     outage: _builtins.str
     """why the next epoch waits for the object store, in words; empty: it does not"""
     @_builtins.property
     def epochs(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Epoch]:
         """ascending, without gaps"""
 
+    @_builtins.property
+    def question(self) -> Global___HoldingsQuestion:
+        """for workers that hold blocks, once they follow the epoch that it names; unset: none"""
+
     def __init__(
         self,
         *,
         epochs: _abc.Iterable[_types_pb2.Epoch] | None = ...,
         outage: _builtins.str = ...,
+        question: Global___HoldingsQuestion | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["question", b"question"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs", "outage", b"outage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs", "outage", b"outage", "question", b"question"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetEpochsReply: _TypeAlias = GetEpochsReply  # noqa: Y015
+
+@_typing.final
+class HoldingsQuestion(_message.Message):
+    """A shard is dead: who holds its blocks?"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    TABLES_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """of this question; another one has another"""
+    epoch: _builtins.int
+    """newest when it is asked"""
+    @_builtins.property
+    def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___LostTable]:
+        """what is lost"""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        epoch: _builtins.int = ...,
+        tables: _abc.Iterable[Global___LostTable] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "id", b"id", "tables", b"tables"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldingsQuestion: _TypeAlias = HoldingsQuestion  # noqa: Y015
+
+@_typing.final
+class LostTable(_message.Message):
+    """Lost blocks of one table."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    BLOCK_IDS_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    """name"""
+    block_ids: _builtins.bytes
+    """uint32[n], ascending"""
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+        block_ids: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_ids", b"block_ids", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LostTable: _TypeAlias = LostTable  # noqa: Y015
+
+@_typing.final
+class OfferRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
+    QUESTION_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
+    secret: _builtins.bytes
+    """as in JoinRequest"""
+    question: _builtins.str
+    """its id"""
+    @_builtins.property
+    def worker(self) -> _types_pb2.Member:
+        """who answers"""
+
+    @_builtins.property
+    def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeldBlocks]:
+        """no block occurs twice; none: it holds nothing"""
+
+    def __init__(
+        self,
+        *,
+        worker: _types_pb2.Member | None = ...,
+        secret: _builtins.bytes = ...,
+        question: _builtins.str = ...,
+        held: _abc.Iterable[Global___HeldBlocks] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["worker", b"worker"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["held", b"held", "question", b"question", "secret", b"secret", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OfferRequest: _TypeAlias = OfferRequest  # noqa: Y015
+
+@_typing.final
+class HeldBlocks(_message.Message):
+    """Blocks of one table that a worker has pulled in one state."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class WatermarkEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    BLOCK_IDS_FIELD_NUMBER: _builtins.int
+    CLOCK_FIELD_NUMBER: _builtins.int
+    WATERMARK_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    """name"""
+    block_ids: _builtins.bytes
+    """uint32[n], ascending"""
+    clock: _builtins.int
+    """clocks contained"""
+    @_builtins.property
+    def watermark(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """"worker@incarnation" -> last push id contained"""
+
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+        block_ids: _builtins.bytes = ...,
+        clock: _builtins.int = ...,
+        watermark: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_ids", b"block_ids", "clock", b"clock", "table", b"table", "watermark", b"watermark"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HeldBlocks: _TypeAlias = HeldBlocks  # noqa: Y015
+
+@_typing.final
+class OfferReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OfferReply: _TypeAlias = OfferReply  # noqa: Y015
 
 @_typing.final
 class RenewRequest(_message.Message):
@@ -724,7 +903,7 @@ class FailureRecord(_message.Message):
 
     @_builtins.property
     def sources(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """"object" | "initial" | "donor" | "replica" -> blocks"""
+        """"object" | "initial" | "donor" | "replica" | "worker" -> blocks"""
 
     @_builtins.property
     def lost(self) -> _containers.RepeatedCompositeFieldContainer[Global___LostReport]:

@@ -64,6 +64,11 @@ class RecoveryStub(object):
                 request_serializer=scar_dot_v1_dot_recovery__pb2.GetEpochsRequest.SerializeToString,
                 response_deserializer=scar_dot_v1_dot_recovery__pb2.GetEpochsReply.FromString,
                 _registered_method=True)
+        self.Offer = channel.unary_unary(
+                '/scar.v1.Recovery/Offer',
+                request_serializer=scar_dot_v1_dot_recovery__pb2.OfferRequest.SerializeToString,
+                response_deserializer=scar_dot_v1_dot_recovery__pb2.OfferReply.FromString,
+                _registered_method=True)
         self.Renew = channel.unary_unary(
                 '/scar.v1.Recovery/Renew',
                 request_serializer=scar_dot_v1_dot_recovery__pb2.RenewRequest.SerializeToString,
@@ -131,6 +136,13 @@ class RecoveryServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Offer(self, request, context):
+        """A worker says which lost blocks it holds, as it was asked with the answer to GetEpochs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Renew(self, request, context):
         """Lease of last resort for a shard that reaches neither Redis nor the detector.
         """
@@ -191,6 +203,11 @@ def add_RecoveryServicer_to_server(servicer, server):
                     servicer.GetEpochs,
                     request_deserializer=scar_dot_v1_dot_recovery__pb2.GetEpochsRequest.FromString,
                     response_serializer=scar_dot_v1_dot_recovery__pb2.GetEpochsReply.SerializeToString,
+            ),
+            'Offer': grpc.unary_unary_rpc_method_handler(
+                    servicer.Offer,
+                    request_deserializer=scar_dot_v1_dot_recovery__pb2.OfferRequest.FromString,
+                    response_serializer=scar_dot_v1_dot_recovery__pb2.OfferReply.SerializeToString,
             ),
             'Renew': grpc.unary_unary_rpc_method_handler(
                     servicer.Renew,
@@ -375,6 +392,33 @@ class Recovery(object):
             '/scar.v1.Recovery/GetEpochs',
             scar_dot_v1_dot_recovery__pb2.GetEpochsRequest.SerializeToString,
             scar_dot_v1_dot_recovery__pb2.GetEpochsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Offer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scar.v1.Recovery/Offer',
+            scar_dot_v1_dot_recovery__pb2.OfferRequest.SerializeToString,
+            scar_dot_v1_dot_recovery__pb2.OfferReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,8 @@ class RecoveryStub:
     """From the detector."""
     GetEpochs: _grpc.UnaryUnaryMultiCallable[_recovery_pb2.GetEpochsRequest, _recovery_pb2.GetEpochsReply]
     """Epochs after a number, in order; waits up to wait seconds for one."""
+    Offer: _grpc.UnaryUnaryMultiCallable[_recovery_pb2.OfferRequest, _recovery_pb2.OfferReply]
+    """A worker says which lost blocks it holds, as it was asked with the answer to GetEpochs."""
     Renew: _grpc.UnaryUnaryMultiCallable[_recovery_pb2.RenewRequest, _recovery_pb2.RenewReply]
     """Lease of last resort for a shard that reaches neither Redis nor the detector."""
     ReportReroute: _grpc.UnaryUnaryMultiCallable[_recovery_pb2.RerouteReport, _recovery_pb2.RerouteReply]
@@ -67,6 +69,8 @@ class RecoveryAsyncStub(RecoveryStub):
     """From the detector."""
     GetEpochs: _aio.UnaryUnaryMultiCallable[_recovery_pb2.GetEpochsRequest, _recovery_pb2.GetEpochsReply]  # type: ignore[assignment]
     """Epochs after a number, in order; waits up to wait seconds for one."""
+    Offer: _aio.UnaryUnaryMultiCallable[_recovery_pb2.OfferRequest, _recovery_pb2.OfferReply]  # type: ignore[assignment]
+    """A worker says which lost blocks it holds, as it was asked with the answer to GetEpochs."""
     Renew: _aio.UnaryUnaryMultiCallable[_recovery_pb2.RenewRequest, _recovery_pb2.RenewReply]  # type: ignore[assignment]
     """Lease of last resort for a shard that reaches neither Redis nor the detector."""
     ReportReroute: _aio.UnaryUnaryMultiCallable[_recovery_pb2.RerouteReport, _recovery_pb2.RerouteReply]  # type: ignore[assignment]
@@ -124,6 +128,14 @@ class RecoveryServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_recovery_pb2.GetEpochsReply, _abc.Awaitable[_recovery_pb2.GetEpochsReply]]:
         """Epochs after a number, in order; waits up to wait seconds for one."""
+
+    @_abc_1.abstractmethod
+    def Offer(
+        self,
+        request: _recovery_pb2.OfferRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_recovery_pb2.OfferReply, _abc.Awaitable[_recovery_pb2.OfferReply]]:
+        """A worker says which lost blocks it holds, as it was asked with the answer to GetEpochs."""
 
     @_abc_1.abstractmethod
     def Renew(

@@ -58,6 +58,8 @@ class _SourceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Source.ValueTy
     """copied live from the former owner, no perturbation"""
     SOURCE_REPLICA: _Source.ValueType  # 4
     """the new owner kept a copy of a dead owner's block"""
+    SOURCE_WORKER: _Source.ValueType  # 5
+    """a worker sends what it pulled last"""
 
 class Source(_Source, metaclass=_SourceEnumTypeWrapper):
     """Where a block that changed hands takes its value from."""
@@ -71,6 +73,8 @@ SOURCE_DONOR: Source.ValueType  # 3
 """copied live from the former owner, no perturbation"""
 SOURCE_REPLICA: Source.ValueType  # 4
 """the new owner kept a copy of a dead owner's block"""
+SOURCE_WORKER: Source.ValueType  # 5
+"""a worker sends what it pulled last"""
 Global___Source: _TypeAlias = Source  # noqa: Y015
 
 @_typing.final
@@ -368,6 +372,7 @@ class JobSpec(_message.Message):
     REPLICA_PERIOD_FIELD_NUMBER: _builtins.int
     WORKER_RECOVERY_FIELD_NUMBER: _builtins.int
     SHARE_FIELD_NUMBER: _builtins.int
+    SOURCES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """prefix in the store; [a-z0-9-]{1,63}"""
     seed: _builtins.int
@@ -390,6 +395,8 @@ class JobSpec(_message.Message):
     """when a worker dies, a name of sdk/scar/worker_strategies.py; empty: "ignr" """
     share: _builtins.str
     """of a dead worker for which nobody waits: "takeover" | "drop"; empty: "takeover" """
+    sources: _builtins.str
+    """where lost blocks may come back from beside replicas: "checkpoint" | "workers"; empty: "checkpoint" """
     @_builtins.property
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableSpec]:
         """global block ids count over them in this order"""
@@ -414,10 +421,11 @@ class JobSpec(_message.Message):
         replica_period: _builtins.int = ...,
         worker_recovery: _builtins.str = ...,
         share: _builtins.str = ...,
+        sources: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "consistency", b"consistency", "name", b"name", "recovery", b"recovery", "replica_period", b"replica_period", "replicas", b"replicas", "seed", b"seed", "shards", b"shards", "share", b"share", "staleness", b"staleness", "tables", b"tables", "worker_recovery", b"worker_recovery", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "consistency", b"consistency", "name", b"name", "recovery", b"recovery", "replica_period", b"replica_period", "replicas", b"replicas", "seed", b"seed", "shards", b"shards", "share", b"share", "sources", b"sources", "staleness", b"staleness", "tables", b"tables", "worker_recovery", b"worker_recovery", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -456,6 +464,7 @@ class BlockGroup(_message.Message):
     OBJECT_KEY_FIELD_NUMBER: _builtins.int
     CLOCK_FIELD_NUMBER: _builtins.int
     WATERMARK_FIELD_NUMBER: _builtins.int
+    SENDER_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """name"""
     block_ids: _builtins.bytes
@@ -468,6 +477,8 @@ class BlockGroup(_message.Message):
     """SOURCE_OBJECT: key in the store, below the job's prefix"""
     clock: _builtins.int
     """clocks contained in the restored values"""
+    sender: _builtins.str
+    """SOURCE_WORKER: "name@incarnation" of the worker that sends the values"""
     @_builtins.property
     def watermark(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """"worker@incarnation" -> last push id contained in the restored values"""
@@ -482,10 +493,11 @@ class BlockGroup(_message.Message):
         object_key: _builtins.str = ...,
         clock: _builtins.int = ...,
         watermark: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        sender: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_ids", b"block_ids", "clock", b"clock", "former_owner", b"former_owner", "object_key", b"object_key", "source", b"source", "table", b"table", "watermark", b"watermark"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_ids", b"block_ids", "clock", b"clock", "former_owner", b"former_owner", "object_key", b"object_key", "sender", b"sender", "source", b"source", "table", b"table", "watermark", b"watermark"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

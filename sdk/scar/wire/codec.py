@@ -260,6 +260,7 @@ def _group_to_proto(group: BlockGroup) -> types_pb2.BlockGroup:
         object_key=group.object_key,
         clock=group.clock,
         watermark=dict(group.watermark),
+        sender=group.sender,
     )
 
 
@@ -272,6 +273,7 @@ def _group_from_proto(message: types_pb2.BlockGroup) -> BlockGroup:
         object_key=message.object_key,
         clock=message.clock,
         watermark=dict(message.watermark),
+        sender=message.sender,
     )
 
 
@@ -306,6 +308,7 @@ def job_to_proto(job: Job) -> types_pb2.JobSpec:
         replica_period=job.replica_period,
         worker_recovery=job.worker_recovery,
         share=job.share,
+        sources=job.sources,
     )
 
 
@@ -326,6 +329,7 @@ def job_from_proto(message: types_pb2.JobSpec) -> Job:
         replica_period=message.replica_period or 1,
         worker_recovery=message.worker_recovery or "ignr",
         share=message.share or "takeover",
+        sources=message.sources or "checkpoint",
     )
 
 

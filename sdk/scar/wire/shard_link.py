@@ -32,6 +32,9 @@ class ShardLink(Link):
         self._push = self.channel.stream_unary(f"{DATA}Push", codec.encode_chunk, acked)
         self._push_small = self.channel.unary_unary(f"{DATA}PushSmall", None, acked)
         self._pull = self.channel.unary_stream(f"{DATA}Pull", asked, codec.decode_chunk)
+        self._restore = self.channel.stream_unary(
+            f"{DATA}Restore", codec.encode_chunk, ps_pb2.RestoreReply.FromString
+        )
         self._pull_small = self.channel.unary_unary(f"{DATA}PullSmall", asked, small_message.decode_small)
 
     def push(self, chunks: Iterable[Chunk], timeout: float, size: int | None = None) -> ps_pb2.PushReply:
@@ -47,9 +50,15 @@ class ShardLink(Link):
             reply: ps_pb2.PushReply = self._push(stream, timeout=timeout)
             return reply
 
+    def restore(self, chunks: Iterable[Chunk], timeout: float) -> None:
+        """Send blocks that the shard has gained; returns when it has taken them, or needs them no more."""
+        with self.translate_errors():
+            self._restore(iter(chunks), timeout=timeout)
+
     def pull(self, request: ps_pb2.PullRequest, timeout: float, size: int | None = None) -> Iterable[Chunk]:
         """The shard's answer, chunk by chunk, each valid until the next."""
-        if size is not None and small_message.answer_fits(size, len(request.tables)):
+        small = size is not None and small_message.answer_fits(size, len(request.tables))
+        if small and not request.contents:
             chunks: list[Chunk] = self.call(self._pull_small, request, timeout)
             return chunks
         return self._pull_stream(request, timeout, size)

@@ -31,6 +31,10 @@ def check_promises(
         gained = _last_gain(epochs, record)
         if whole and not record.damage and _was_calm(epochs, record, history, gained):
             _check_bounds(job, record, epoch, _lost_in_gap(record, history, gained))
+        healed = job.strategy.asks_workers and set(record.sources) == {"worker"}
+        if healed and not record.damage and _was_calm(epochs, record, history, gained):
+            text = f"failure {record.number}: {record.lost_pushes} acknowledged pushes are lost with a shard"
+            require(not record.lost_pushes, f"{text} that workers healed")
 
 
 def _check_rollback(job: Job, record: FailureRecord, epoch: Epoch) -> None:

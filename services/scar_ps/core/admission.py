@@ -100,6 +100,12 @@ class Admission:
             if waiting:
                 raise MustWait(f"{waiting} blocks of table {part.store.table.name} are loading or moving")
 
+    def require_replayed(self, parts: Sequence[StoreSlice]) -> None:
+        for part in parts:
+            waiting = part.store.count_replaying(part.positions)
+            if waiting:
+                raise MustWait(f"{waiting} blocks of table {part.store.table.name} wait for what workers owe")
+
     def require_clock(self, clock: int) -> None:
         state = self._state
         if state.clock < clock:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scar.blocks import Array, BlockState, Ids, Layout, Positions, positions_of
-from scar.placement import BlockSource
+from scar.placement import BlockGroup, BlockSource, Epoch
 from scar.tables import Table
 from scar_ps.core.requests import Sender
 
@@ -43,7 +43,10 @@ class CopiedBlocks:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BlockLoad:
-    """Blocks that are to be read from the store (or initialised) because of an epoch."""
+    """Blocks that are to be read from the store, initialised, or awaited from the worker ``sender``.
+
+    ``clock``: they are as they were when it was open.
+    """
 
     epoch: int
     manifest: int
@@ -51,6 +54,8 @@ class BlockLoad:
     ids: Ids
     source: BlockSource
     object_key: str
+    sender: str = ""
+    clock: int = 0
 
     @property
     def facts(self) -> dict[str, object]:
@@ -61,7 +66,22 @@ class BlockLoad:
             "blocks": len(self.ids),
             "source": self.source,
             "object": self.object_key,
+            "sender": self.sender,
         }
+
+
+def make_load(epoch: Epoch, group: BlockGroup, ids: Ids) -> BlockLoad:
+    """Of these blocks of a group."""
+    return BlockLoad(
+        epoch.number,
+        epoch.manifest,
+        group.table,
+        ids,
+        group.source,
+        group.object_key,
+        group.sender,
+        group.clock,
+    )
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -56,7 +56,9 @@ class BlockStore:
 
     ``loading``: epoch whose load a block waits for, 0 when it is there. ``unsettled``: served, not saved yet.
     ``origin``: which restored watermark a block started with, 0 for none (see :mod:`scar_ps.core.ownership`).
-    ``changed``: the next replica of the chain does not have it as it is.
+    ``changed``: the next replica of the chain does not have it as it is. ``replay_from``: the block was put
+    back as it was when this clock was open, and nobody may see it before workers have sent again what they
+    owe it; -1: that is done, None: for all blocks.
     """
 
     def __init__(self, table: Table, ids: Ids, lock: Lock = NO_LOCK) -> None:
@@ -75,6 +77,7 @@ class BlockStore:
         self.unsettled: Mask = np.zeros(len(ids), np.bool_)
         self.origin: NDArray[np.int32] = np.zeros(len(ids), np.int32)
         self.changed: Mask = np.zeros(len(ids), np.bool_)
+        self.replay_from: NDArray[np.int64] | None = None
         self.blocked = False  # some block is loading or frozen
         self._where: NDArray[np.int32] = np.full(table.blocks, -1, np.int32)
         self._where[ids] = np.arange(len(ids), dtype=np.int32)
@@ -124,6 +127,22 @@ class BlockStore:
         waiting = (self.loading > 0) | self.frozen
         return int(np.count_nonzero(waiting if positions is None else waiting[positions]))
 
+    def begin_replay(self, positions: Positions, clock: int) -> None:
+        """These blocks were put back as they were when this clock was open."""
+        if self.replay_from is None:
+            self.replay_from = np.full(len(self), -1, np.int64)
+        self.replay_from[positions] = clock
+
+    def replay_clocks(self, positions: Positions | None) -> NDArray[np.int64]:
+        """:attr:`replay_from` of these blocks."""
+        if self.replay_from is None:
+            return np.full(len(self) if positions is None else len(positions), -1, np.int64)
+        return self.replay_from if positions is None else self.replay_from[positions]
+
+    def count_replaying(self, positions: Positions | None) -> int:
+        """How many of these blocks wait for what workers owe them."""
+        return 0 if self.replay_from is None else int(np.count_nonzero(self.replay_clocks(positions) >= 0))
+
     def update_blocked(self) -> None:
         """Call it after ``loading`` or ``frozen`` were written."""
         self.blocked = bool(self.frozen.any() or (self.loading > 0).any())
@@ -167,6 +186,10 @@ class BlockStore:
         new.unsettled[target] = self.unsettled[source]
         new.origin[target] = self.origin[source]
         new.changed[target] = self.changed[source]
+        if self.replay_from is not None:
+            new.replay_from = np.full(len(ids), -1, np.int64)
+            new.replay_from[target] = self.replay_from[source]
+        new.update_blocked()
         return new
 
 

@@ -6,8 +6,8 @@ to the last bit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,8 @@ from scar_ps.core.requests import Sender
 class BufferedPush:
     """One push that waits for its clock.
 
-    ``clock``: what it was computed for; ``joined``: with which clock it is applied.
+    ``clock``: what it was computed for; ``joined``: with which clock it is applied. ``owed``: to blocks that
+    were put back, whose clocks are done again before anybody sees them.
     """
 
     sender: Sender
@@ -33,6 +34,7 @@ class BufferedPush:
     parts: Mapping[str, StoreSlice]
     # it came with blocks from their former owner; the worker sends it again, if it still can
     inherited: bool = False
+    owed: bool = False
 
     @property
     def bytes(self) -> int:
@@ -41,7 +43,7 @@ class BufferedPush:
     @property
     def is_late(self) -> bool:
         """Its own clock was closed here before it came, so the watermark claims to contain it already."""
-        return self.clock < self.joined
+        return self.clock < self.joined and not self.owed
 
     @property
     def identity(self) -> tuple[Sender, int]:
@@ -73,6 +75,23 @@ class BspBuffer:
     @property
     def any_late(self) -> bool:
         return any(kept.is_late for kept in self._pushes)
+
+    def add_received(self, push: BufferedPush, clock: int) -> None:
+        """A push has come. ``clock``: the open one, with which a late push is applied, but for blocks that
+        were put back.
+        """
+        owed = _select_where(push.parts, True)
+        if owed:
+            self.add_push(replace(push, parts=owed, owed=True))
+            push = replace(push, parts=_select_where(push.parts, False))
+        if push.parts:
+            self.add_push(replace(push, joined=max(push.clock, clock)))
+
+    def take_owed(self) -> list[BufferedPush]:
+        """Remove what is owed to blocks that were put back, each with the clock with which it is applied."""
+        owed = [kept for kept in self._pushes if kept.owed]
+        self._replace([kept for kept in self._pushes if not kept.owed])
+        return [replayed for kept in owed for replayed in _split_by_clock(kept)]
 
     def add_push(self, push: BufferedPush) -> None:
         """Keep a push until its clock closes.
@@ -126,19 +145,16 @@ class BspBuffer:
 
     def open_clocks(self, below: int) -> list[int]:
         """Clocks below this for which something is buffered, ascending."""
-        return sorted({kept.joined for kept in self._pushes if kept.joined < below})
+        return sorted({kept.joined for kept in self._pushes if kept.joined < below and not kept.owed})
 
     def take_clock(self, clock: int, ranks: Mapping[str, int]) -> list[BufferedPush]:
         """Remove what belongs to a clock, in rank order; departed workers last, by name."""
-        taken = [kept for kept in self._pushes if kept.joined == clock]
-        self._replace([kept for kept in self._pushes if kept.joined != clock])
+        taken = [kept for kept in self._pushes if kept.joined == clock and not kept.owed]
+        self._replace([kept for kept in self._pushes if kept.joined != clock or kept.owed])
         for kept in taken:
             if kept.inherited:
                 self._remember_applied(kept)
-        last = len(ranks)
-        return sorted(
-            taken, key=lambda kept: (ranks.get(kept.sender.name, last), kept.sender.key, kept.push_id)
-        )
+        return rank_order(taken, ranks)
 
     def _remember_applied(self, applied: BufferedPush) -> None:
         blocks = self._applied.setdefault(applied.identity, {})
@@ -174,6 +190,36 @@ class BspBuffer:
         self.bytes = sum(push.bytes for push in kept)
 
 
+def rank_order(pushes: Sequence[BufferedPush], ranks: Mapping[str, int]) -> list[BufferedPush]:
+    """By rank, then as they were pushed; departed workers last, by name."""
+    last = len(ranks)
+    return sorted(pushes, key=lambda one: (ranks.get(one.sender.name, last), one.sender.key, one.push_id))
+
+
+def _select_where(parts: Mapping[str, StoreSlice], replaying: bool) -> dict[str, StoreSlice]:
+    """The blocks that wait for what workers owe them, or the others."""
+    found: dict[str, StoreSlice] = {}
+    for name, part in parts.items():
+        if part.store.count_replaying(part.positions):
+            at = np.flatnonzero((part.store.replay_clocks(part.positions) >= 0) == replaying)
+            if len(at):
+                found[name] = _select_part(part, at)
+        elif not replaying:
+            found[name] = part
+    return found
+
+
+def _split_by_clock(owed: BufferedPush) -> Iterator[BufferedPush]:
+    """The parts of a push that are applied with one clock: its own, or that in which a block was put back."""
+    by_clock: dict[int, dict[str, StoreSlice]] = {}
+    for name, part in owed.parts.items():
+        joined = np.maximum(part.store.replay_clocks(part.positions), owed.clock)
+        for clock in np.unique(joined).tolist():
+            by_clock.setdefault(clock, {})[name] = _select_part(part, np.flatnonzero(joined == clock))
+    for clock, parts in by_clock.items():
+        yield replace(owed, parts=parts, joined=clock, owed=False)
+
+
 def _select_part(part: StoreSlice, positions: Positions) -> StoreSlice:
     """The blocks of a part at these (ascending) positions within it."""
     values = part.store.packed_layout(part.positions).gather(np.asarray(part.values), positions)
@@ -193,7 +239,7 @@ def sum_parts(parts: Sequence[StoreSlice]) -> StoreSlice:
     sparse = [part.positions for part in parts if part.positions is not None]
     union = None if len(sparse) < len(parts) else np.unique(np.concatenate(sparse))
     layout = store.packed_layout(union)
-    total = np.zeros(layout.elements, store.values.dtype)
+    total = np.full(layout.elements, -0.0, store.values.dtype)  # plus anything: that, to the last bit
     for part in parts:
         if part.positions is None:
             total += np.asarray(part.values)

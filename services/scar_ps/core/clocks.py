@@ -5,11 +5,12 @@ And when gained blocks are settled.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scar.placement import Epoch
 from scar_ps.core.admission import Admission
-from scar_ps.core.bsp_buffer import sum_parts
+from scar_ps.core.bsp_buffer import BufferedPush, rank_order, sum_parts
 from scar_ps.core.core_state import CoreState
 from scar_ps.core.events import ClockFinished, WorkerSettled
 from scar_ps.core.update_rules import apply_push
@@ -87,10 +88,33 @@ class ClockHandler:
         for clock in self._state.bsp_buffer.open_clocks(self._state.clock):
             self._apply_clock(clock)
 
-    def _apply_clock(self, clock: int) -> None:
+    def _replay_clocks(self) -> None:
+        """Do again, for blocks that were put back, each clock that is closed here: nobody has seen them yet.
+
+        The rest of what workers owed them waits for its clock as all pushes do.
+        """
         state = self._state
-        ranks = {name: rank for rank, name in enumerate(state.ranked_workers)}
-        pushes = state.bsp_buffer.take_clock(clock, ranks)
+        owed = state.bsp_buffer.take_owed()
+        closed = sorted({push.joined for push in owed if push.joined < state.clock})
+        for clock in closed:
+            mine = [push for push in owed if push.joined == clock]
+            self._apply_pushes(clock, rank_order(mine, self._ranks))
+        for push in owed:
+            if push.joined >= state.clock:
+                state.bsp_buffer.add_push(push)
+        state.ownership.end_replay()
+        state.story.note(replayed=closed)
+
+    @property
+    def _ranks(self) -> dict[str, int]:
+        return {name: rank for rank, name in enumerate(self._state.ranked_workers)}
+
+    def _apply_clock(self, clock: int) -> None:
+        self._apply_pushes(clock, self._state.bsp_buffer.take_clock(clock, self._ranks))
+
+    def _apply_pushes(self, clock: int, pushes: Sequence[BufferedPush]) -> None:
+        """One step of each table's rule of this clock (``assign``: one a push), for pushes in rank order."""
+        state = self._state
         for store in state.ownership.tables.values():
             name = store.table.name
             parts = [push.parts[name] for push in pushes if name in push.parts]
@@ -111,13 +135,17 @@ class ClockHandler:
 
     def _settle_blocks(self) -> None:
         state = self._state
-        # late pushes have push ids below the watermark: nothing may be saved before they are applied
-        if not self._unsettled or state.bsp_buffer.any_late:
+        if not self._unsettled:
             return
         gained = state.gained_epoch  # a worker that came after it never pushed to those blocks
         for key, since in self._admission.first_epochs.items():
             if since <= gained and self._settled_epochs.get(key, 0) < gained:
                 return
+        if state.ownership.any_replaying:
+            self._replay_clocks()
+        # late pushes have push ids below the watermark: nothing may be saved before they are applied
+        if state.bsp_buffer.any_late:
+            return
         state.bsp_buffer.forget_applied()
         state.ownership.settle_blocks()
         self._unsettled = False

@@ -105,7 +105,9 @@ class CoreState:
 
     def publish_view(self) -> None:
         """Let other threads see the epoch and the stores as they are now."""
-        limit = 2 * len(self.ranked_workers) * self.ownership.value_bytes
+        # a block that was put back is owed what belongs to the clock before, to this one, and to the next
+        pushes = 3 if self.job is not None and self.job.strategy.asks_workers else 2
+        limit = pushes * len(self.ranked_workers) * self.ownership.value_bytes
         number = 0 if self.dismissed else self.number
         self.view = ShardView(number, dict(self.ownership.tables), limit)
 

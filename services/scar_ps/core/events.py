@@ -58,7 +58,8 @@ class AcknowledgementDue(Event):
 class PullRequested(Event):
     """Values of these blocks are wanted once clock ``min_clock`` is open.
 
-    And once the loss of the clock before ``loss_clock`` (0: of none) cannot change any more. Answered by
+    And once the loss of the clock before ``loss_clock`` (0: of none) cannot change any more. ``contents``:
+    say what they contain. ``unsettled``: as they were put back, whatever workers owe them. Answered by
     :class:`scar_ps.core.pushes.PulledBlocks`.
     """
 
@@ -68,6 +69,8 @@ class PullRequested(Event):
     min_clock: int
     wanted: WantedBlocks
     loss_clock: int = 0
+    contents: bool = False
+    unsettled: bool = False
 
     def for_story(self) -> PullRequested:
         return replace(self, wanted=[(table, None) for table, _ in self.wanted])
@@ -144,6 +147,25 @@ class LoadFailed(Event):
     def for_story(self) -> EventSummary:
         unreadable = 0 if self.unreadable is None else len(self.unreadable)
         return EventSummary("LoadFailed", self.load.facts | {"reason": self.reason, "unreadable": unreadable})
+
+
+@dataclass(frozen=True, slots=True)
+class CopyReceived(Event):
+    """A worker has sent blocks that an epoch has it send. ``flaw``: why they cannot be used; empty: nothing
+    is wrong. Answered by what is wrong, in words.
+    """
+
+    sender: Sender
+    epoch: int
+    table: str
+    ids: Ids
+    clock: int
+    contents: BlockContents
+    flaw: str = ""
+
+    def for_story(self) -> EventSummary:
+        about = {"sender": self.sender.key, "epoch": self.epoch, "table": self.table, "clock": self.clock}
+        return EventSummary("CopyReceived", about | {"blocks": len(self.ids), "flaw": self.flaw})
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from scar_ps.core.admission import Admission
 from scar_ps.core.block_data import InheritedPush
 from scar_ps.core.block_store import StoreSlice
 from scar_ps.core.core_state import CoreState
+from scar_ps.core.requests import MustWait
 from scar_ps.core.transfer_events import BlocksReceived, FreezeRequested, FrozenRequested
 
 
@@ -43,10 +44,26 @@ class MigrationHandler:
 
     def freeze_blocks(self, event: FreezeRequested) -> FrozenState:
         """Stop these blocks until the next epoch."""
-        self._admission.check_epoch(event.epoch)
-        self._state.ownership.freeze_blocks(self._admission.resolve_blocks(event.wanted))
+        epoch = self._admission.check_epoch(event.epoch)
+        wanted = self._admission.resolve_blocks(event.wanted)
+        self._require_watermark(wanted, [worker.key for worker in epoch.workers])
+        self._state.ownership.freeze_blocks(wanted)
         self._state.story.note(clock=self._state.clock)
         return FrozenState(dict(self._state.sequences.watermark), self._state.clock)
+
+    def _require_watermark(self, wanted: Sequence[StoreSlice], workers: Sequence[str]) -> None:
+        """Blocks that came from a worker may contain pushes of clocks that are open here.
+
+        Workers keep those pushes, and would send them again to an owner that did not know of them.
+        """
+        state = self._state
+        if state.job is None or not state.job.strategy.asks_workers:
+            return
+        state.ownership.forget_overtaken(state.sequences.watermark, workers)
+        for part in wanted:
+            origins = part.store.origin if part.positions is None else part.store.origin[part.positions]
+            if origins.any():
+                raise MustWait(f"blocks of table {part.store.table.name} are ahead of this shard")
 
     def find_frozen(self, event: FrozenRequested) -> FrozenBlocks:
         """Where the frozen blocks are, for their new owner to copy."""

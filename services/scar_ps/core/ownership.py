@@ -16,7 +16,14 @@ from scar.blocks import Ids, Positions, positions_of
 from scar.errors import Internal, InvalidRequest, NotServing, UnknownTable
 from scar.placement import BlockGroup, BlockSource, Epoch
 from scar.tables import Job, Table
-from scar_ps.core.block_data import BlockContents, BlockLoad, IncomingBlocks, InheritedPush, select_contents
+from scar_ps.core.block_data import (
+    BlockContents,
+    BlockLoad,
+    IncomingBlocks,
+    InheritedPush,
+    make_load,
+    select_contents,
+)
 from scar_ps.core.block_store import (
     BlockStore,
     Mask,
@@ -82,9 +89,7 @@ class BlockOwnership:
     """Tables of this shard.
 
     ``key``: its member key; ``progress`` is called during long copies; ``new_lock`` makes the lock of a
-    table.
-
-    ``loads``: what is to be loaded and not there yet.
+    table; ``loads``: what is to be loaded and not there yet.
     """
 
     def __init__(self, key: str, progress: OnProgress, new_lock: NewLock = no_lock) -> None:
@@ -93,6 +98,7 @@ class BlockOwnership:
         self._new_lock = new_lock
         self.tables: dict[str, BlockStore] = {}
         self.loads: tuple[BlockLoad, ...] = ()
+        self.any_unsettled = False
         self._base_watermarks: list[dict[str, int]] = [{}]
         self._incoming: dict[tuple[str, str], IncomingBlocks] = {}
 
@@ -128,11 +134,7 @@ class BlockOwnership:
         return all(len(self._unexplained_blocks(change)) == 0 for change in changes)
 
     def adopt_epoch(self, epoch: Epoch, job: Job) -> tuple[list[BlockLoad], dict[str, Relocation]]:
-        """Follow an epoch.
-
-        Returns what has to be loaded, and the tables whose blocks changed. Nothing changes on an
-        error.
-        """
+        """Follow an epoch: what has to be loaded, and the tables that changed. An error changes nothing."""
         changes = [self._plan_change(table, epoch) for table in job.tables]
         for change in changes:
             unexplained = self._unexplained_blocks(change)
@@ -142,7 +144,7 @@ class BlockOwnership:
         relocations = {change.table.name: self._relocate_table(change) for change in changes}
         loads: list[BlockLoad] = []
         for change in changes:
-            loads += self._begin_loads(change, epoch, relocations[change.table.name].new)
+            loads += self._begin_loads(change, epoch, job, relocations[change.table.name].new)
         self.tables = {name: relocation.new for name, relocation in relocations.items()}
         self.loads = tuple(self._remaining_loads((*self.loads, *loads)))
         self._incoming = {at: one for at, one in self._incoming.items() if one.epoch >= epoch.number}
@@ -202,7 +204,9 @@ class BlockOwnership:
         new = old.copy_for(change.ids, change.gained, self._progress)
         return Relocation(old, new, change.gained, pushes)
 
-    def _begin_loads(self, change: _TableChange, epoch: Epoch, store: BlockStore) -> list[BlockLoad]:
+    def _begin_loads(
+        self, change: _TableChange, epoch: Epoch, job: Job, store: BlockStore
+    ) -> list[BlockLoad]:
         loads = []
         for gained in change.groups:
             group = gained.group
@@ -214,11 +218,10 @@ class BlockOwnership:
                 store.install_blocks(at, gained.contents)
                 continue
             store.loading[at] = epoch.number
-            loads.append(
-                BlockLoad(
-                    epoch.number, epoch.manifest, group.table, store.ids[at], group.source, group.object_key
-                )
-            )
+            if job.strategy.asks_workers and (epoch.failure or group.former_owner):  # else nobody pushed
+                store.begin_replay(at, group.clock)
+            loads.append(make_load(epoch, group, store.ids[at]))
+        self.any_unsettled |= bool(change.groups)
         store.update_blocked()
         return loads
 
@@ -258,6 +261,16 @@ class BlockOwnership:
     def settle_blocks(self) -> None:
         for store in self.tables.values():
             store.unsettled[:] = False
+        self.any_unsettled = False
+
+    @property
+    def any_replaying(self) -> bool:
+        return any(store.count_replaying(None) for store in self.tables.values())
+
+    def end_replay(self) -> None:
+        """Everything that workers owed is applied, or waits for its clock."""
+        for store in self.tables.values():
+            store.replay_from = None
 
     def freeze_blocks(self, wanted: Sequence[StoreSlice]) -> None:
         """Stop these blocks until the next epoch.
@@ -283,6 +296,14 @@ class BlockOwnership:
     def watermark_of(self, origin: int, own: Mapping[str, int]) -> dict[str, int]:
         """What blocks of this origin contain, when the shard's own watermark is ``own``."""
         return merge_watermarks(self._base_watermarks[origin], own)
+
+    def contents_of(self, part: StoreSlice, own: Mapping[str, int]) -> Mapping[str, int] | None:
+        """What these blocks contain, when the shard's own watermark is ``own``. None: not all the same."""
+        if not any(self._base_watermarks):
+            return own
+        origins = part.store.origin if part.positions is None else part.store.origin[part.positions]
+        found = np.unique(origins)
+        return self.watermark_of(int(found[0]), own) if len(found) == 1 else None
 
     def forget_saved(self) -> None:
         """Count every block as changed until it is saved again.

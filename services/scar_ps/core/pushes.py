@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from scar.losses import LossPoint
@@ -33,12 +33,16 @@ class PushApplied:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PulledBlocks:
-    """Where the values are, in ``epoch`` at ``clock``. ``loss``: of the newest closed clock that has one."""
+    """Where the values are, in ``epoch`` at ``clock``. ``loss``: of the newest closed clock that has one.
+
+    ``contents``: of each part, what it contains; None: that was not asked, or is not the same for all.
+    """
 
     parts: Sequence[StoreSlice]
     epoch: int
     clock: int
     loss: LossPoint | None
+    contents: Sequence[Mapping[str, int] | None]
 
 
 class PushHandler:
@@ -70,8 +74,8 @@ class PushHandler:
         state.sequences.record_push(push.sender, push.seq)
         state.counts.pushes += 1
         if state.is_bsp:
-            joined = max(push.clock, state.clock)
-            state.bsp_buffer.add_push(BufferedPush(push.sender, push.push_id, push.clock, joined, push.parts))
+            buffered = BufferedPush(push.sender, push.push_id, push.clock, push.clock, push.parts)
+            state.bsp_buffer.add_received(buffered, state.clock)
             return False
         for part in push.parts.values():
             rule = part.store.table.rule.at_clock(push.clock, push.rate)
@@ -110,7 +114,20 @@ class PushHandler:
             raise MustWait(f"clock {event.min_clock} waits for the next replica of {state.member.name}")
         parts = self._admission.resolve_blocks(event.wanted)
         self._admission.require_available(parts)
-        return PulledBlocks(parts, state.number, state.announced_clock, state.barrier.last_loss)
+        if not event.unsettled:
+            self._admission.require_replayed(parts)
+        contents = [self._contents(part) if event.contents else None for part in parts]
+        return PulledBlocks(parts, state.number, state.announced_clock, state.barrier.last_loss, contents)
+
+    def _contents(self, part: StoreSlice) -> Mapping[str, int] | None:
+        """None while something that the watermark claims may be missing."""
+        state = self._state
+        if state.ownership.any_unsettled or state.epoch is None:
+            return None
+        watermark = state.sequences.watermark
+        state.ownership.forget_overtaken(watermark, [worker.key for worker in state.epoch.workers])
+        contents = state.ownership.contents_of(part, watermark)
+        return None if contents is None else dict(contents)
 
     def _require_loss(self, clock: int) -> None:
         state = self._state

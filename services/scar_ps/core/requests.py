@@ -52,7 +52,7 @@ class ShardView:
 
     epoch: int = 0
     tables: Mapping[str, BlockStore] = field(default_factory=dict)
-    staged_limit: int = 0  # bytes that always fit: two whole pushes of every worker
+    staged_limit: int = 0  # bytes that always fit: two or three whole pushes of every worker
 
 
 @dataclass(slots=True)

@@ -86,6 +86,7 @@ class Shard:
             events.EpochReceived: self._epochs.receive_epoch,
             events.BlocksLoaded: self._loads.install_load,
             events.LoadFailed: self._loads.record_failure,
+            events.CopyReceived: self._loads.receive_copy,
             events.JoinAnswered: self._membership.record_join,
             events.StoreChecked: self._membership.record_check,
             transfer_events.FreezeRequested: self._migrations.freeze_blocks,

@@ -25,7 +25,10 @@ def encode_pulled(found: PulledBlocks, segment: SegmentWriter | None = None) -> 
         header.loss = loss.loss
         header.loss_clock = loss.clock + 1
         header.loss_fraction = loss.fraction
-    for part in found.parts:
+    for part, contents in zip(found.parts, found.contents, strict=True):
+        header.settled = contents is not None
+        header.watermark.clear()
+        header.watermark.update(contents or {})
         yield from encode_blocks(header, part.store, part.positions, segment)
 
 

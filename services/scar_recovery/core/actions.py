@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scar.placement import Member
-from scar_recovery.core.block_sources import ReplicaCopy
+from scar_recovery.core.block_sources import ReplicaCopy, WorkerOffer
 from scar_recovery.core.epoch_intent import BlocksByTable, EpochIntent, Transfer
 from scar_recovery.core.membership import MemberFailure
 from scar_recovery.core.story_summaries import TransferSummary, count_blocks
@@ -18,6 +18,7 @@ class CommitEpoch:
     intent: EpochIntent
     failures: tuple[MemberFailure, ...] = ()
     copies: tuple[ReplicaCopy, ...] = ()
+    offers: tuple[WorkerOffer, ...] = ()
 
     def for_story(self) -> CommitEpochSummary:
         intent = self.intent
@@ -70,6 +71,26 @@ class CollectReplicasSummary:
 
 
 @dataclass(frozen=True)
+class CollectOffers:
+    """Ask these workers what they hold of lost blocks, for epoch ``number``: ``OffersCollected``."""
+
+    number: int
+    workers: tuple[Member, ...]
+    blocks: BlocksByTable
+
+    def for_story(self) -> CollectOffersSummary:
+        workers = tuple(member.key for member in self.workers)
+        return CollectOffersSummary(self.number, workers, count_blocks(self.blocks))
+
+
+@dataclass(frozen=True)
+class CollectOffersSummary:
+    number: int
+    workers: tuple[str, ...]
+    blocks: int
+
+
+@dataclass(frozen=True)
 class ReadClocks:
     """Ask shards for their open clocks, for epoch ``number``: ``ClocksRead``."""
 
@@ -108,4 +129,6 @@ class SaveShard:
     member: Member
 
 
-PlannerAction = CommitEpoch | CollectReplicas | ReadClocks | ConfirmSuspects | MoveBlocks | SaveShard
+PlannerAction = (
+    CommitEpoch | CollectReplicas | CollectOffers | ReadClocks | ConfirmSuspects | MoveBlocks | SaveShard
+)

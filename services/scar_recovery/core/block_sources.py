@@ -1,4 +1,4 @@
-"""Where lost blocks come back from: the running checkpoint, or copies that living shards keep. Pure."""
+"""Where lost blocks come back from: the running checkpoint, copies of shards, pulls of workers. Pure."""
 
 from __future__ import annotations
 
@@ -50,6 +50,14 @@ class ReplicaCopy:
     state: BlockState
 
 
+@dataclass(frozen=True)
+class WorkerOffer:
+    """Lost blocks that a living worker holds as it pulled them."""
+
+    worker: Member
+    state: BlockState
+
+
 class NothingSaved:
     """The running checkpoint before the first round: every block is at x(0)."""
 
@@ -71,14 +79,16 @@ def find_sources(
     saved: SavedState,
     workers: Sequence[Member] = (),
     copies: Sequence[ReplicaCopy] = (),
+    offers: Sequence[WorkerOffer] = (),
 ) -> list[RecoverySource]:
     """Where lost blocks come back from: one group per table, former owner and state."""
     found: list[RecoverySource] = []
     for former, blocks in sorted(lost.items()):
         for table, ids in by_table(job, np.sort(blocks)).items():
-            offers = [*_saved_offers(table, ids, former, saved), *_replica_offers(table, former, copies)]
-            offers.sort(key=lambda offer: _freshness(offer, workers))
-            found += _freshest_sources(ids, offers)
+            states = [*_saved_offers(table, ids, former, saved), *_replica_offers(table, former, copies)]
+            states += _worker_offers(table, former, offers)
+            states.sort(key=lambda state: _freshness(state, workers))
+            found += _freshest_sources(ids, states)
     return found
 
 
@@ -98,6 +108,23 @@ def _replica_offers(table: str, former: str, copies: Sequence[ReplicaCopy]) -> l
     ]
 
 
+def _worker_offers(table: str, former: str, offers: Sequence[WorkerOffer]) -> list[RecoverySource]:
+    """Workers that hold the same state send a part each."""
+    same: dict[str, list[WorkerOffer]] = {}
+    for offer in offers:
+        if offer.state.table == table:
+            state = offer.state
+            same.setdefault(repr((state.clock, sorted(state.watermark.items()))), []).append(offer)
+    found: list[RecoverySource] = []
+    for group in same.values():
+        for index, offer in enumerate(group):
+            whole = _as_group(offer.state, former, BlockSource.WORKER)
+            whole = replace(whole, sender=offer.worker.key)
+            parts = np.array_split(offer.state.ids, len(group))
+            found += [(None, whole), (None, replace(whole, ids=parts[index]))]
+    return found
+
+
 def _as_group(state: BlockState, former: str, source: BlockSource, object_key: str = "") -> BlockGroup:
     return BlockGroup(
         state.table,
@@ -110,10 +137,16 @@ def _as_group(state: BlockState, former: str, source: BlockSource, object_key: s
     )
 
 
-def _freshness(offer: RecoverySource, workers: Sequence[Member]) -> tuple[int, int, bool]:
-    """States of one block follow each other: the one with more pushes of present workers is the newer."""
+def _freshness(offer: RecoverySource, workers: Sequence[Member]) -> tuple[int, int, bool, int]:
+    """States of one block follow each other: the one with more pushes of present workers is the newer.
+
+    Of equals the one in a shard's memory, then a worker's; of workers' the smaller part, so that each sends
+    some.
+    """
     holder, group = offer
-    return sum(group.watermark.get(worker.key, 0) for worker in workers), group.clock, holder is not None
+    pushes = sum(group.watermark.get(worker.key, 0) for worker in workers)
+    in_memory = holder is not None or group.source is BlockSource.WORKER
+    return pushes, group.clock, in_memory, -len(group.ids)
 
 
 def _freshest_sources(ids: Ids, offers: Sequence[RecoverySource]) -> list[RecoverySource]:

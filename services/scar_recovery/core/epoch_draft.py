@@ -21,16 +21,27 @@ from scar.placement import (
     spread_blocks,
 )
 from scar.tables import Job
-from scar_recovery.core.block_sources import RecoverySource, ReplicaCopy, SavedState, find_sources
+from scar_recovery.core.block_sources import (
+    RecoverySource,
+    ReplicaCopy,
+    SavedState,
+    WorkerOffer,
+    find_sources,
+)
 from scar_recovery.core.epoch_intent import EpochIntent, GlobalIds, blocks_by_owner
 
 FENCED_KEPT = 4096  # incarnations remembered in an epoch, newest last
 
 
-def draft_epoch(intent: EpochIntent, saved: SavedState, copies: Sequence[ReplicaCopy] = ()) -> Epoch:
+def draft_epoch(
+    intent: EpochIntent,
+    saved: SavedState,
+    copies: Sequence[ReplicaCopy] = (),
+    offers: Sequence[WorkerOffer] = (),
+) -> Epoch:
     """The next epoch.
 
-    ``saved`` and ``copies`` matter only when blocks were lost: the freshest of them wins, block by block.
+    ``saved``, ``copies`` and ``offers`` matter only when blocks were lost: of each block the freshest wins.
     """
     previous = intent.previous
     if previous is None:
@@ -38,7 +49,8 @@ def draft_epoch(intent: EpochIntent, saved: SavedState, copies: Sequence[Replica
     owners, moved = _apply_moves(intent, previous)
     reads = intent.reads_checkpoint
     if reads:
-        moved += [group for _, group in _place_lost_blocks(intent, previous, owners, saved, copies)]
+        found = find_sources(intent.job, intent.lost_blocks(), saved, intent.workers, copies, offers)
+        moved += [group for _, group in _place_lost_blocks(intent, previous, owners, saved, found)]
     recovered = any(group.source == BlockSource.OBJECT for group in moved)
     return Epoch(
         number=intent.number,
@@ -114,18 +126,18 @@ def _apply_moves(intent: EpochIntent, previous: Epoch) -> tuple[Owners, list[Blo
 
 
 def _place_lost_blocks(
-    intent: EpochIntent, previous: Epoch, owners: Owners, saved: SavedState, copies: Sequence[ReplicaCopy]
+    intent: EpochIntent, previous: Epoch, owners: Owners, saved: SavedState, found: list[RecoverySource]
 ) -> list[RecoverySource]:
-    """Gives lost blocks their new ``owners``, in place; returns where everything comes back from."""
-    lost = intent.lost_blocks()
-    found = find_sources(intent.job, lost, saved, intent.workers, copies)
+    """Gives lost blocks, which come from what was ``found``, their new ``owners``, in place; returns where
+    everything comes back from.
+    """
     for holder, group in found:
         if holder is not None:
             owners[global_ids(intent.job, group.table, group.ids)] = intent.shards.index(holder)
     ids = _in_stored_order(intent.job, [group for holder, group in found if holder is None])
     owners[ids] = deal_blocks(len(ids), _taking_seats(intent, previous), intent.job.seed, intent.number)
     # they stay with the owner that could not load them
-    found += find_sources(intent.job, intent.damaged, saved)
+    found = [*found, *find_sources(intent.job, intent.damaged, saved)]
     if intent.rollback:
         everything = blocks_by_owner(intent.job, previous) | dict(intent.orphans)
         return find_sources(intent.job, everything, saved)

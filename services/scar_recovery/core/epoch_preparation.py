@@ -1,4 +1,4 @@
-"""What shards must say before an epoch can be created: clocks for a rewind, copies of lost blocks. Pure."""
+"""What members must say before an epoch can be created: clocks for a rewind, copies of lost blocks. Pure."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from scar.placement import by_table
-from scar_recovery.core.actions import CollectReplicas, CommitEpoch, PlannerAction, ReadClocks
-from scar_recovery.core.epoch_intent import EpochIntent
-from scar_recovery.core.events import ClocksRead, ReplicasCollected
+from scar.placement import Epoch, by_table
+from scar_recovery.core.actions import (
+    CollectOffers,
+    CollectReplicas,
+    CommitEpoch,
+    PlannerAction,
+    ReadClocks,
+)
+from scar_recovery.core.epoch_intent import EpochIntent, GlobalIds
+from scar_recovery.core.events import ClocksRead, OffersCollected, ReplicasCollected
 
 SURVIVOR_SECONDS = 5.0  # to hear from every survivor what it keeps; a hung one is found dead before
 # clocks beyond the open one: some shard may be one ahead, a worker one ahead of it, one more to be beyond
@@ -34,12 +40,21 @@ class EpochPreparation:
         self._waiting = commit if question is not None else None
         return question or commit
 
-    def with_clock(self, event: ClocksRead) -> CommitEpoch | None:
+    def with_answer(self, event: ClocksRead | OffersCollected) -> CommitEpoch | None:
+        """None: nobody waits for this answer any more."""
+        return self._with_offers(event) if isinstance(event, OffersCollected) else self._with_clock(event)
+
+    def _with_clock(self, event: ClocksRead) -> CommitEpoch | None:
         """Workers restart with a clock that none can have reached while the dead one's mark is missing."""
         commit = self._take_waiting(event.number)
         if commit is None:
             return None
         return replace(commit, intent=replace(commit.intent, restart=event.highest + RESTART_AHEAD))
+
+    def _with_offers(self, event: OffersCollected) -> CommitEpoch | None:
+        """Whoever has not answered in time is no source."""
+        commit = self._take_waiting(event.number)
+        return replace(commit, offers=event.offers) if commit is not None else None
 
     def with_replicas(self, event: ReplicasCollected, now: float) -> CommitEpoch | None:
         """Goes on without survivors that have not answered for a while; before raises SurvivorsSilent."""
@@ -69,15 +84,20 @@ def _first_question(intent: EpochIntent) -> PlannerAction | None:
     """None: nothing has to be asked."""
     if intent.rewinds_workers:
         return ReadClocks(intent.number, intent.shards)
-    return _replica_question(intent)
-
-
-def _replica_question(intent: EpochIntent) -> CollectReplicas | None:
-    """Who has to say which copies it keeps of lost blocks; None: nobody."""
     previous = intent.previous
-    if previous is None or intent.rollback or not intent.restores_blocks or not intent.job.strategy.replicas:
+    if previous is None or intent.rollback or not intent.restores_blocks:
         return None
     lost = np.sort(np.concatenate([np.empty(0, np.int64), *intent.lost_blocks().values()]))
+    if intent.job.strategy.replicas:
+        return _replica_question(intent, previous, lost)
+    if not (intent.job.strategy.asks_workers and len(lost)):
+        return None
+    staying = tuple(worker for worker in intent.workers if worker in previous.workers)
+    return CollectOffers(intent.number, staying, by_table(intent.job, lost)) if staying else None
+
+
+def _replica_question(intent: EpochIntent, previous: Epoch, lost: GlobalIds) -> CollectReplicas:
+    """Who has to say which copies it keeps of lost blocks."""
     survivors = tuple(member for member in intent.shards if previous.shard_index(member.key) >= 0)
     former_owners = tuple(sorted({*intent.dead, *intent.orphans}))
     return CollectReplicas(intent.number, survivors, former_owners, by_table(intent.job, lost))

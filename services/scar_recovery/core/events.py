@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from scar.placement import Epoch, Member
 from scar.tables import Job
-from scar_recovery.core.block_sources import ReplicaCopy
+from scar_recovery.core.block_sources import ReplicaCopy, WorkerOffer
 from scar_recovery.core.epoch_intent import FrozenTransfer, GlobalIds
 from scar_recovery.core.story_summaries import (
     EpochSummary,
@@ -191,6 +191,26 @@ class ReplicasCollectedSummary:
 
 
 @dataclass(frozen=True)
+class OffersCollected:
+    """What workers hold of lost blocks. ``silent``: keys of those that have not answered in time."""
+
+    number: int
+    offers: tuple[WorkerOffer, ...]
+    silent: tuple[str, ...] = ()
+
+    def for_story(self) -> OffersCollectedSummary:
+        blocks = count_blocks([offer.state.ids for offer in self.offers])
+        return OffersCollectedSummary(self.number, blocks, self.silent)
+
+
+@dataclass(frozen=True)
+class OffersCollectedSummary:
+    number: int
+    blocks: int
+    silent: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class ClocksRead:
     """``highest``: highest open clock of the shards that answered."""
 
@@ -233,7 +253,14 @@ class LeaderReplaced:
 
 
 ResultEvent = (
-    EpochCommitted | EpochRefused | ReplicasCollected | ClocksRead | BlocksMoved | ShardSaved | LeaderReplaced
+    EpochCommitted
+    | EpochRefused
+    | ReplicasCollected
+    | OffersCollected
+    | ClocksRead
+    | BlocksMoved
+    | ShardSaved
+    | LeaderReplaced
 )
 
 

@@ -29,6 +29,7 @@ SOURCE_NAMES: Mapping[BlockSource, str] = {
     BlockSource.OBJECT: "object",
     BlockSource.DONOR: "donor",
     BlockSource.REPLICA: "replica",
+    BlockSource.WORKER: "worker",
 }
 
 

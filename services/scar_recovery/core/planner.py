@@ -31,6 +31,7 @@ from scar_recovery.core.events import (
     LeaderReplaced,
     MemberEvent,
     MemberFailed,
+    OffersCollected,
     PlannerEvent,
     ReplicasCollected,
     RunBegun,
@@ -104,8 +105,8 @@ class Planner:
                 return self._decide(now)
             case ReplicasCollected():
                 return self._commit_with_replicas(event, now)
-            case ClocksRead():
-                commit = self._preparation.with_clock(event)
+            case ClocksRead() | OffersCollected():
+                commit = self._preparation.with_answer(event)
                 return (commit,) if commit is not None else ()
         self._record(event, now)
         return ()
@@ -144,19 +145,18 @@ class Planner:
                 self._loaded = max(self._loaded, number)
             case DamageFound():
                 self._record_damage(event, now)
-            case TimePassed() | ReplicasCollected() | ClocksRead():
+            case TimePassed() | ReplicasCollected() | OffersCollected() | ClocksRead():
                 pass
             case _:
                 self._record_member(event, now)
 
     def _record_job(self, event: JobEvent, now: float) -> None:
-        match event:
-            case JobStarted():
-                self._start_job(event, now)
-            case RunBegun():
-                self._rendezvous.begin_run(self.epoch)
-            case JobEnded():
-                self.ending = True
+        if isinstance(event, JobStarted):
+            self._start_job(event, now)
+        elif isinstance(event, RunBegun):
+            self._rendezvous.begin_run(self.epoch)
+        else:
+            self.ending = True
 
     def _record_member(self, event: MemberEvent, now: float) -> None:
         self.members.handle(event, now)

@@ -10,7 +10,7 @@ import numpy as np
 from scar._client.core.pull_buffer import PullBuffer
 from scar._client.core.rerouting import is_restored
 from scar.blocks import Array, Ids
-from scar.placement import NOBODY, Epoch
+from scar.placement import NOBODY, BlockSource, Epoch
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +45,14 @@ def take_recovered(
         ids = group.ids if pulled.ids is None else np.intersect1d(group.ids, pulled.ids, assume_unique=True)
         for owner, part in epoch.split(group.table, ids):
             if owner != NOBODY:
-                cached = pulled.layout.gather(pulled.flat, pulled.find_positions(ids[part]))
                 behind = not pulled.holds_newest(ids[part], clock)
                 pulled.mark_replaced(ids[part])
+                if group.source is BlockSource.WORKER:
+                    # what was lost since is sent again, so the state of that clock is what has to come back
+                    if pulled.ids is not None or pulled.clock != group.clock:
+                        continue
+                    behind = not pulled.holds_state(ids[part], group.clock)
+                cached = pulled.layout.gather(pulled.flat, pulled.find_positions(ids[part]))
                 yield (
                     epoch.shards[owner].key,
                     RecoveredBlocks(epoch.number, group.table, ids[part], cached, behind),

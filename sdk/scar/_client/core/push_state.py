@@ -124,7 +124,7 @@ class StreamState:
     def __init__(self, job: Job, shard: Member) -> None:
         self.shard = shard
         merge = partial(merge_pushes, job) if job.strategy.queues else None
-        self.buffer = ResendBuffer(job.consistency == "bsp", merge)
+        self.buffer = ResendBuffer(job.consistency == "bsp", merge, int(job.strategy.asks_workers))
         self.comparisons: deque[RecoveredBlocks] = deque()
         self.record: ShardRecord | None = None
         self.marked: tuple[int, int] = (0, -1)

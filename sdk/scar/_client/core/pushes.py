@@ -203,14 +203,18 @@ def merge_pushes(job: Job, pushes: Sequence[ShardPush]) -> ShardPush:
 class ResendBuffer:
     """Pushes of one stream that may have to be sent again, in order.
 
-    ``until_closed``: keep them after the acknowledgement, until their clock is closed (BSP). ``merge``: makes
-    one push of those that wait behind one that is on its way.
+    ``until_closed``: keep them after the acknowledgement, until their clock is closed (BSP), and as many
+    more clocks as ``closed_kept``. ``merge``: makes one push of those that wait behind one that is under way.
     """
 
     def __init__(
-        self, until_closed: bool, merge: Callable[[Sequence[ShardPush]], ShardPush] | None = None
+        self,
+        until_closed: bool,
+        merge: Callable[[Sequence[ShardPush]], ShardPush] | None = None,
+        closed_kept: int = 0,
     ) -> None:
         self._until_closed = until_closed
+        self._closed_kept = closed_kept
         self._merge = merge
         self._acked: list[ShardPush] = []
         self._waiting: deque[ShardPush] = deque()
@@ -257,9 +261,10 @@ class ResendBuffer:
     def see_clock(self, clock: int) -> list[ShardPush]:
         """The shard contains what it applied before its open clock ``clock``. Returns what is released."""
         self.clock = max(self.clock, clock)
-        released = [push for push in self._acked if push.applied_clock < self.clock]
+        oldest = self.clock - self._closed_kept
+        released = [push for push in self._acked if push.applied_clock < oldest]
         if released:
-            self._acked = [push for push in self._acked if push.applied_clock >= self.clock]
+            self._acked = [push for push in self._acked if push.applied_clock >= oldest]
         return released
 
     def pushes(self) -> list[ShardPush]:
@@ -295,5 +300,5 @@ class ResendBuffer:
 
     @property
     def empty(self) -> bool:
-        """Nothing need be kept."""
-        return not self._waiting and not self._acked
+        """Everything is applied."""
+        return not self._waiting and not any(push.applied_clock >= self.clock for push in self._acked)

@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scar._client.core.pushes import NOWHERE, ShardPush, TablePush, cut_blocks
-from scar.blocks import Ids
+from scar.blocks import Ids, Positions
 from scar.lost_ranges import LostRanges
 from scar.placement import NOBODY, BlockGroup, BlockSource, Epoch
 from scar.tables import Job
+
+Shares = dict[str, dict[str, TablePush]]  # key of a stream -> table -> blocks
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +36,8 @@ class Rerouting:
     """What to do about an epoch. Keys are member keys of shards, or :data:`NOWHERE`.
 
     ``kept``: stays where it is, in the order of the stream. ``sent``: to the new owner, under new numbers, in
-    the order of the pushes. ``released``: contained in the new owner's value, or void.
+    the order of the pushes; those among them that count as acknowledged are contained in its value, and kept
+    because its source may fail. ``released``: contained in the new owner's value, or void.
     """
 
     kept: Mapping[str, Sequence[ShardPush]] = field(default_factory=dict)
@@ -48,7 +51,8 @@ class Rerouting:
     @property
     def resent(self) -> int:
         """Pushes that go to a new owner."""
-        return len({push.push_id for key, pushes in self.sent.items() if key != NOWHERE for push in pushes})
+        sent = [push for key, pushes in self.sent.items() if key != NOWHERE for push in pushes]
+        return len({push.push_id for push in sent if not push.acked})
 
 
 class AckedPushes:
@@ -95,10 +99,11 @@ class AckedPushes:
         reported = self._push_ids(self._reported, table)
         restored = self._push_ids(self._restored, table)
         before = restored[ids]
-        after = np.maximum(reported[ids], watermark)
+        after = np.maximum(np.maximum(reported[ids], watermark), before)
         restored[ids] = watermark
         reported[ids] = np.where(newest > after, newest, reported[ids])
-        ranges = ((np.full(len(ids), watermark), before), (after, newest))
+        # what the value before contained may still be kept here, and is sent again
+        ranges = ((np.full(len(ids), watermark), np.minimum(before, newest)), (after, newest))
         losses = []
         for first, last in ranges:
             gone = np.flatnonzero(last > first)
@@ -151,7 +156,7 @@ def reroute(job: Job, epoch: Epoch, worker: str, held: Mapping[str, Sequence[Sha
             numbered = push.seq > 0 and not push.acked and home != NOWHERE
             if split.kept.tables or numbered:
                 kept.setdefault(home, []).append(split.kept)
-            for key, moved in split.moved.items():
+            for key, moved in split.moved:
                 sent.setdefault(key, []).append(moved)
     for pushes in sent.values():
         pushes.sort(key=lambda push: push.push_id)
@@ -166,20 +171,21 @@ def is_restored(group: BlockGroup) -> bool:
 @dataclass(frozen=True, slots=True)
 class _SplitPush:
     kept: ShardPush
-    moved: Mapping[str, ShardPush]
+    moved: Sequence[tuple[str, ShardPush]]
     released: Sequence[ReleasedBlocks]
 
 
 def _void_push(push: ShardPush) -> _SplitPush:
     """Full recovery: nothing that was pushed counts any more; what is beyond the watermark is lost."""
     released = [ReleasedBlocks(table, blocks.ids, push.push_id) for table, blocks in push.tables.items()]
-    return _SplitPush(replace(push, tables={}), {}, released)
+    return _SplitPush(replace(push, tables={}), (), released)
 
 
 def _split_push(job: Job, epoch: Epoch, moves: MovedBlocks, push: ShardPush) -> _SplitPush:
     """The push without what moved; what moved and is not contained in the new owner's value, by new owner."""
     kept: dict[str, TablePush] = {}
-    moved: dict[str, dict[str, TablePush]] = {}
+    contained: Shares = {}
+    moved: Shares = {}
     released: list[ReleasedBlocks] = []
     for table, blocks in push.tables.items():
         gone = moves.has_moved(table, blocks.ids)
@@ -190,19 +196,37 @@ def _split_push(job: Job, epoch: Epoch, moves: MovedBlocks, push: ShardPush) -> 
         if len(staying.ids):
             kept[table] = staying
         at = np.flatnonzero(gone)
-        contained = moves.watermarks(table, blocks.ids[at]) >= push.push_id
-        released.append(ReleasedBlocks(table, blocks.ids[at[contained]], push.push_id))
-        missing = at[~contained]
-        for owner, share in epoch.split(table, blocks.ids[missing]):
-            key = NOWHERE if owner == NOBODY else epoch.shards[owner].key
-            moved.setdefault(key, {})[table] = cut_blocks(job, table, blocks, missing[share])
+        has_it = moves.watermarks(table, blocks.ids[at]) >= push.push_id
+        if job.strategy.asks_workers:
+            _share_blocks(job, epoch, table, blocks, at[has_it], contained)
+        else:
+            released.append(ReleasedBlocks(table, blocks.ids[at[has_it]], push.push_id))
+        _share_blocks(job, epoch, table, blocks, at[~has_it], moved)
     untouched = all(kept.get(table) is blocks for table, blocks in push.tables.items())
     return _SplitPush(
         push if untouched else replace(push, tables=kept),
-        {key: _make_resent(push, tables) for key, tables in moved.items()},
+        [
+            *((key, _make_contained(push, tables)) for key, tables in contained.items()),
+            *((key, _make_resent(push, tables)) for key, tables in moved.items()),
+        ],
         released,
     )
 
 
+def _share_blocks(
+    job: Job, epoch: Epoch, table: str, blocks: TablePush, positions: Positions, shares: Shares
+) -> None:
+    """Add the blocks of a push at these positions to the ``shares`` of their owners."""
+    for owner, share in epoch.split(table, blocks.ids[positions]):
+        key = NOWHERE if owner == NOBODY else epoch.shards[owner].key
+        shares.setdefault(key, {})[table] = cut_blocks(job, table, blocks, positions[share])
+
+
 def _make_resent(push: ShardPush, tables: Mapping[str, TablePush]) -> ShardPush:
     return ShardPush(push.push_id, push.clock, tables, resent=True, merged=push.merged)
+
+
+def _make_contained(push: ShardPush, tables: Mapping[str, TablePush]) -> ShardPush:
+    """What the new owner's value has is kept as if it had acknowledged it, and goes as other pushes do."""
+    applied = max(push.clock, push.applied_clock)
+    return ShardPush(push.push_id, push.clock, tables, acked=True, applied_clock=applied, merged=push.merged)

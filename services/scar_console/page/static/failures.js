@@ -107,7 +107,7 @@ function costWords(one) {
   return parts.filter(Boolean).join(" · ");
 }
 
-const FROM = { object: "from the checkpoint", initial: "from x(0)", donor: "from a live shard", replica: "from a copy" };
+const FROM = { object: "from the checkpoint", initial: "from x(0)", donor: "from a live shard", replica: "from a copy", worker: "from a worker" };
 const sources = (one) => Object.entries(one.sources).filter(([, count]) => count)
   .map(([from, count]) => `${count} ${FROM[from] ?? from}`).join(", ") || "-";
 const total = (one) => PHASES.reduce((sum, [key]) => sum + Math.max(0, one.phases[key]), 0);

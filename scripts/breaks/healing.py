@@ -1,0 +1,167 @@
+"""Breaks of workers as sources: a block that comes back from one is what it would have been, bit by bit."""
+
+from __future__ import annotations
+
+from scripts.breaks.kind import Break
+
+PS_REPLAY = "tests/unit/test_ps_replay.py"
+HELD = "tests/unit/test_held_copies.py"
+HELD_COPIES = "sdk/scar/_client/core/held_copies.py"
+LOADS = "services/scar_ps/core/loads.py"
+
+BREAKS = (
+    Break(
+        "heal-torn",  # a copy of a shard that was a clock ahead
+        HELD_COPIES,
+        " and part.clock == clock",
+        "",
+        f"{HELD}::test_a_part_of_another_clock_or_epoch_is_no_source",
+    ),
+    Break(
+        "heal-torn",  # values of before a restore, though it came while they were pulled
+        HELD_COPIES,
+        "part.epoch >= since and ",
+        "",
+        f"{HELD}::test_a_part_of_another_clock_or_epoch_is_no_source",
+    ),
+    Break(
+        "heal-torn",  # a shard may close the clock by a predecessor's mark while it is pulled
+        "sdk/scar/_client/worker_pulls.py",
+        " and not ahead",
+        "",
+        f"{HELD}::test_a_pull_counts_only_while_no_shard_can_close_its_clock",
+    ),
+    Break(
+        "heal-history",  # a copy brings back pushes that the ledger has given up
+        HELD_COPIES,
+        "                self._cut_history(group)\n",
+        "",
+        f"{HELD}::test_a_restore_cuts_the_history_of_its_blocks_and_of_no_others",
+    ),
+    Break(
+        "heal-history",  # after a restore all copies are void: a second failure in the same clock costs
+        HELD_COPIES,
+        "if any(part.clock > group.clock for part in copy.parts):",
+        "if copy.parts:",
+        f"{HELD}::test_a_restore_cuts_the_history_of_its_blocks_and_of_no_others",
+    ),
+    Break(
+        "heal-history",  # the ledger calls exact what a worker that has left may have changed
+        HELD_COPIES,
+        "                    copy.all_present = False\n",
+        "                    copy.all_present = True\n",
+        f"{HELD}::test_a_comparison_is_exact_only_with_the_same_clock_and_nobody_gone",
+    ),
+    Break(
+        "heal-history",  # the same of one that left just before the pull, its push waiting for its clock
+        HELD_COPIES,
+        "pulled.all_present = clock > self._left_clock + 1",
+        "pulled.all_present = True",
+        f"{HELD}::test_who_has_left_may_have_pushed_for_the_clock_that_is_open",
+    ),
+    Break(
+        "heal-ledger",  # exact, though pushes are gone that were made after the copy
+        "services/scar_runtime/failure_records.py",
+        'unknown = bool(lost and self.sources.get("worker"))',
+        "unknown = False",
+        "tests/unit/test_recovery_ledger.py::test_delta_of_what_workers_gave_back_is_unknown_when_pushes_are_lost",
+    ),
+    Break(
+        "heal-kept",  # the copy is a clock old, and what was pushed in it is gone
+        "sdk/scar/_client/core/pushes.py",
+        "oldest = self.clock - self._closed_kept",
+        "oldest = self.clock",
+        "tests/unit/test_resend_buffer.py::test_one_more_clock_is_kept_where_the_state_before_it_may_come_back",
+    ),
+    Break(
+        "heal-kept",  # what a restored value contains is kept and counted as lost at once
+        "sdk/scar/_client/core/rerouting.py",
+        "np.minimum(before, newest)",
+        "before",
+        "tests/unit/test_acked_pushes.py::test_what_an_older_copy_lacks_and_is_kept_is_no_loss",
+    ),
+    Break(
+        "heal-replay",  # what is owed joins the open clock
+        "services/scar_ps/core/bsp_buffer.py",
+        "joined = np.maximum(part.store.replay_clocks(part.positions), owed.clock)",
+        "joined = np.maximum(part.store.replay_clocks(part.positions), owed.clock + 9)",
+        f"{PS_REPLAY}::test_a_block_that_comes_back_is_what_it_would_have_been",
+    ),
+    Break(
+        "heal-replay",  # all clocks that are owed are one step
+        "services/scar_ps/core/clocks.py",
+        "closed = sorted({push.joined for push in owed if push.joined < state.clock})",
+        "closed = sorted({push.joined for push in owed if push.joined < state.clock})[:1]",
+        f"{PS_REPLAY}::test_a_block_that_comes_back_is_what_it_would_have_been",
+    ),
+    Break(
+        "heal-replay",  # in the order of arrival
+        "services/scar_ps/core/clocks.py",
+        "self._apply_pushes(clock, rank_order(mine, self._ranks))",
+        "self._apply_pushes(clock, mine)",
+        f"{PS_REPLAY}::test_a_block_that_comes_back_is_what_it_would_have_been",
+    ),
+    Break(
+        "heal-replay",  # somebody sees what is not done again yet
+        "services/scar_ps/core/pushes.py",
+        "            self._admission.require_replayed(parts)\n",
+        "            pass\n",
+        f"{PS_REPLAY}::test_a_block_that_comes_back_is_what_it_would_have_been",
+    ),
+    Break(
+        "heal-replay",  # the worker that compares waits for itself
+        "services/scar_ps/core/pushes.py",
+        "        if not event.unsettled:\n",
+        "        if event:\n",
+        f"{PS_REPLAY}::test_what_was_put_back_is_compared_before_it_is_settled",
+    ),
+    Break(
+        "heal-replay",  # another sum of the same pushes
+        "services/scar_ps/core/bsp_buffer.py",
+        "np.full(layout.elements, -0.0, store.values.dtype)",
+        "np.zeros(layout.elements, store.values.dtype)",
+        f"{PS_REPLAY}::test_a_sum_has_the_bits_of_its_parts",
+    ),
+    Break(
+        "heal-contents",  # what a block contains beyond its owner's clock is forgotten when it moves
+        "services/scar_ps/core/migrations.py",
+        "            if origins.any():\n",
+        "            if False:\n",
+        f"{PS_REPLAY}::test_a_block_ahead_of_its_owner_moves_on_only_when_that_has_caught_up",
+    ),
+    Break(
+        "heal-contents",  # a pull claims what is still on its way
+        "services/scar_ps/core/pushes.py",
+        "if state.ownership.any_unsettled or state.epoch is None:",
+        "if state.epoch is None:",
+        f"{PS_REPLAY}::test_a_pull_says_what_it_contains_only_when_all_is_settled",
+    ),
+    Break(
+        "heal-sources",  # values of another clock are believed
+        LOADS,
+        "        if event.clock != load.clock:\n",
+        "        if event.clock < 0:\n",
+        f"{PS_REPLAY}::test_what_is_not_what_the_epoch_said_counts_as_damaged",
+    ),
+    Break(
+        "heal-sources",  # a source that stays silent is waited for without end
+        LOADS,
+        "attempt.since + SENDER_SECONDS",
+        "attempt.since + 1e9",
+        f"{PS_REPLAY}::test_a_source_that_stays_silent_or_leaves_counts_as_damaged",
+    ),
+    Break(
+        "heal-sources",  # bits that changed on their way are believed
+        "services/scar_ps/wire/copy_stream.py",
+        'zlib.crc32(received.values.data.cast("B")) == header.crc32',
+        "True",
+        "tests/unit/test_copy_stream.py::test_a_wrong_checksum_is_told_with_the_blocks",
+    ),
+    Break(
+        "heal-sources",  # an answer to another question counts
+        "services/scar_recovery/offer_board.py",
+        "worker is None or request.question != self._question",
+        "worker is None",
+        "tests/unit/test_offer_board.py::test_a_silent_worker_is_no_source",
+    ),
+)

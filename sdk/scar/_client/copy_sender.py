@@ -1,0 +1,106 @@
+"""Answers recovery's question about lost blocks, and sends to their new owners what an epoch asks for."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import zlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from scar._client.cluster_view import ClusterView
+from scar._client.core.held_copies import HeldCopies, OwedCopy
+from scar._client.recovery_client import RecoveryClient
+from scar.blocks import Array, BlockState
+from scar.errors import DeadlineExceeded, ScarError, StaleEpoch, Temporary
+from scar.placement import Member
+from scar.v1 import ps_pb2, recovery_pb2
+from scar.wire import codec
+from scar.wire.codec import Chunk
+from scar.wire.transport import AttemptLimit, Backoff, Deadline
+
+log = logging.getLogger(__name__)
+
+SENDERS = 4  # copies that are sent at the same time
+SEND_SECONDS = 10.0  # to try; the new owner does not wait longer for a source
+
+
+class CopySender:
+    """Of one worker. ``held`` is guarded by the view's lock."""
+
+    def __init__(self, view: ClusterView, member: Member, held: HeldCopies, recovery: RecoveryClient) -> None:
+        self._view = view
+        self._member = member
+        self._held = held
+        self._recovery = recovery
+        self._closing = threading.Event()
+        self._pool = ThreadPoolExecutor(SENDERS, "scar-restore")
+
+    def answer_question(self, question: recovery_pb2.HoldingsQuestion) -> bool:
+        """Say what is held of lost blocks. False: this worker does not follow the epoch of the question."""
+        wanted = {one.table: codec.ids_from_bytes(one.block_ids) for one in question.tables}
+        with self._view.lock:
+            if self._view.number != question.epoch:
+                return False
+            held = self._held.offer_blocks(wanted)
+        self._recovery.offer_blocks(
+            recovery_pb2.OfferRequest(
+                worker=codec.member_to_proto(self._member),
+                question=question.id,
+                held=[_encode_state(state) for state in held],
+            )
+        )
+        return True
+
+    def send_copies(self, owed: Sequence[OwedCopy]) -> None:
+        """Returns at once; the view's lock is held."""
+        for copy in owed:
+            self._pool.submit(self._send_copy, copy)
+
+    def close(self) -> None:
+        self._closing.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _send_copy(self, copy: OwedCopy) -> None:
+        """Until its owner has it, or nobody waits for it any more."""
+        deadline = Deadline(SEND_SECONDS, self._closing)
+        limit = AttemptLimit()
+        backoff = Backoff()
+        values = copy.gather_values()
+        about = {"epoch": copy.epoch, "owner": copy.owner, "table": copy.state.table}
+        while not deadline.expired:
+            link = self._view.links.find(copy.owner)
+            if link is None:
+                return  # the owner has left: a newer epoch has other sources
+            try:
+                link.restore(self._encode_copy(copy, values), limit.seconds(values.nbytes))
+                log.info("copy.sent", extra=about | {"blocks": len(copy.state.ids)})
+                return
+            except (Temporary, StaleEpoch, DeadlineExceeded) as error:
+                limit.note_error(error)
+                self._closing.wait(min(backoff.next(), deadline.remaining))
+            except ScarError as error:
+                log.warning("copy.refused", extra=about | {"error": str(error)})
+                return
+
+    def _encode_copy(self, copy: OwedCopy, values: Array) -> Iterator[Chunk]:
+        header = ps_pb2.TensorHeader(
+            table=copy.state.table,
+            dtype=values.dtype.name,
+            block_ids=codec.ids_to_bytes(copy.state.ids),
+            epoch=copy.epoch,
+            worker=self._member.name,
+            incarnation=self._member.incarnation,
+            clock=copy.state.clock,
+            crc32=zlib.crc32(values.data.cast("B")),
+        )
+        return codec.chunks(header, values)
+
+
+def _encode_state(state: BlockState) -> recovery_pb2.HeldBlocks:
+    return recovery_pb2.HeldBlocks(
+        table=state.table,
+        block_ids=codec.ids_to_bytes(state.ids),
+        clock=state.clock,
+        watermark=dict(state.watermark),
+    )

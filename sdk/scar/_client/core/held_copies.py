@@ -1,0 +1,128 @@
+"""What a worker can give back when a shard dies: whole tables as it pulled them last (protocol §15). Pure.
+
+Arrays are kept by reference; nothing is copied before it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from scar._client.core.pull_buffer import PullBuffer
+from scar._client.core.rerouting import is_restored
+from scar.blocks import Array, BlockState, Ids
+from scar.placement import NOBODY, BlockGroup, BlockSource, Epoch
+from scar.tables import Job
+
+NEVER = -2  # a clock so early that no pull is near it
+COPIES = 2  # of a table: the newest may lack blocks that had moved while it was pulled
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class OfferedBlocks:
+    """Blocks of one state that this worker holds, and the pull in which they came."""
+
+    state: BlockState
+    pulled: PullBuffer
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class OwedCopy:
+    """Blocks of a pull that an epoch has this worker send to their new owner (member key)."""
+
+    epoch: int
+    owner: str
+    state: BlockState
+    pulled: PullBuffer
+
+    def gather_values(self) -> Array:
+        """Packed."""
+        return self.pulled.layout.gather(self.pulled.flat, self.pulled.find_positions(self.state.ids))
+
+
+class HeldCopies:
+    """Of one worker (its member key)."""
+
+    def __init__(self, job: Job, worker: str) -> None:
+        self._worker = worker
+        self._copies: dict[str, list[PullBuffer]] = {}
+        self._offered: list[OfferedBlocks] = []
+        self._tables = {table.name for table in job.tables if not table.rule.slots}
+        self._restored: dict[str, int] = {}  # table -> the newest epoch that has put blocks of it back
+        self._members: frozenset[str] = frozenset()  # workers of the newest epoch, by key
+        self._left_clock = NEVER  # in which this worker was when another one left
+
+    def keep_pull(self, pulled: PullBuffer, clock: int) -> None:
+        """A pull has ended, and the worker is still in the clock in which it began it.
+
+        Only what shards sent with this very clock open counts, and was not put back meanwhile.
+        """
+        if pulled.ids is not None or pulled.table.name not in self._tables:
+            return
+        since = self._restored.get(pulled.table.name, 0)
+        pulled.parts = [part for part in pulled.parts if part.epoch >= since and part.clock == clock]
+        # who has left may have pushed for this clock already, and nobody can send that again
+        pulled.all_present = clock > self._left_clock + 1
+        whole = sum(len(part.ids) for part in pulled.parts) == pulled.table.blocks
+        before = [] if whole else self._copies.get(pulled.table.name, [])
+        before = [copy for copy in before if copy is not pulled]
+        self._copies[pulled.table.name] = [pulled, *before][:COPIES]
+
+    def offer_blocks(self, wanted: Mapping[str, Ids]) -> list[BlockState]:
+        """What is held of these blocks, each once, from the newest copy that has it.
+
+        It is kept until the next epoch, whatever is pulled meanwhile.
+        """
+        self._offered = [found for table, ids in wanted.items() for found in self._find_blocks(table, ids)]
+        return [offered.state for offered in self._offered]
+
+    def _find_blocks(self, table: str, ids: Ids) -> Iterator[OfferedBlocks]:
+        missing = ids
+        for copy in self._copies.get(table, []):
+            for part in copy.parts:
+                found = np.intersect1d(missing, part.ids, assume_unique=True).astype(np.uint32)
+                found = found[~copy.is_void(found)]
+                if len(found):
+                    state = BlockState(table, found, part.clock, part.watermark, self._worker)
+                    yield OfferedBlocks(state, copy)
+                    missing = np.setdiff1d(missing, found, assume_unique=True)
+
+    def follow_epoch(self, epoch: Epoch, clock: int) -> list[OwedCopy]:
+        """What this worker, in this clock, has to send in this epoch. What it puts back cuts the history of
+        copies.
+        """
+        members = frozenset(worker.key for worker in epoch.workers)
+        if not self._members <= members:
+            self._left_clock = clock
+            for copies in self._copies.values():
+                for copy in copies:
+                    copy.all_present = False
+        self._members = members
+        owed = [copy for group in epoch.moved for copy in self._owed_copies(epoch, group)]
+        self._offered = []
+        for group in epoch.moved:
+            if is_restored(group):
+                self._restored[group.table] = epoch.number
+                self._cut_history(group)
+        return owed
+
+    def _owed_copies(self, epoch: Epoch, group: BlockGroup) -> Iterator[OwedCopy]:
+        if group.source is not BlockSource.WORKER or group.sender != self._worker:
+            return
+        for offered in self._offered:
+            state = offered.state
+            if state.table != group.table or state.clock != group.clock:
+                continue
+            ids = np.intersect1d(group.ids, state.ids, assume_unique=True).astype(np.uint32)
+            for owner, share in epoch.split(group.table, ids):
+                if owner != NOBODY:
+                    mine = BlockState(group.table, ids[share], group.clock)
+                    yield OwedCopy(epoch.number, epoch.shards[owner].key, mine, offered.pulled)
+
+    def _cut_history(self, group: BlockGroup) -> None:
+        """The block is again as it was at the group's clock: what was pulled later may never be again."""
+        for copy in self._copies.get(group.table, []):
+            if any(part.clock > group.clock for part in copy.parts):
+                copy.mark_void(group.ids)

@@ -1,0 +1,60 @@
+"""A training file whose every bit shows what was lost, added twice, or applied out of its order: values feed
+back, and two workers push floats whose sums depend on their order.
+
+``SCAR_TEST_JOB`` (JSON of ``make_job``'s arguments) and ``SCAR_TEST_HISTORY`` (a folder) come from the
+environment. The last clocks wait for a file ``over`` in the folder: all deaths are over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import scar
+
+CLOCKS = 60
+HELD_CLOCK = 50
+PACE = 0.02  # seconds of computing in a clock
+STRAGGLER = 0.03  # more of the last rank, in some clocks: then some shards close a clock before others
+
+
+def make_job(name: str = "healing", **options: Any) -> scar.Job:
+    shapes: dict[str, Any] = {
+        "sgd": {"rule": scar.sgd(0.05, weight_decay=0.01)},
+        "add": {"rule": scar.add(), "blocks": scar.rows(3)},
+        "assign": {"rule": scar.assign(), "blocks": scar.rows(2)},
+    }
+    tables = [
+        scar.Table(kind, (64, 5), init=scar.uniform(-1, 1), **options) for kind, options in shapes.items()
+    ]
+    return scar.Job(name, tables=tables, checkpoint=scar.Checkpoint(period=16), **options)
+
+
+def pushed_values(values: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+    """Bounded, and of all values that were pulled."""
+    return (np.tanh(values) * 0.3 + draw.normal(size=values.shape) * 0.1).astype(np.float32)
+
+
+def train(worker: scar.Worker) -> None:
+    """Every worker pulls all tables and pushes to all, of its own random numbers."""
+    folder = Path(os.environ["SCAR_TEST_HISTORY"])
+    names = [table.name for table in worker.job.tables]
+    for clock in worker.clocks(limit=CLOCKS):
+        while clock == HELD_CLOCK and not (folder / "over").exists():
+            time.sleep(PACE)
+        draw = np.random.default_rng([worker.rank, clock])
+        values = worker.pull(names)
+        time.sleep(PACE + STRAGGLER * (worker.rank == 1 and clock % 3 == 0))
+        for table in names:
+            worker.push(table, pushed_values(values[table], draw))
+        worker.report(1.0)
+    final = worker.pull(names)
+    np.savez(folder / f"rank-{worker.rank}.npz", **final)
+
+
+job = make_job(**json.loads(os.environ.get("SCAR_TEST_JOB", "{}")))
