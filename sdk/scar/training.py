@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import time
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Self, overload
@@ -24,6 +25,7 @@ from numpy.typing import ArrayLike
 from scar._client.client import Client
 from scar._client.core.pushes import PackedTable, pack_table
 from scar._client.heartbeats import HeartbeatStream
+from scar._client.pace import TimeSplit
 from scar._client.pull_requests import Names, PullFuture, PullRequest, TableIds, Values, select_ids
 from scar._client.recovery_client import RecoveryClient
 from scar.errors import DeadlineExceeded, Fenced, InvalidRequest, ScarError
@@ -141,6 +143,16 @@ class Worker:
         return self._client.pace.seconds_per_clock
 
     @property
+    def time_per_clock(self) -> TimeSplit:
+        """What its time goes to: averages over about the last ten clocks, as :attr:`seconds_per_clock`."""
+        return self._client.pace.per_clock
+
+    @property
+    def time_spent(self) -> tuple[TimeSplit, int]:
+        """Sums over all of its clocks but the first, and how many those are."""
+        return self._client.pace.spent, self._client.pace.clocks
+
+    @property
     def story(self) -> EventRing:
         """Epochs that it followed and what shards refused, for those who wonder why it waits:
         `scar doctor --story worker-0`.
@@ -173,7 +185,10 @@ class Worker:
             self.clock()
 
     def _has_reached(self, until: float) -> bool:
-        loss = self._client.pulls.newest_loss()
+        client = self._client
+        began = time.monotonic()
+        loss, moving = client.pulls.newest_loss()
+        client.pace.note_pull(began, moving)
         if loss is None:
             return False
         if loss.fraction < 1 and not self._scaled:
@@ -186,7 +201,7 @@ class Worker:
                 until,
             )
         if loss.scaled <= until:
-            self._client.end_at_loss(loss)
+            client.end_at_loss(loss)
             return True
         return False
 
@@ -201,15 +216,22 @@ class Worker:
 
         ``ids``: these blocks, in any order, rows packed. A block is a row unless the table was cut otherwise.
         """
-        request = PullRequest(self.job, tables, ids)
-        self._client.pulls.pull(request.wants)
-        values: Values | dict[str, Values] = request.values()
-        return values
+        client = self._client
+        began = time.monotonic()
+        moving = math.inf
+        try:
+            request = PullRequest(self.job, tables, ids)
+            moving = client.pulls.pull(request.wants)
+            values: Values | dict[str, Values] = request.values()
+            return values
+        finally:
+            client.pace.note_pull(began, moving)
 
     def pull_async(self, tables: Names, ids: TableIds = None) -> PullFuture:
         """The same in the background, while this thread computes."""
         request = PullRequest(self.job, tables, ids)
-        return PullFuture(request, self._client.pulls.pull_async(request.wants))
+        client = self._client
+        return PullFuture(request, client.pulls.pull_async(request.wants), client.pace.note_pull)
 
     def push(
         self, tables: str | Mapping[str, ArrayLike], values: ArrayLike | None = None, ids: TableIds = None
@@ -220,10 +242,15 @@ class Worker:
         Returns at once, unless too much is unacknowledged. The arrays may be changed afterwards. A repeated
         id is summed (rule ``assign``: the last one wins).
         """
-        single = isinstance(tables, str)
-        arrays = _arrays_by_table(tables, values)
-        packed = {name: self._pack_table(name, array, ids, single) for name, array in arrays.items()}
-        self._client.pushes.push(packed, self._client.deadline())
+        client = self._client
+        began = time.monotonic()
+        try:
+            single = isinstance(tables, str)
+            arrays = _arrays_by_table(tables, values)
+            packed = {name: self._pack_table(name, array, ids, single) for name, array in arrays.items()}
+            client.pushes.push(packed, client.deadline())
+        finally:
+            client.pace.note_push(began)
 
     def _pack_table(self, name: str, values: ArrayLike, ids: TableIds, single: bool) -> PackedTable:
         return pack_table(self.job.table(name), values, select_ids(self.job, name, ids, single))

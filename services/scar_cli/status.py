@@ -9,7 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from scar.v1.worker_pb2 import WorkerStatus
 from scar_admin.status import DONE, ClusterStatus, ProcessInfo, health_word
+from scar_admin.stragglers import find_stragglers
 from scar_cli import output
 from scar_cli.cluster_ref import ClusterRef
 from scar_cli.clusters import find_cluster
@@ -114,15 +116,17 @@ def shard_table(status: ClusterStatus, processes: Processes) -> Table:
 
 def worker_table(status: ClusterStatus, processes: Processes) -> Table:
     workers = status.epoch.workers if status.epoch else ()
+    slow = find_stragglers(status.workers)
     rows = []
     for member in workers:
         worker = status.workers.get(member.name)
-        cells: Sequence[object] = ("?", "", "", "")
+        cells: Sequence[object] = ("?", "", "", "", "")
         if worker:
             cells = (
-                worker.state,
+                f"{worker.state}, [yellow]straggler[/]" if member.name in slow else worker.state,
                 _clock_cell(worker.clock),
                 f"{worker.seconds_per_clock * 1000:.1f} ms",
+                _split_cell(worker),
                 worker.reroutes,
             )
         rows.append(
@@ -134,7 +138,11 @@ def worker_table(status: ClusterStatus, processes: Processes) -> Table:
             )
         )
     return output.make_table(
-        ("WORKER", "HEALTH", "STATE", ">CLOCK", ">PER CLOCK", ">REROUTES", ">PID", ">RESTARTS"), rows
+        (
+            *("WORKER", "HEALTH", "STATE", ">CLOCK", ">PER CLOCK", ">PULL+COMPUTE+PUSH+WAIT"),
+            *(">REROUTES", ">PID", ">RESTARTS"),
+        ),
+        rows,
     )
 
 
@@ -175,6 +183,7 @@ def status_document(status: ClusterStatus, processes: Processes) -> dict[str, An
         "waits": status.waits,
         "shards": status.shards,
         "workers": status.workers,
+        "stragglers": sorted(find_stragglers(status.workers)),
         "members": status.members,
         "checkpoint": status.checkpoint,
         "processes": {name: vars(process) for name, process in processes.items()},
@@ -189,6 +198,12 @@ def _shard_names(status: ClusterStatus, processes: Processes) -> set[str]:
 def _process_cells(name: str, processes: Processes) -> tuple[object, object]:
     process = processes.get(name)
     return (process.pid or "-", process.restarts) if process else ("", "")
+
+
+def _split_cell(worker: WorkerStatus) -> str:
+    """In milliseconds, in the order of the column's name."""
+    split = worker.per_clock
+    return "+".join(f"{1000 * part:.1f}" for part in (split.pull, split.compute, split.push, split.wait))
 
 
 def _clock_cell(clock: int) -> object:

@@ -13,7 +13,9 @@ from typing import Any
 
 from scar.v1.checkpoint_pb2 import RoundReport
 from scar.v1.recovery_pb2 import FailureRecord
+from scar.v1.worker_pb2 import WorkerStatus
 from scar_admin.status import DONE, ClusterStatus, ProcessInfo, health_word
+from scar_admin.stragglers import find_stragglers
 from scar_admin.waits import Wait, waits
 
 MAX_ROWS = 100  # shards, and workers
@@ -148,20 +150,23 @@ def _shard_row(name: str, status: ClusterStatus, processes: ProcessTable) -> Doc
 def _worker_rows(status: ClusterStatus, processes: ProcessTable) -> list[Document]:
     names = {member.name for member in status.epoch.workers} if status.epoch else set()
     names |= {name for name, process in processes.items() if process.component == "worker"}
-    return [_worker_row(name, status, processes) for name in names]
+    slow = find_stragglers(status.workers)
+    return [_worker_row(name, status, processes) | {"straggler": name in slow} for name in names]
 
 
 def _worker_row(name: str, status: ClusterStatus, processes: ProcessTable) -> Document:
+    """``split``: seconds of ``seconds_per_clock`` that went to pull, compute, push and wait."""
     row = _member_row(name, status, processes)
-    worker = status.workers.get(name)
-    if worker is None:
-        return row | {"state": "", "clock": None, "seconds_per_clock": 0.0, "waited": 0.0, "reroutes": 0}
+    worker = status.workers.get(name, WorkerStatus())
+    split = worker.per_clock
+    if not worker.state:
+        return row | {"state": "", "clock": None, "seconds_per_clock": 0.0, "waited": 0.0, "split": [0.0] * 4}
     return row | {
         "state": worker.state,
         "clock": _open_clock(worker.clock),
         "seconds_per_clock": worker.seconds_per_clock,
         "waited": worker.waited,
-        "reroutes": worker.reroutes,
+        "split": [round(part, 6) for part in (split.pull, split.compute, split.push, split.wait)],
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -104,20 +105,25 @@ class DataServicer:
         if request.shared:
             room = self._shared.find_segment(request.shared)
             segment = pull_encoder.SegmentWriter(request.shared, room)
-        yield from pull_encoder.encode_pulled(self._find_pulled(request, context), segment)
+        found, waited = self._find_pulled(request, context)
+        yield from pull_encoder.encode_pulled(found, segment, waited)
         self._apply_thread.check_lease()
 
     def pull_small(self, request: ps_pb2.PullRequest, context: grpc.ServicerContext) -> bytes:
         """The same chunks as one message. Raises :class:`TooLarge` when they are too many for it."""
         if request.contents:
             raise InvalidRequest("what values contain has no room in one message", "Pull them as a stream")
-        found = self._find_pulled(request, context)
+        found, waited = self._find_pulled(request, context)
         pull_encoder.require_small(found)
-        message = encode_small(pull_encoder.encode_pulled(found))
+        message = encode_small(pull_encoder.encode_pulled(found, waited=waited))
         self._apply_thread.check_lease()
         return message
 
-    def _find_pulled(self, request: ps_pb2.PullRequest, context: grpc.ServicerContext) -> PulledBlocks:
+    def _find_pulled(
+        self, request: ps_pb2.PullRequest, context: grpc.ServicerContext
+    ) -> tuple[PulledBlocks, float]:
+        """With the seconds until it could be served."""
+        asked = time.monotonic()
         sender = Sender(request.worker, request.incarnation)
         wanted = _decode_wanted(request.tables)
         event = PullRequested(
@@ -131,7 +137,7 @@ class DataServicer:
         )
         with count_refusals():
             found: PulledBlocks = self._apply_thread.serve(event, _seconds_left(context))
-        return found
+        return found, time.monotonic() - asked
 
     def fetch(self, request: ps_pb2.FetchRequest, context: grpc.ServicerContext) -> Iterator[Chunk]:
         event = FrozenRequested(request.epoch, _decode_wanted(request.tables))

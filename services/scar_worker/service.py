@@ -19,6 +19,7 @@ from scar.wire.timing import TIMING
 from scar_runtime.process.app import App, Service
 from scar_runtime.process.config import variable
 from scar_runtime.process.logs import divert_output
+from scar_worker import metrics
 from scar_worker.config import WorkerSettings
 from scar_worker.servicer import WorkerServicer
 from scar_worker.task import TaskState, TrainingPlan, TrainingTask
@@ -35,6 +36,7 @@ def build(app: App) -> Service:
         divert_output(settings.output)
     task = TrainingTask(_load_plan(settings), app.member, app.secret)
     threading.excepthook = task.thread_failed
+    metrics.register(lambda: task.time_spent)
 
     def register_servicer(server: grpc.Server) -> None:
         worker_pb2_grpc.add_WorkerServicer_to_server(WorkerServicer(task, settings.train), server)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import scar
+from scar._client.pace import TimeSplit
 from scar.errors import DeadlineExceeded
 from scar.event_log import StorySource
 from scar.placement import Member
@@ -118,6 +119,11 @@ class TrainingTask:
     @property
     def epoch(self) -> int:
         return self.worker.epoch if self.worker is not None else 0
+
+    @property
+    def time_spent(self) -> tuple[TimeSplit, int]:
+        """Sums over its clocks, and how many those are; zero before it has joined."""
+        return self.worker.time_spent if self.worker is not None else (TimeSplit(), 0)
 
     def stories(self) -> list[StorySource]:
         """What its worker has been through; nothing before it has joined."""

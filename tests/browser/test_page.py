@@ -22,7 +22,7 @@ from scar_admin.observer import ClusterObserver
 from scar_admin.status import ClusterStatus, ProcessInfo
 from scar_console.server import ConsoleServer
 from scar_runtime.store import Store, open_store
-from tests.unit.test_console_page import STATUS, process, record, shard
+from tests.unit.test_console_page import SPLIT, STATUS, process, record, shard
 from tests.unit.test_running import save
 
 TIMEOUT = 60.0
@@ -68,7 +68,7 @@ class StillCluster:
             shards={"ps-0": shard("ps-0", 3), "ps-1": shard("ps-1", 7, clock=42)},
             workers={
                 "worker-0": worker_pb2.WorkerStatus(
-                    state="training", clock=41, seconds_per_clock=0.0125, waited=0.25
+                    state="training", clock=41, seconds_per_clock=0.0125, waited=0.25, per_clock=SPLIT
                 )
             },
             checkpoint=checkpoint_pb2.CheckpointStatus(
@@ -199,9 +199,10 @@ def test_each_view_says_what_the_cluster_says(chromium: Browser, url: str) -> No
         ["ps-0", "kill", "alive", "30.0 %", "3", "2.0 KiB", "0", "40", "500 ms ago", "39 clocks ago"],
         ["ps-1", "kill", "killed", "70.0 %", "7", "2.0 KiB", "0", "42", "500 ms ago", "never saved"],
     ]
-    assert cells(page, "workers") == [
-        ["worker-0", "kill", "running", "training", "41", "13 ms", "250 ms ago"]
-    ]
+    times = ("13 ms", "1 ms", "10 ms", "1 ms", "1 ms", "250 ms ago")
+    assert cells(page, "workers") == [["worker-0", "kill", "running", "training", "41", *times]]
+    widths = page.locator("#workers .bar i").evaluate_all("parts => parts.map(part => part.style.width)")
+    assert widths == ["4%", "80%", "8%", "8%"]
     assert cells(page, "rounds") == [
         ["9", "39", "4 of 10", "77 B", "250 ms", "500 ms", "750 ms", "missed by ps-1"]
     ]

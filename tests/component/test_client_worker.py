@@ -10,11 +10,13 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
 import grpc
 import numpy as np
 import pytest
+from prometheus_client import CollectorRegistry
 
 import scar
 from scar import errors
@@ -22,6 +24,7 @@ from scar.event_log import name_of
 from scar.placement import Member, Role
 from scar.v1 import detector_pb2, detector_pb2_grpc, worker_pb2, worker_pb2_grpc
 from scar.wire.transport import Link, server_options
+from scar_worker.metrics import WorkerTime
 from scar_worker.servicer import WorkerServicer
 from scar_worker.task import TaskState, TrainingPlan, TrainingTask
 from tests.component.fakes.cluster import FakeCluster
@@ -96,10 +99,30 @@ def test_a_task_from_waiting_to_finished(cluster: FakeCluster) -> None:
     (during,) = seen
     assert (during.state, during.clock, during.rank, during.world) == ("training", 5, 0, 1)
     assert during.seconds_per_clock > 0
+    split = during.per_clock
+    parts = (split.pull, split.compute, split.push, split.wait)
+    assert sum(parts) == pytest.approx(during.seconds_per_clock)
     assert during.member.incarnation == ME.incarnation
     assert status(running).state == "finished"
     assert cluster.recovery.left == [("worker-0", True)]
     np.testing.assert_array_equal(cluster.model()["w"], np.full((6, 2), 5))
+
+
+def test_prometheus_has_the_sums_of_its_time(cluster: FakeCluster) -> None:
+    def train(worker: scar.Worker) -> None:
+        ones(worker)
+        worker.pull("w")
+        worker.clock()
+
+    running = task(cluster, train)
+    registry = CollectorRegistry()
+    registry.register(WorkerTime(lambda: running.time_spent))
+    assert registry.get_sample_value("scar_worker_clocks_total") == 0
+    running.run(threading.Event())
+    spent, clocks = running.time_spent
+    assert registry.get_sample_value("scar_worker_clocks_total") == clocks == 5
+    for part, seconds in asdict(spent).items():
+        assert registry.get_sample_value("scar_worker_seconds_total", {"part": part}) == seconds > 0, part
 
 
 def test_an_error_of_the_user(cluster: FakeCluster) -> None:

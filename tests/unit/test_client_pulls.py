@@ -163,7 +163,7 @@ class Script:
     def __init__(self, *steps: Any) -> None:
         self._steps = list(steps)
 
-    def pull(self, wants: list[PullBuffer], clock: int, deadline: Deadline) -> None:
+    def pull(self, wants: list[PullBuffer], clock: int, deadline: Deadline) -> float:
         step = self._steps.pop(0)
         if step == "away":
             raise DeadlineExceeded("a shard is away")
@@ -171,6 +171,7 @@ class Script:
         during()
         for wanted in wants:
             wanted.fill_blocks(wanted.missing_blocks()[0], np.full(4, value, np.float32))
+        return 0.0
 
     def close(self) -> None:
         """Nothing is held open."""

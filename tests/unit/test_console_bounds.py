@@ -16,6 +16,7 @@ from scar_console.page_model import MAX_FAILURES, MAX_ROWS
 from tests.unit.test_console_page import Looks, shard
 
 CLOCKS = 1_000_000
+SPLIT = worker_pb2.TimeSplit(pull=1 / 3, compute=1 / 7, push=1 / 9, wait=1 / 11)
 WHOLE_BYTES = 500_000  # for who has seen nothing
 STEP_BYTES = 80_000  # for everybody else, look by look
 
@@ -67,7 +68,7 @@ def _busy_shard(name: str) -> ps_pb2.ShardStatus:
 def test_a_thousand_shards_and_a_million_clocks_fit_into_half_a_megabyte(shards: int) -> None:
     run = large_status(shards, {clock: 1 / (1 + clock) for clock in range(CLOCKS)})
     working = worker_pb2.WorkerStatus(
-        state="training", clock=CLOCKS, seconds_per_clock=0.0123456789, waited=0.00123456789
+        state="training", clock=CLOCKS, seconds_per_clock=0.0123456789, waited=0.00123456789, per_clock=SPLIT
     )
     next_clock = replace(run, losses={CLOCKS: 0.0123456789}, workers=dict.fromkeys(run.workers, working))
     view = Looks(run, run, next_clock).view()

@@ -41,6 +41,7 @@ def process(name: str, state: str = "running") -> ProcessInfo:
     return ProcessInfo(name, 100, state, 0)
 
 
+SPLIT = worker_pb2.TimeSplit(pull=0.0005, compute=0.01, push=0.001, wait=0.001)
 STATUS = ClusterStatus(
     recovery=recovery_pb2.RecoveryStatus(leader=True, epoch=3),
     job=job_to_proto(Job("mnist", tables=[Table("w", 10)])),
@@ -133,7 +134,7 @@ def test_each_figure_of_a_row_is_what_its_process_says() -> None:
     busy.tables[0].unsettled = 1
     busy.replicas = 3
     worker = worker_pb2.WorkerStatus(
-        state="training", clock=41, seconds_per_clock=0.0125, waited=0.5, reroutes=2
+        state="training", clock=41, seconds_per_clock=0.0125, waited=0.5, per_clock=SPLIT
     )
     report = checkpoint_pb2.RoundReport(
         round=9,
@@ -186,7 +187,8 @@ def test_each_figure_of_a_row_is_what_its_process_says() -> None:
             "clock": 41,
             "seconds_per_clock": 0.0125,
             "waited": 0.5,
-            "reroutes": 2,
+            "split": [0.0005, 0.01, 0.001, 0.001],
+            "straggler": False,
         }
     ]
     assert (page["shards"]["well"], page["shards"]["total"], page["workers"]["well"]) == (1, 2, 1)

@@ -150,6 +150,7 @@ class Client:
 
         May be tried again after an error.
         """
+        began = time.monotonic()
         deadline = self.deadline()
         if not self._marking:
             self.pushes.wait_until(self.state.is_acknowledged, deadline, "pushes to be acknowledged")
@@ -160,6 +161,7 @@ class Client:
         if self._marking:  # before, a successor would do this clock again, and our pushes would not count
             self.pushes.wait_until(self.state.is_marked, deadline, "every shard to take the mark")
             self._marking = False
+        self.pace.note_push(began)
         self.pace.tick()
 
     def end_at_loss(self, loss: LossPoint) -> None:

@@ -1,28 +1,91 @@
-"""How fast a worker gets on."""
+"""How fast a worker gets on, and what its time goes to."""
 
 from __future__ import annotations
 
 import math
 import time
+from dataclasses import dataclass
+
+WEIGHT = 0.1  # of the newest clock in the averages: they are over about the last ten
+
+
+@dataclass(frozen=True)
+class TimeSplit:
+    """Seconds of a worker's thread.
+
+    ``pull``: values are under way. ``compute``: the user's own code. ``push``: sending, and until it is
+    acknowledged. ``wait``: until shards could serve a pull, for which other workers or a recovery let it
+    wait.
+    """
+
+    pull: float = 0.0
+    compute: float = 0.0
+    push: float = 0.0
+    wait: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.pull + self.compute + self.push + self.wait
+
+    def plus(self, other: TimeSplit) -> TimeSplit:
+        return TimeSplit(
+            self.pull + other.pull,
+            self.compute + other.compute,
+            self.push + other.push,
+            self.wait + other.wait,
+        )
+
+    def times(self, factor: float) -> TimeSplit:
+        return TimeSplit(factor * self.pull, factor * self.compute, factor * self.push, factor * self.wait)
 
 
 class Pace:
-    """Seconds per clock, averaged over about the last ten."""
+    """Of one thread; others may read. The first clock is not counted: its begin was a wait for the others.
+
+    ``per_clock``: averages over about the last ten clocks. ``spent``: sums over all ``clocks`` that are
+    counted.
+    """
 
     def __init__(self) -> None:
-        self.seconds_per_clock = 0.0
+        self.per_clock = TimeSplit()
+        self.spent = TimeSplit()
+        self.clocks = 0
+        self._pulling = self._pushing = self._waiting = 0.0  # in the open clock
         self._last: float | None = None
+
+    @property
+    def seconds_per_clock(self) -> float:
+        """Moving average; 0 before two clocks have ended."""
+        return self.per_clock.total
 
     @property
     def seconds_since_clock(self) -> float:
         """Seconds since the last clock ended; infinity before that."""
         return time.monotonic() - self._last if self._last is not None else math.inf
 
+    def note_pull(self, began: float, moving: float = math.inf) -> None:
+        """A pull has kept the thread since ``began``; its values are under way since ``moving``, if they are:
+        before, they were waited for.
+        """
+        now = time.monotonic()
+        moving = min(max(began, moving), now)
+        self._waiting += moving - began
+        self._pulling += now - moving
+
+    def note_push(self, began: float) -> None:
+        """A push has kept the thread since ``began``."""
+        self._pushing += time.monotonic() - began
+
     def tick(self) -> None:
         """A clock has ended."""
         now = time.monotonic()
         if self._last is not None:
-            took = now - self._last
-            known = self.seconds_per_clock
-            self.seconds_per_clock = 0.9 * known + 0.1 * took if known else took
+            own = now - self._last - self._pulling - self._pushing - self._waiting
+            took = TimeSplit(self._pulling, max(0.0, own), self._pushing, self._waiting)
+            self.per_clock = (
+                self.per_clock.times(1 - WEIGHT).plus(took.times(WEIGHT)) if self.clocks else took
+            )
+            self.spent = self.spent.plus(took)
+            self.clocks += 1
+        self._pulling = self._pushing = self._waiting = 0.0
         self._last = now

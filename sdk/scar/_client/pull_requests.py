@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
@@ -55,9 +57,15 @@ class PullRequest:
 class PullFuture:
     """A pull that is under way: what :meth:`scar.Worker.pull_async` returns."""
 
-    def __init__(self, request: PullRequest, future: Future[None]) -> None:
+    def __init__(
+        self, request: PullRequest, future: Future[float], note_pull: Callable[[float, float], None]
+    ) -> None:
+        """``future``: since when its values were under way. ``note_pull``: hears since when a thread has
+        waited for them, and that (infinity: they have not come).
+        """
         self._request = request
         self._future = future
+        self._note_pull = note_pull
 
     def done(self) -> bool:
         """Whether the values have arrived, or the pull has failed."""
@@ -68,10 +76,14 @@ class PullFuture:
 
         Raises :class:`DeadlineExceeded` when it has not arrived by then, and the pull's own error.
         """
+        began = time.monotonic()
+        moving = math.inf
         try:
-            self._future.result(timeout)
+            moving = self._future.result(timeout)
+            return self._request.values()
         except FutureTimeout as error:
             raise DeadlineExceeded(f"the pull has not arrived after {timeout:g} s") from error
         except CancelledError as error:
             raise InvalidRequest("the worker has left the job before the pull was made") from error
-        return self._request.values()
+        finally:
+            self._note_pull(began, moving)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -28,12 +29,14 @@ PARALLEL = 32  # shards that one process pulls from at the same time
 class PullReply:
     """What a shard says beside the values. ``loss``: of the newest closed clock that has one.
 
-    ``contents``: table -> what its settled values contain, where that was asked.
+    ``contents``: table -> what its settled values contain, where that was asked; ``waited``: seconds until it
+    could serve the pull.
     """
 
     clock: int = 0
     loss: LossPoint | None = None
     contents: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    waited: float = 0.0
 
 
 @dataclass
@@ -115,7 +118,7 @@ def receive_tensors(stream: Iterable[Chunk], buffers: Mapping[str, Array], targe
             )
         if header.settled:
             contents[header.table] = dict(header.watermark)
-        reply = PullReply(header.clock, point_from_header(header), contents)
+        reply = PullReply(header.clock, point_from_header(header), contents, header.waited)
         tables.discard(header.table)
         return array_sink(f"table {header.table!r}", buffers[header.table])
 
@@ -145,11 +148,13 @@ class Puller:
         self._asks_contents = member is not None and view.job.strategy.asks_workers
         self._pool = ThreadPoolExecutor(PARALLEL, "scar-pull")
 
-    def pull(self, wants: Sequence[PullBuffer], min_clock: int, deadline: Deadline) -> None:
-        """Fill these with values at or after ``min_clock``.
+    def pull(self, wants: Sequence[PullBuffer], min_clock: int, deadline: Deadline) -> float:
+        """Fill these with values at or after ``min_clock``. Returns since when the last of them were under
+        way (:func:`time.monotonic`): before, shards or epochs were waited for.
 
         Blocks that have arrived stay valid when others move.
         """
+        moving = time.monotonic()
         backoff = Backoff()
         limit = AttemptLimit()
         last: ScarError | None = None
@@ -166,7 +171,11 @@ class Puller:
                 links = [(share, key, self._view.links.find(key)) for key, share in shares.items()]
             epoch = shards.epoch
             loss_clock = min_clock if self._wait_for_loss else 0
-            error = self._pull_shares(links, PullAttempt(epoch, min_clock, loss_clock, deadline, limit))
+            began = time.monotonic()
+            error, waited = self._pull_shares(
+                links, PullAttempt(epoch, min_clock, loss_clock, deadline, limit)
+            )
+            moving = began + waited
             limit.note_error(error)
             last = error or last
             if all(wanted.complete for wanted in wants):
@@ -174,31 +183,34 @@ class Puller:
             if deadline.expired:
                 raise deadline.exceeded(_describe_missing(wants, epoch, min_clock), last)
             self._view.wait_beyond(epoch.number, min(backoff.next(), deadline.remaining))
+        return moving
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _pull_shares(
         self, links: Sequence[tuple[PullShare, str, ShardLink | None]], attempt: PullAttempt
-    ) -> ScarError | None:
-        """One try at every shard; the last of the errors that pass by themselves.
+    ) -> tuple[ScarError | None, float]:
+        """One try at every shard; the last of the errors that pass by themselves, and how long the slowest
+        shard could not serve it, in seconds.
 
         The first share needs no other thread.
         """
-        jobs: list[Future[ScarError | None]] = [
+        jobs: list[Future[PullReply | ScarError]] = [
             self._pool.submit(self._pull_share, share, key, link, attempt) for share, key, link in links[1:]
         ]
         results = [self._pull_share(*links[0], attempt)] if links else []
         results += [job.result() for job in jobs]
-        errors = [error for error in results if error is not None]
+        errors = [result for result in results if isinstance(result, ScarError)]
         for error in errors:
             if not isinstance(error, (Temporary, StaleEpoch, DeadlineExceeded)):
                 raise error
-        return errors[-1] if errors else None
+        waited = max((result.waited for result in results if isinstance(result, PullReply)), default=0.0)
+        return errors[-1] if errors else None, waited
 
     def _pull_share(
         self, share: PullShare, key: str, link: ShardLink | None, attempt: PullAttempt
-    ) -> ScarError | None:
+    ) -> PullReply | ScarError:
         if link is None:
             return NotServing(f"{key} has left")
         request = make_pull_request(
@@ -217,7 +229,7 @@ class Puller:
         share.fill_buffers(reply, attempt.epoch.number)
         if self._on_reply is not None:
             self._on_reply(key, reply)
-        return None
+        return reply
 
 
 def _split_missing(wants: Sequence[PullBuffer], shards: ShardMap) -> dict[str, PullShare]:

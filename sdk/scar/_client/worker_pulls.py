@@ -52,23 +52,29 @@ class WorkerPulls:
         self._loss_puller = Puller(view, member, self._note_loss, wait_for_loss=True)
         self._background = ThreadPoolExecutor(ASYNC_PULLS, "scar-pull-async")
 
-    def pull(self, wants: Sequence[PullBuffer]) -> None:
-        """Fill these with values that contain what the job's consistency promises for this worker's clock."""
-        self._pull_at(wants, self._state.clocks.finished)
+    def pull(self, wants: Sequence[PullBuffer]) -> float:
+        """Fill these with values that contain what the job's consistency promises for this worker's clock.
 
-    def pull_async(self, wants: Sequence[PullBuffer]) -> Future[None]:
+        Returns since when the last of them were under way (:func:`time.monotonic`).
+        """
+        return self._pull_at(wants, self._state.clocks.finished)
+
+    def pull_async(self, wants: Sequence[PullBuffer]) -> Future[float]:
         """The same in the background, for the clock that is open now."""
         self._view.check_failure()
         return self._background.submit(self._pull_at, wants, self._state.clocks.finished)
 
-    def newest_loss(self) -> LossPoint | None:
-        """The newest loss. In BSP all workers ask the same shard in the same clock, and hear the same one."""
+    def newest_loss(self) -> tuple[LossPoint | None, float]:
+        """The newest loss, and since when it was under way. In BSP all workers ask the same shard in the same
+        clock, and hear the same one.
+        """
         finished = self._state.clocks.finished
         if finished and self._job.consistency == "bsp":
             one_block = PullBuffer(self._job.tables[0], np.zeros(1, np.uint32))
-            self._loss_puller.pull([one_block], oldest_clock(self._job.slack, finished), self._deadline())
-            return self._decisive
-        return self.loss
+            oldest = oldest_clock(self._job.slack, finished)
+            moving = self._loss_puller.pull([one_block], oldest, self._deadline())
+            return self._decisive, moving
+        return self.loss, time.monotonic()
 
     def forget_restored(self, epoch: Epoch) -> None:
         """Values of a former life of a block are not shown after those of the next. The lock is held."""
@@ -83,11 +89,12 @@ class WorkerPulls:
         self._loss_puller.close()
         self._background.shutdown(wait=False, cancel_futures=True)
 
-    def _pull_at(self, wants: Sequence[PullBuffer], finished: int) -> None:
+    def _pull_at(self, wants: Sequence[PullBuffer], finished: int) -> float:
         self.count += 1
         epoch = self._view.number
-        if not self._goes_on_without or not self._pull_or_remember(wants):
-            self._puller.pull(wants, oldest_clock(self._job.slack, finished), self._deadline())
+        moving = self._pull_or_remember(wants) if self._goes_on_without else None
+        if moving is None:
+            moving = self._puller.pull(wants, oldest_clock(self._job.slack, finished), self._deadline())
         with self._view.lock:
             self._state.clocks.pulled = max(self._state.clocks.pulled, finished)
             for wanted in wants:
@@ -98,22 +105,25 @@ class WorkerPulls:
             if self._is_in_clock(finished):
                 for wanted in wants:
                     self.held.keep_pull(wanted, finished)
+        return moving
 
     def _is_in_clock(self, clock: int) -> bool:
         """Whether no shard can have closed this clock: none has a mark for it from a worker of this name."""
         ahead = any(stream.sealed > clock for stream in self._state.streams.values())
         return self._job.strategy.asks_workers and self._state.clocks.finished == clock and not ahead
 
-    def _pull_or_remember(self, wants: Sequence[PullBuffer]) -> bool:
-        """Take what shards give at once, and for blocks of those that are away what was pulled last."""
+    def _pull_or_remember(self, wants: Sequence[PullBuffer]) -> float | None:
+        """Take what shards give at once, and for blocks of those that are away what was pulled last. Returns
+        since when they were under way; None: not all of them are there.
+        """
         try:
-            self._puller.pull(wants, 0, Deadline(STALE_SECONDS if self._stale else AWAY_SECONDS))
+            moving = self._puller.pull(wants, 0, Deadline(STALE_SECONDS if self._stale else AWAY_SECONDS))
         except DeadlineExceeded:
             with self._view.lock:
                 self._stale = all(self._fill_from_cache(wanted) for wanted in wants)
-            return self._stale
+            return time.monotonic() if self._stale else None
         self._stale = False
-        return True
+        return moving
 
     def _fill_from_cache(self, wanted: PullBuffer) -> bool:
         """Complete it from the last pull. False when that did not have all of it."""

@@ -174,6 +174,7 @@ class TensorHeader(_message.Message):
     SETTLED_FIELD_NUMBER: _builtins.int
     WATERMARK_FIELD_NUMBER: _builtins.int
     CRC32_FIELD_NUMBER: _builtins.int
+    WAITED_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """name"""
     dtype: _builtins.str
@@ -210,6 +211,8 @@ class TensorHeader(_message.Message):
     """pull, where asked: the values are those of the open clock and contain what watermark says"""
     crc32: _builtins.int
     """Restore: of the payload"""
+    waited: _builtins.float
+    """pull: seconds until the shard could serve it, as a clock was open or a block loading"""
     @_builtins.property
     def shipment(self) -> Global___Shipment:
         """Ship: set in the first header; its parts are "values" | "slot:<name>" | "steps" """
@@ -246,10 +249,11 @@ class TensorHeader(_message.Message):
         settled: _builtins.bool = ...,
         watermark: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         crc32: _builtins.int = ...,
+        waited: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["shipment", b"shipment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "block_ids", b"block_ids", "bytes", b"bytes", "clock", b"clock", "crc32", b"crc32", "dense", b"dense", "dtype", b"dtype", "epoch", b"epoch", "incarnation", b"incarnation", "loss", b"loss", "loss_clock", b"loss_clock", "loss_fraction", b"loss_fraction", "part", b"part", "push_id", b"push_id", "rate", b"rate", "seq", b"seq", "settled", b"settled", "shipment", b"shipment", "table", b"table", "watermark", b"watermark", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "block_ids", b"block_ids", "bytes", b"bytes", "clock", b"clock", "crc32", b"crc32", "dense", b"dense", "dtype", b"dtype", "epoch", b"epoch", "incarnation", b"incarnation", "loss", b"loss", "loss_clock", b"loss_clock", "loss_fraction", b"loss_fraction", "part", b"part", "push_id", b"push_id", "rate", b"rate", "seq", b"seq", "settled", b"settled", "shipment", b"shipment", "table", b"table", "waited", b"waited", "watermark", b"watermark", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

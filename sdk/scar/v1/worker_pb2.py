@@ -26,7 +26,7 @@ from scar.v1 import callers_pb2 as scar_dot_v1_dot_callers__pb2
 from scar.v1 import types_pb2 as scar_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14scar/v1/worker.proto\x12\x07scar.v1\x1a\x15scar/v1/callers.proto\x1a\x13scar/v1/types.proto\"\x0e\n\x0cStackRequest\"\x1c\n\nStackReply\x12\x0e\n\x06\x66rames\x18\x01 \x03(\t\"\x15\n\x13WorkerStatusRequest\"\xe4\x01\n\x0cWorkerStatus\x12\x1f\n\x06member\x18\x01 \x01(\x0b\x32\x0f.scar.v1.Member\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\r\n\x05\x63lock\x18\x03 \x01(\x04\x12\x0c\n\x04rank\x18\x04 \x01(\x04\x12\r\n\x05world\x18\x05 \x01(\x04\x12\r\n\x05state\x18\x06 \x01(\t\x12\x19\n\x11seconds_per_clock\x18\x07 \x01(\x01\x12\x10\n\x08reroutes\x18\x08 \x01(\x04\x12\r\n\x05\x65rror\x18\t \x01(\t\x12\x0b\n\x03job\x18\n \x01(\t\x12\x0e\n\x06waited\x18\x0b \x01(\x01\x12\x10\n\x08protocol\x18\x0c \x01(\r2\x91\x01\n\x06Worker\x12H\n\x06Status\x12\x1c.scar.v1.WorkerStatusRequest\x1a\x15.scar.v1.WorkerStatus\"\t\xf2\xe1\x18\x05\n\x03\x04\x06\x07\x12=\n\x05Stack\x12\x15.scar.v1.StackRequest\x1a\x13.scar.v1.StackReply\"\x08\xf2\xe1\x18\x04\n\x02\x06\x07\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14scar/v1/worker.proto\x12\x07scar.v1\x1a\x15scar/v1/callers.proto\x1a\x13scar/v1/types.proto\"\x0e\n\x0cStackRequest\"\x1c\n\nStackReply\x12\x0e\n\x06\x66rames\x18\x01 \x03(\t\"\x15\n\x13WorkerStatusRequest\"\x8b\x02\n\x0cWorkerStatus\x12\x1f\n\x06member\x18\x01 \x01(\x0b\x32\x0f.scar.v1.Member\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\r\n\x05\x63lock\x18\x03 \x01(\x04\x12\x0c\n\x04rank\x18\x04 \x01(\x04\x12\r\n\x05world\x18\x05 \x01(\x04\x12\r\n\x05state\x18\x06 \x01(\t\x12\x19\n\x11seconds_per_clock\x18\x07 \x01(\x01\x12\x10\n\x08reroutes\x18\x08 \x01(\x04\x12\r\n\x05\x65rror\x18\t \x01(\t\x12\x0b\n\x03job\x18\n \x01(\t\x12\x0e\n\x06waited\x18\x0b \x01(\x01\x12\x10\n\x08protocol\x18\x0c \x01(\r\x12%\n\tper_clock\x18\r \x01(\x0b\x32\x12.scar.v1.TimeSplit\"F\n\tTimeSplit\x12\x0c\n\x04pull\x18\x01 \x01(\x01\x12\x0f\n\x07\x63ompute\x18\x02 \x01(\x01\x12\x0c\n\x04push\x18\x03 \x01(\x01\x12\x0c\n\x04wait\x18\x04 \x01(\x01\x32\x91\x01\n\x06Worker\x12H\n\x06Status\x12\x1c.scar.v1.WorkerStatusRequest\x1a\x15.scar.v1.WorkerStatus\"\t\xf2\xe1\x18\x05\n\x03\x04\x06\x07\x12=\n\x05Stack\x12\x15.scar.v1.StackRequest\x1a\x13.scar.v1.StackReply\"\x08\xf2\xe1\x18\x04\n\x02\x06\x07\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,7 +44,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WORKERSTATUSREQUEST']._serialized_start=123
   _globals['_WORKERSTATUSREQUEST']._serialized_end=144
   _globals['_WORKERSTATUS']._serialized_start=147
-  _globals['_WORKERSTATUS']._serialized_end=375
-  _globals['_WORKER']._serialized_start=378
-  _globals['_WORKER']._serialized_end=523
+  _globals['_WORKERSTATUS']._serialized_end=414
+  _globals['_TIMESPLIT']._serialized_start=416
+  _globals['_TIMESPLIT']._serialized_end=486
+  _globals['_WORKER']._serialized_start=489
+  _globals['_WORKER']._serialized_end=634
 # @@protoc_insertion_point(module_scope)

@@ -87,6 +87,7 @@ class WorkerStatus(_message.Message):
     JOB_FIELD_NUMBER: _builtins.int
     WAITED_FIELD_NUMBER: _builtins.int
     PROTOCOL_FIELD_NUMBER: _builtins.int
+    PER_CLOCK_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """newest that it follows"""
     clock: _builtins.int
@@ -98,7 +99,7 @@ class WorkerStatus(_message.Message):
     state: _builtins.str
     """"waiting" | "training" | "leaving" | "finished" | "left" (work not done) | "failed" """
     seconds_per_clock: _builtins.float
-    """moving average"""
+    """moving average; the sum of per_clock"""
     reroutes: _builtins.int
     """epochs followed without a restart"""
     error: _builtins.str
@@ -112,6 +113,10 @@ class WorkerStatus(_message.Message):
     @_builtins.property
     def member(self) -> _types_pb2.Member:
         """who answers"""
+
+    @_builtins.property
+    def per_clock(self) -> Global___TimeSplit:
+        """moving averages of what a clock's time goes to"""
 
     def __init__(
         self,
@@ -128,11 +133,46 @@ class WorkerStatus(_message.Message):
         job: _builtins.str = ...,
         waited: _builtins.float = ...,
         protocol: _builtins.int = ...,
+        per_clock: Global___TimeSplit | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["member", b"member"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["member", b"member", "per_clock", b"per_clock"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "epoch", b"epoch", "error", b"error", "job", b"job", "member", b"member", "protocol", b"protocol", "rank", b"rank", "reroutes", b"reroutes", "seconds_per_clock", b"seconds_per_clock", "state", b"state", "waited", b"waited", "world", b"world"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "epoch", b"epoch", "error", b"error", "job", b"job", "member", b"member", "per_clock", b"per_clock", "protocol", b"protocol", "rank", b"rank", "reroutes", b"reroutes", "seconds_per_clock", b"seconds_per_clock", "state", b"state", "waited", b"waited", "world", b"world"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WorkerStatus: _TypeAlias = WorkerStatus  # noqa: Y015
+
+@_typing.final
+class TimeSplit(_message.Message):
+    """What a worker's thread does with its time, in seconds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PULL_FIELD_NUMBER: _builtins.int
+    COMPUTE_FIELD_NUMBER: _builtins.int
+    PUSH_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
+    pull: _builtins.float
+    """values are under way"""
+    compute: _builtins.float
+    """the user's own code"""
+    push: _builtins.float
+    """sending, and until it is acknowledged"""
+    wait: _builtins.float
+    """until shards could serve a pull: other workers, or a recovery, let it wait"""
+    def __init__(
+        self,
+        *,
+        pull: _builtins.float = ...,
+        compute: _builtins.float = ...,
+        push: _builtins.float = ...,
+        wait: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute", b"compute", "pull", b"pull", "push", b"push", "wait", b"wait"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TimeSplit: _TypeAlias = TimeSplit  # noqa: Y015

@@ -18,9 +18,11 @@ from scar_ps.core.block_store import BlockStore, split_runs
 from scar_ps.core.pushes import PulledBlocks
 
 
-def encode_pulled(found: PulledBlocks, segment: SegmentWriter | None = None) -> Iterator[bytes]:
-    """The answer to a pull, table by table."""
-    header = TensorHeader(epoch=found.epoch, clock=found.clock)
+def encode_pulled(
+    found: PulledBlocks, segment: SegmentWriter | None = None, waited: float = 0.0
+) -> Iterator[bytes]:
+    """The answer to a pull, table by table. ``waited``: seconds until it could be served."""
+    header = TensorHeader(epoch=found.epoch, clock=found.clock, waited=waited)
     if loss := found.loss:
         header.loss = loss.loss
         header.loss_clock = loss.clock + 1

@@ -3,6 +3,7 @@ import { byId, fillTable, number, plural, seconds, setText, size } from "./dom.j
 
 const SURE_SECONDS = 4;  // in which a second click kills
 const COLOURS = { alive: "good", running: "good", learning: "", suspect: "warn" };
+const PARTS = ["pull", "compute", "push", "wait"];  // of a worker's time, in the order of its `split`
 const buttons = new Map();
 const bars = new Map();
 
@@ -23,9 +24,11 @@ export function showWorkers(state, kill) {
   const { rows } = state.workers;
   const slowest = Math.max(1e-9, ...rows.map((row) => row.seconds_per_clock));
   const first = Math.max(...rows.map((row) => row.clock ?? 0));
-  fillTable(byId("workers"), ["worker", "", "health", "state", ">clock", "per clock", ">last clock"], rows.map((row) => [
-    row.name, killButton(row, state, kill), health(row), row.state || "-", workerClock(row, first),
-    barOf(row.name, row.seconds_per_clock / slowest, seconds(row.seconds_per_clock || -1)),
+  const columns = ["worker", "", "health", "state", ">clock", "per clock", ...PARTS.map((part) => `>${part}`), ">last clock"];
+  fillTable(byId("workers"), columns, rows.map((row) => [
+    row.name, killButton(row, state, kill), health(row), row.straggler ? [`${row.state}, straggler`, "warn"] : row.state || "-",
+    workerClock(row, first), splitBarOf(row.name, row.split.map((part) => part / slowest), seconds(row.seconds_per_clock || -1)),
+    ...row.split.map((part) => seconds(row.seconds_per_clock ? part : -1)),
     row.state === "training" ? `${seconds(row.waited)} ago` : "-",
   ]));
 }
@@ -68,15 +71,18 @@ function workerClock(row, first) {
 }
 
 // `width`: against the longest of its column, from 0 to 1.
-function barOf(name, width, text) {
+const barOf = (name, width, text) => splitBarOf(name, [Math.max(0.01, width)], text, [""]);
+
+// One bar of several parts, with their widths.
+function splitBarOf(name, widths, text, kinds = PARTS) {
   if (!bars.has(name)) {
     const bar = document.createElement("span");
     bar.className = "bar";
-    bar.append(document.createElement("i"), document.createElement("span"));
+    bar.append(...kinds.map((kind) => Object.assign(document.createElement("i"), { className: kind })), document.createElement("span"));
     bars.set(name, bar);
   }
   const bar = bars.get(name);
-  bar.firstChild.style.width = `${Math.max(1, 100 * width)}%`;
+  widths.forEach((width, index) => { bar.children[index].style.width = `${100 * width}%`; });
   setText(bar.lastChild, text);
   return bar;
 }
