@@ -49,14 +49,14 @@ BREAKS = (
     ),
     Break(
         "console-m4",
-        CS + "loss_curve.py",
+        "services/scar_runtime/loss_curve.py",
         "sorted({ordered[0], ordered[-1], lowest, highest})",
         "sorted({ordered[0], ordered[-1]})",
         f"{CURVE}::test_a_long_run_stays_bounded_and_keeps_its_ends_its_peak_and_its_dip",
     ),
     Break(
         "console-widened",
-        CS + "loss_curve.py",
+        "services/scar_runtime/loss_curve.py",
         "        if widened:\n            return 0\n",
         "",
         f"{CURVE}::test_when_intervals_grow_all_points_are_sent_again",

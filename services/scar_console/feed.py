@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from scar_console.run_view import PageUpdate
+from scar_console.page_update import PageUpdate
 
 
 class Feed:

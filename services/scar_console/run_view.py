@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol
@@ -12,10 +12,11 @@ from typing import Any, Protocol
 from scar.v1.recovery_pb2 import FailureRecord
 from scar_admin.status import LATE_CLOCKS, ClusterStatus, ProcessInfo
 from scar_console.block_map import BlockMap
-from scar_console.loss_curve import LossCurve
 from scar_console.map_reader import BlockMapReader
 from scar_console.page_model import MAX_FAILURES, SeenBefore, is_repaired, page_model
+from scar_console.page_update import PageUpdate, encode_json
 from scar_console.push_rates import PushRates
+from scar_runtime.loss_curve import LossCurve
 from scar_runtime.store import Store
 
 NO_MAP = BlockMap()
@@ -54,18 +55,6 @@ class WatchedCluster(Protocol):
         Raises :class:`scar.errors.ConfigError` for what is none, or does not run.
         """
         ...
-
-
-@dataclass(frozen=True)
-class PageUpdate:
-    """One look as JSON. ``whole``: for who has seen nothing; ``step``: for who has seen the look before.
-
-    ``ended``: there will be no other.
-    """
-
-    whole: bytes
-    step: bytes
-    ended: bool = False
 
 
 @dataclass
@@ -145,7 +134,7 @@ class RunView:
             "blocks": whole["blocks"] if blocks is not drawn else None,
         }
         self._shown = (state, blocks)
-        return PageUpdate(_encode_json(whole), _encode_json(step), state["ended"])
+        return PageUpdate(encode_json(whole), encode_json(step), state["ended"])
 
     def _remember(self, status: ClusterStatus) -> int:
         """Returns from which clock on the curve has changed; -1: it has not."""
@@ -174,5 +163,8 @@ def _map_document(drawn: BlockMap) -> dict[str, Any]:
     }
 
 
-def _encode_json(value: object) -> bytes:
-    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+@contextmanager
+def live_view(cluster: WatchedCluster) -> Iterator[RunView]:
+    """As long as it lasts."""
+    with cluster.observer() as observer:
+        yield RunView(cluster, observer)

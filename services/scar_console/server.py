@@ -1,4 +1,4 @@
-"""Serves the page of one cluster on 127.0.0.1 until it is told to stop, or the cluster ends."""
+"""Serves a page on 127.0.0.1 until it is told to stop, or the cluster that it shows ends."""
 
 from __future__ import annotations
 
@@ -6,32 +6,46 @@ import asyncio
 import secrets
 import socket
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 
 import uvicorn
 
 from scar.errors import ConfigError
 from scar_console.app import make_app
 from scar_console.feed import Feed
-from scar_console.run_view import RunView, WatchedCluster
+from scar_console.page_update import PageView
+from scar_console.run_view import WatchedCluster, live_view
 
 TOKEN_BYTES = 32
 SAVED_SECONDS = 1.0  # between two looks at the store
 CLOSE_SECONDS = 10  # for a look that is under way, and viewers to take the last one
 
 
+OpenView = Callable[[], AbstractContextManager[PageView]]
+
+
 class ConsoleServer:
-    """``stop``: ends it when it is set. ``port`` 0: any that is free. ``interval``: seconds between looks."""
+    """``open_view``: makes what is shown. ``stop``: ends it when it is set. ``port`` 0: any that is free.
+    ``interval``: seconds between looks. ``kill``: see :func:`scar_console.app.make_app`.
+    """
 
     def __init__(
-        self, cluster: WatchedCluster, stop: threading.Event, port: int = 0, interval: float = 0.5
+        self,
+        open_view: OpenView,
+        stop: threading.Event,
+        port: int = 0,
+        interval: float = 0.5,
+        kill: Callable[[str], str] | None = None,
     ) -> None:
-        self._cluster = cluster
+        self._open_view = open_view
         self._stop = stop
         self._interval = interval
         self._token = secrets.token_urlsafe(TOKEN_BYTES)
         self._feed = Feed()
         self._socket = _listen_on(port)
-        app = make_app(self._feed, self._token, cluster.kill if cluster.can_kill else None)
+        app = make_app(self._feed, self._token, kill)
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -62,8 +76,7 @@ class ConsoleServer:
     async def _look_until_the_end(self) -> None:
         """One look for all viewers. Ends the server when the cluster has ended."""
         try:
-            with self._cluster.observer() as observer:
-                view = RunView(self._cluster, observer)
+            with self._open_view() as view:
                 reading = asyncio.create_task(self._read_saved_until_the_end(view))
                 while not (self._server.should_exit or self._stop.is_set()):
                     update = await asyncio.to_thread(view.look)
@@ -76,10 +89,18 @@ class ConsoleServer:
             await self._feed.close()
             self._server.should_exit = True
 
-    async def _read_saved_until_the_end(self, view: RunView) -> None:
+    async def _read_saved_until_the_end(self, view: PageView) -> None:
         while True:
             await asyncio.to_thread(view.read_saved)
             await asyncio.sleep(SAVED_SECONDS)
+
+
+def serve_cluster(
+    cluster: WatchedCluster, stop: threading.Event, port: int = 0, interval: float = 0.5
+) -> ConsoleServer:
+    """The page of a cluster that can be looked at now."""
+    kill = cluster.kill if cluster.can_kill else None
+    return ConsoleServer(partial(live_view, cluster), stop, port, interval, kill)
 
 
 def _listen_on(port: int) -> socket.socket:

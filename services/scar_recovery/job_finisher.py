@@ -36,6 +36,7 @@ class JobFinisher:
 
     ``save_all``: a round of every block, which returns the number of its manifest. ``read_losses``: the
     losses that a shard knows, by clock. ``now``: seconds of a monotonic clock; ``wall``: since 1970.
+    ``keep_history``: is called before the end is told of; whoever hears of it may stop the shards.
     """
 
     def __init__(
@@ -45,12 +46,14 @@ class JobFinisher:
         read_losses: Callable[[Member], dict[int, LossPoint]],
         wall: Callable[[], float] = time.time,
         now: Callable[[], float] = time.monotonic,
+        keep_history: Callable[[], None] = lambda: None,
     ) -> None:
         self._executor = executor
         self._save_all = save_all
         self._read_losses = read_losses
         self._wall = wall
         self._now = now
+        self._keep_history = keep_history
         self._end = JobEnd()
         self._record = recovery_pb2.FinishedRecord()
 
@@ -111,6 +114,7 @@ class JobFinisher:
             epoch=manifest.epoch,
             created=self._wall(),
         )
+        self._keep_history()
         record = executor.store.create_finished(record)
         _log.info(
             "job.finished",

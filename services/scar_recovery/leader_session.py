@@ -20,6 +20,7 @@ from scar_recovery.config import RecoverySettings
 from scar_recovery.core.planner import RETRY, Planner
 from scar_recovery.core.settings import PlannerSettings
 from scar_recovery.core.wait_timer import WaitTimer
+from scar_recovery.history_recorder import HistoryRecorder
 from scar_recovery.job_finisher import JobFinisher
 from scar_recovery.job_lifecycle import JobLifecycle
 from scar_recovery.job_ownership import Claimant, JobOwnership, cluster_id
@@ -56,8 +57,14 @@ class RecoverySession:
         self.members = MembershipApi(self._state, self._shards)
         self.jobs = self._make_jobs(store)
         self._writer = BackgroundWriter(app, self._state, lambda: self.jobs.executor)
+        self._history = HistoryRecorder(
+            lambda: self.jobs.executor, self._shards.read_progress, app.incarnation
+        )
         self._finisher = JobFinisher(
-            lambda: self.jobs.executor, self._saves.save_all, self._shards.read_losses
+            lambda: self.jobs.executor,
+            self._saves.save_all,
+            self._shards.read_losses,
+            keep_history=partial(self._history.step, at_once=True),
         )
         self._problem = ""  # why it is not known yet whether there is a job
         self._waited = WaitTimer()
@@ -83,6 +90,7 @@ class RecoverySession:
         """
         self._app.spawn("clerk", partial(self._writer.run, self._ended))
         self._app.spawn("finisher", partial(self._finisher.run, self._ended))
+        self._app.spawn("history", partial(self._history.run, self._ended))
         try:
             while not (self.jobs.replaced or self._state.replaced_by or stop()):
                 self._turn()

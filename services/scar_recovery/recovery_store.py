@@ -34,6 +34,7 @@ from scar_runtime.checkpoint.running_checkpoint import (
 )
 from scar_runtime.store import Store
 from scar_runtime.store.failure_log import FailureLog
+from scar_runtime.store.history_log import HistoryLog
 from scar_runtime.store.layout import (
     EPOCHS,
     MANIFESTS,
@@ -64,6 +65,10 @@ class RecoveryStore:
         self._failures = FailureLog(self._store)
         self._saved: dict[bool, tuple[int, SavedBlocks]] = {}
         self._avoid: set[int] = set()  # consistent manifests of which blocks cannot be read any more
+
+    def history_log(self) -> HistoryLog:
+        """How the run went, for one thread at a time."""
+        return HistoryLog(self._store)
 
     def newest_epoch(self) -> int:
         return newest(self._store, EPOCHS)

@@ -64,6 +64,15 @@ class ShardState:
     adopted: Mapping[int, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class ShardProgress:
+    """``clock``: that is open; ``blocks``: that it owns; ``losses``: by clock."""
+
+    clock: int
+    blocks: int
+    losses: Mapping[int, float]
+
+
 class ShardClient(Protocol):
     """What the coordinator asks of members.
 
@@ -123,6 +132,14 @@ class GrpcShardClient:
         with self.links.borrow(member) as link:
             reply = link.call(link.control.Status, ps_pb2.ShardStatusRequest(), STATUS_SECONDS)
         return {int(one.clock): point_from_proto(one) for one in reply.losses}
+
+    def read_progress(self, member: Member, since: int) -> ShardProgress:
+        """How far a shard is, with losses from clock ``since`` on."""
+        request = ps_pb2.ShardStatusRequest(since_clock=since)
+        with self.links.borrow(member) as link:
+            reply = link.call(link.control.Status, request, STATUS_SECONDS)
+        blocks = sum(table.blocks for table in reply.tables)
+        return ShardProgress(reply.clock, blocks, {int(one.clock): one.loss for one in reply.losses})
 
     def read_state(self, member: Member, timeout: float = STATUS_SECONDS) -> ShardState:
         status = self._shard_status(member, timeout)

@@ -20,7 +20,7 @@ from scar.v1 import checkpoint_pb2, recovery_pb2, worker_pb2
 from scar.wire.codec import epoch_to_proto, job_to_proto
 from scar_admin.observer import ClusterObserver
 from scar_admin.status import ClusterStatus, ProcessInfo
-from scar_console.server import ConsoleServer
+from scar_console.server import serve_cluster
 from scar_runtime.store import Store, open_store
 from tests.unit.test_console_page import SPLIT, STATUS, process, record, shard
 from tests.unit.test_running import save
@@ -114,7 +114,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> StillCluster:
 @pytest.fixture(scope="module")
 def url(cluster: StillCluster) -> Iterator[str]:
     stop = threading.Event()
-    server = ConsoleServer(cluster, stop, interval=0.05)
+    server = serve_cluster(cluster, stop, interval=0.05)
     thread = threading.Thread(target=server.run)
     thread.start()
     yield server.url

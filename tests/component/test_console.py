@@ -15,7 +15,7 @@ import pytest
 from scar.errors import ConfigError
 from scar_admin.observer import ClusterObserver
 from scar_admin.status import ClusterStatus, ProcessInfo
-from scar_console.server import ConsoleServer
+from scar_console.server import serve_cluster
 
 TIMEOUT = 60.0
 
@@ -66,7 +66,7 @@ class Served:
     def __init__(self, cluster: MadeUpCluster) -> None:
         self.cluster = cluster
         self.stop = threading.Event()
-        self._server = ConsoleServer(cluster, self.stop, interval=0.05)
+        self._server = serve_cluster(cluster, self.stop, interval=0.05)
         where = urlsplit(self._server.url)
         self.host = where.netloc
         self.token = where.query.removeprefix("token=")
@@ -225,4 +225,4 @@ def test_the_server_ends_with_the_cluster(served: Served) -> None:
 
 def test_a_port_that_is_taken_is_said(served: Served) -> None:
     with pytest.raises(ConfigError, match="cannot be listened at"):
-        ConsoleServer(served.cluster, threading.Event(), int(served.host.partition(":")[2]))
+        serve_cluster(served.cluster, threading.Event(), int(served.host.partition(":")[2]))

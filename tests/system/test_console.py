@@ -51,7 +51,7 @@ def looks(host: str, token: str) -> Iterator[dict[str, Any]]:
     while line := answer.readline():
         if line.startswith(b"data: "):
             look = json.loads(line.removeprefix(b"data: "))
-            state |= look["state"]
+            state |= look.get("state", {})
             yield look | {"state": dict(state)}
     connection.close()
 

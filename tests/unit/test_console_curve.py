@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scar_console.loss_curve import CurvePoint, LossCurve, extreme_points
+from scar_runtime.loss_curve import CurvePoint, LossCurve, extreme_points
 
 
 def test_a_short_run_is_shown_as_it_is() -> None:

@@ -1188,3 +1188,83 @@ class FinishedRecord(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__loss) -> _WhichOneofReturnType__loss | None: ...
 
 Global___FinishedRecord: _TypeAlias = FinishedRecord  # noqa: Y015
+
+@_typing.final
+class HistoryRecord(_message.Message):
+    """How a run went, for those who look at it later: bounded, whatever its length. Versions are created, never
+    overwritten, and merged when they are read.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    CLOCKS_FIELD_NUMBER: _builtins.int
+    LOSSES_FIELD_NUMBER: _builtins.int
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    format: _builtins.int
+    """1"""
+    @_builtins.property
+    def clocks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """ascending; of losses"""
+
+    @_builtins.property
+    def losses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """of these clocks; of a long run the first, last, lowest, highest of each interval"""
+
+    @_builtins.property
+    def samples(self) -> _containers.RepeatedCompositeFieldContainer[Global___HistorySample]:
+        """ascending in time; of a long run fewer in the same time"""
+
+    def __init__(
+        self,
+        *,
+        format: _builtins.int = ...,
+        clocks: _abc.Iterable[_builtins.int] | None = ...,
+        losses: _abc.Iterable[_builtins.float] | None = ...,
+        samples: _abc.Iterable[Global___HistorySample] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clocks", b"clocks", "format", b"format", "losses", b"losses", "samples", b"samples"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistoryRecord: _TypeAlias = HistoryRecord  # noqa: Y015
+
+@_typing.final
+class HistorySample(_message.Message):
+    """One look at a run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_FIELD_NUMBER: _builtins.int
+    CLOCK_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    SHARDS_FIELD_NUMBER: _builtins.int
+    WORKERS_FIELD_NUMBER: _builtins.int
+    time: _builtins.float
+    """seconds since 1970"""
+    clock: _builtins.int
+    """open clock"""
+    epoch: _builtins.int
+    """newest"""
+    shards: _builtins.int
+    """in that epoch"""
+    workers: _builtins.int
+    """in that epoch"""
+    def __init__(
+        self,
+        *,
+        time: _builtins.float = ...,
+        clock: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        shards: _builtins.int = ...,
+        workers: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "epoch", b"epoch", "shards", b"shards", "time", b"time", "workers", b"workers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistorySample: _TypeAlias = HistorySample  # noqa: Y015

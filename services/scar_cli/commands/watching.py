@@ -53,13 +53,21 @@ def serve_console(
     interval: Annotated[
         float, typer.Option(min=0.05, metavar="SECONDS", help="Time between two looks.")
     ] = 0.5,
+    store: Annotated[
+        str,
+        typer.Option(
+            "--store", metavar="URL", help="Show the runs of this store, finished or dead, side by side."
+        ),
+    ] = "",
 ) -> None:
     """The same in a browser, on 127.0.0.1: loss, shards, workers, each failure by its phases, and on a local
     cluster a button that kills. Prints the URL; nobody without it sees the page.
+
+    With [bold]--store[/]: how the runs of a store went, after their end.
     """
     from scar_cli.console import run_console as run
 
-    run(ref, port, interval)
+    run(ref, port, interval, store)
 
 
 @with_cluster()

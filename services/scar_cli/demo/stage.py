@@ -13,7 +13,7 @@ from types import TracebackType
 from scar.errors import ConfigError
 from scar_admin.observer import ClusterObserver
 from scar_admin.status import ClusterStatus, ProcessInfo
-from scar_console.server import ConsoleServer
+from scar_console.server import serve_cluster
 from scar_local import LocalCluster
 from scar_runtime.store import Store, open_store
 from scar_runtime.store.signatures import find_key
@@ -95,7 +95,7 @@ class StageObserver:
 def open_stage() -> Iterator[DemoStage]:
     """Its page is served as long as this lasts; viewers keep what they have seen last."""
     stage = DemoStage()
-    server = ConsoleServer(stage, threading.Event())
+    server = serve_cluster(stage, threading.Event())
     stage.url = server.url
     thread = threading.Thread(target=server.run, name="page", daemon=True)
     thread.start()

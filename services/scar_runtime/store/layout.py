@@ -13,6 +13,7 @@
     <job>/ledger/00000003/lost-<worker>         which pushes this worker lost
     <job>/ledger/00000003/blocks-<sha256>       of which blocks
     <job>/finished/00000007                     how the job ended with epoch 7
+    <job>/history/00000002-<author>             how the run went: version 2 of one recovery coordinator
     <job>/pins/<id>                             manifests that somebody reads
     probe/<id>                                  scratch of :meth:`scar_runtime.store.Store.probe`
 
@@ -30,6 +31,7 @@ from scar.wire.codec import initial_key
 __all__ = [
     "EPOCHS",
     "FINISHED",
+    "HISTORY",
     "JOB",
     "LEDGER",
     "MANIFESTS",
@@ -46,6 +48,8 @@ __all__ = [
     "failure_version",
     "finished_key",
     "folder",
+    "history_key",
+    "history_version",
     "initial_key",
     "jobs_among",
     "kind_of",
@@ -72,6 +76,7 @@ LEDGER = "ledger"
 FINISHED = "finished"
 OWNERS = "owners"
 PINS = "pins"
+HISTORY = "history"
 
 _CLUSTERS = "_clusters"  # no job can have this name
 _PROBE = "probe"
@@ -79,6 +84,8 @@ _PROBE = "probe"
 _SAVED = re.compile(rf"{OBJECTS}/e\d+-.+-r(\d+)(-\d+)?")
 _COMPACT = re.compile(rf"{OBJECTS}/compact-(\d+)-.+")
 _FAILURE = re.compile(rf"{LEDGER}/([0-9]{{{DIGITS},}})/([0-9]{{{DIGITS},}})-([A-Za-z0-9_.-]+)")
+
+_HISTORY = re.compile(rf"{HISTORY}/([0-9]{{{DIGITS},}})-([A-Za-z0-9_.-]+)")
 
 
 def folder(name: str) -> str:
@@ -190,6 +197,20 @@ def lost_key(number: int, worker: str) -> str:
 def lost_blocks_key(number: int, digest: str) -> str:
     """Key of a set of blocks that such reports name."""
     return f"{failure_folder(number)}/blocks-{digest}"
+
+
+# --- how a run went
+
+
+def history_key(version: int, author: str) -> str:
+    """Key of one version by one recovery coordinator."""
+    return f"{numbered(HISTORY, version)}-{author}"
+
+
+def history_version(key: str) -> int | None:
+    """The version of :func:`history_key`; None: it is no such key."""
+    match = _HISTORY.fullmatch(key)
+    return int(match[1]) if match else None
 
 
 # --- the store itself

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from scar_runtime.checkpoint.manifest import Manifest
 from scar_runtime.store.layout import (
     EPOCHS,
     FINISHED,
+    HISTORY,
     JOB,
     LEDGER,
     MANIFESTS,
@@ -21,6 +22,7 @@ from scar_runtime.store.layout import (
     PINS,
     compacted_manifest,
     failure_version,
+    history_version,
     kind_of,
 )
 
@@ -29,9 +31,10 @@ COLLECTED = 30.0  # seconds in which garbage is collected at least once
 PROBE = 60.0  # seconds that a probe of the store lasts at most
 LATE_PROBES = 2  # of a run, which were written after they had been deleted
 DEAD = 60.0  # seconds of a detector that is well, after a member's death, when its heartbeat is gone
-VERSIONS = 3  # of a failure's record: each leader writes its own, and deletes those that it has read
+# of a failure's record, and of the history: each leader writes its own, and deletes those that it has read
+VERSIONS = 3
 
-KINDS = {JOB, "init", OWNERS, OWNER_BEAT, EPOCHS, MANIFESTS, OBJECTS, LEDGER, FINISHED, PINS}
+KINDS = {JOB, "init", OWNERS, OWNER_BEAT, EPOCHS, MANIFESTS, OBJECTS, LEDGER, FINISHED, PINS, HISTORY}
 LIVENESS = re.compile(r"scar:[^:]+:(beats|epoch|leader:(recovery|checkpoint)|doomed:.+)")
 
 
@@ -96,13 +99,15 @@ def _is_settled(state: StoredState, number: int) -> bool:
     return number < max(state.manifests)
 
 
-def _old_versions(keys: Iterable[str]) -> list[str]:
+def _old_versions(keys: Collection[str]) -> list[str]:
     versions: dict[int, list[str]] = {}
     for key in keys:
         if version := failure_version(key):
             versions.setdefault(version[0], []).append(key)
     many = {number: found for number, found in versions.items() if len(found) > VERSIONS}
-    return [f"failure {number} has {len(found)} versions of its record" for number, found in many.items()]
+    told = [f"failure {number} has {len(found)} versions of its record" for number, found in many.items()]
+    histories = sum(history_version(key) is not None for key in keys)
+    return [*told, *([f"the history has {histories} versions"] if histories > VERSIONS else [])]
 
 
 def find_probes(ages: Mapping[str, float], excused: int) -> list[str]:

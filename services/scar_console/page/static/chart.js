@@ -8,6 +8,12 @@ const FLAG_HEIGHT = 20;
 const FLAG_ROWS = 10;
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
+// Clocks, and losses.
+export function lossAxes() {
+  const axis = { stroke: colour("dim"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line") } };
+  return [{ ...axis }, { ...axis, size: 70, values: (_plot, ticks) => ticks.map(shortNumber) }];
+}
+
 export class LossChart {
   // `open`: what a click on a failure's flag does, with its number.
   constructor(box, logarithmic, open) {
@@ -26,6 +32,16 @@ export class LossChart {
 
   get points() {
     return this.clocks.length;
+  }
+
+  // Another run: nothing of the last one stays.
+  clear() {
+    this.plot?.destroy();
+    this.plot = null;
+    this.clocks = [];
+    this.losses = [];
+    this.marks.clear();
+    this.key = "";
   }
 
   // Points from one clock on take the place of those that were there.
@@ -56,13 +72,12 @@ export class LossChart {
   draw() {
     if (!this.clocks.length) return;
     this.plot?.destroy();
-    const axis = { stroke: colour("dim"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line") } };
     this.plot = new uPlot({
       width: this.box.clientWidth,
       height: HEIGHT,
       legend: { show: true, live: true, isolate: false },
       scales: { x: { time: false }, y: { distr: this.logarithmic.checked ? 3 : 1 } },
-      axes: [{ ...axis }, { ...axis, size: 70, values: (_plot, ticks) => ticks.map(shortNumber) }],
+      axes: lossAxes(),
       series: [
         { label: "clock" },
         { label: "loss", stroke: colour("curve"), width: 2, points: { show: (plot) => plot.data[0].length < 2 } },

@@ -4,22 +4,50 @@ import { LossChart } from "./chart.js";
 import { byId, memberNames, plural, seconds, setText, number } from "./dom.js";
 import { openFailure, showFailures } from "./failures.js";
 import { showCheckpoint, showServices, showShards, showWorkers } from "./members.js";
+import { takeRuns } from "./runs.js";
 
 const token = new URLSearchParams(location.search).get("token");
 const chart = new LossChart(byId("chart"), byId("log"), openFailure);
 let state = {};
 let ended = false;
+let shown = null;  // of a store's runs
 
 const stream = new EventSource(`/events?token=${encodeURIComponent(token)}`);
 stream.onopen = () => showLink("live", "live");
 stream.onerror = () => ended || showLink("lost", "connection lost: is `scar console` still running?");
 stream.onmessage = (event) => {
   const look = JSON.parse(event.data);
+  if (look.names) {
+    takeRuns(look, showStoredRun);
+    return;
+  }
   if (look.curve) chart.takePoints(look.curve);
   state = { ...state, ...look.state };  // what has not changed is not sent again
   showState(state);
   showBlocks(look.blocks, state);
 };
+
+// One of a store's: of its processes nothing is known.
+function showStoredRun(run) {
+  if (run === shown) return;
+  shown = run;
+  state = run.state;
+  chart.clear();
+  chart.takePoints(run.curve);
+  showTitle(state.job.name, state.job.finished_manifest
+    ? ["good", `finished: the model is saved in manifest ${state.job.finished_manifest}`]
+    : ["", "not finished, when it was seen last"]);
+  showTiles([
+    ["clock", state.clock, state.job.consistency],
+    ["loss", ...lossWords(state)],
+    ["lowest loss", number(run.lowest, 4), ""],
+    ["clocks a second", number(run.pace, 3), "on average"],
+    failureTile(state),
+  ]);
+  byId("no-loss").hidden = chart.points > 0;
+  chart.showFailures(state.failures);
+  showFailures(state);
+}
 
 function showLink(kind, text) {
   byId("link").className = kind;
@@ -45,21 +73,31 @@ function showState(state) {
 
 function showHead(state) {
   const job = state.job;
-  setText(byId("job"), job ? job.name : "no job yet");
-  document.title = job ? `${job.name} · SCAR` : "SCAR";
-  const [kind, text] = summary(state);
-  byId("summary").className = kind;
-  setText(byId("summary"), text);
-  const healed = state.failures.every((one) => one.repaired);
+  showTitle(job?.name, summary(state));
   const saved = state.checkpoint;
-  const tiles = [
+  showTiles([
     ["clock", state.clock, job ? `${job.consistency}, epoch ${state.epoch}` : ""],
     ["loss", ...lossWords(state)],
     ["shards", `${state.shards.well} of ${state.shards.total}`, "alive"],
     ["workers", `${state.workers.well} of ${state.workers.total}`, "alive"],
-    ["failures", state.failure_count, !state.failure_count ? "" : healed ? "all recovered" : "recovering"],
+    failureTile(state),
     ["saved", saved && saved.manifest ? seconds(saved.age) : "never", saved && saved.manifest ? `ago, at clock ${saved.clock}` : ""],
-  ];
+  ]);
+}
+
+function failureTile(state) {
+  const healed = state.failures.every((one) => one.repaired);
+  return ["failures", state.failure_count, !state.failure_count ? "" : healed ? "all recovered" : "recovering"];
+}
+
+function showTitle(name, [kind, text]) {
+  setText(byId("job"), name ?? "no job yet");
+  document.title = name ? `${name} · SCAR` : "SCAR";
+  byId("summary").className = kind;
+  setText(byId("summary"), text);
+}
+
+function showTiles(tiles) {
   const box = byId("facts");
   while (box.children.length < tiles.length) box.append(newTile());
   tiles.forEach(([name, value, note], index) => {
