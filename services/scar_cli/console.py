@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from scar.errors import ConfigError
 from scar_admin.observer import ClusterObserver
@@ -19,6 +22,7 @@ from scar_console.stored_runs import stored_view
 from scar_runtime.store import Store, open_store
 from scar_runtime.store.signatures import find_key
 
+TOKEN = re.compile(r"[A-Za-z0-9_-]{16,}")
 STORE_SECONDS = 2.0  # at least, between two looks at a store
 
 
@@ -54,33 +58,70 @@ class ConsoleCluster:
         return f"{send_local_signal(self._target, name, 'KILL')} killed"
 
 
-def run_console(ref: ClusterRef, port: int, interval: float, store: str) -> None:
-    """``store``: of which the runs are shown; empty: the cluster.
-
-    Raises :class:`ConfigError` when the cluster is not there, or the port is taken.
+@dataclass(frozen=True)
+class ConsoleOptions:
+    """``port`` 0: any that is free. ``interval``: seconds between looks. ``store``: URL of the one of which
+    the runs are shown; empty: the cluster. ``token_file``: has the token of the URL; None: one is made.
     """
-    if store:
-        return show_stored_runs(store, port, interval)
+
+    port: int = 0
+    interval: float = 0.5
+    store: str = ""
+    token_file: Path | None = None
+
+    def read_token(self) -> str:
+        """Empty: none is given. Raises :class:`ConfigError` for one that can be guessed."""
+        if self.token_file is None:
+            return ""
+        try:
+            token = self.token_file.read_text().strip()
+        except OSError as error:
+            raise ConfigError(
+                f"{self.token_file} cannot be read: {error.strerror}",
+                "Name a file with the token",
+            ) from error
+        if not TOKEN.fullmatch(token):
+            raise ConfigError(
+                f"{self.token_file} has no token of at least 16 letters, digits, - and _",
+                f"Make one: python -c 'import secrets; print(secrets.token_urlsafe())' > {self.token_file}",
+            )
+        return token
+
+
+def run_console(ref: ClusterRef, options: ConsoleOptions) -> None:
+    """Raises :class:`ConfigError` when the cluster or the store is not there, or the port is taken."""
+    token = options.read_token()
+    if options.store:
+        return show_stored_runs(options, token)
     target = find_cluster(ref)
     read_status(target)
-    screen = make_console()
+    cluster = ConsoleCluster(target)
     with stop_signal() as stop:
-        server = serve_cluster(ConsoleCluster(target), stop, port, interval)
-        screen.print(f"[bold]the page:[/] {server.url}", soft_wrap=True)
-        screen.print("Whoever has this URL sees the run and may break it. Ctrl-C ends the page alone.")
+        server = serve_cluster(cluster, stop, options.port, options.interval, token)
+        who = "sees the run and may break it" if cluster.can_kill else "sees the run"
+        _print_url(server, options, f"Whoever has this URL {who}. Ctrl-C ends the page alone.")
         server.run()
     if not stop.is_set():
-        screen.print("the cluster has ended")
+        make_console().print("the cluster has ended")
     return None
 
 
-def show_stored_runs(url: str, port: int, interval: float) -> None:
+def show_stored_runs(options: ConsoleOptions, token: str) -> None:
     """Raises :class:`ConfigError` for a store that is not there, or a port that is taken."""
-    root = open_signed(url)
+    root = open_signed(options.store)
     job_names(root)  # one that cannot be read is said here, and not on the page
-    screen = make_console()
+    interval = max(options.interval, STORE_SECONDS)
     with stop_signal() as stop:
-        server = ConsoleServer(partial(stored_view, root), stop, port, max(interval, STORE_SECONDS))
-        screen.print(f"[bold]the page:[/] {server.url}", soft_wrap=True)
-        screen.print("It shows the runs of the store, and changes nothing. Ctrl-C ends it.")
+        server = ConsoleServer(partial(stored_view, root), stop, options.port, interval, token=token)
+        _print_url(server, options, "It shows the runs of the store, and changes nothing. Ctrl-C ends it.")
         server.run()
+
+
+def _print_url(server: ConsoleServer, options: ConsoleOptions, more: str) -> None:
+    """A token that somebody has given is not said again: what is printed may be kept in a log."""
+    screen = make_console()
+    url = server.url
+    if options.token_file is not None:
+        url = f"{url.partition('=')[0]}=, and then the token of {options.token_file}"
+    screen.print(f"[bold]the page:[/] {url}", soft_wrap=True)
+    screen.print(more)

@@ -28,7 +28,8 @@ OpenView = Callable[[], AbstractContextManager[PageView]]
 
 class ConsoleServer:
     """``open_view``: makes what is shown. ``stop``: ends it when it is set. ``port`` 0: any that is free.
-    ``interval``: seconds between looks. ``kill``: see :func:`scar_console.app.make_app`.
+    ``interval``: seconds between looks. ``kill``: see :func:`scar_console.app.make_app`. ``token``: who has
+    it sees the page; empty: one is made.
     """
 
     def __init__(
@@ -38,11 +39,12 @@ class ConsoleServer:
         port: int = 0,
         interval: float = 0.5,
         kill: Callable[[str], str] | None = None,
+        token: str = "",
     ) -> None:
         self._open_view = open_view
         self._stop = stop
         self._interval = interval
-        self._token = secrets.token_urlsafe(TOKEN_BYTES)
+        self._token = token or secrets.token_urlsafe(TOKEN_BYTES)
         self._feed = Feed()
         self._socket = _listen_on(port)
         app = make_app(self._feed, self._token, kill)
@@ -96,11 +98,11 @@ class ConsoleServer:
 
 
 def serve_cluster(
-    cluster: WatchedCluster, stop: threading.Event, port: int = 0, interval: float = 0.5
+    cluster: WatchedCluster, stop: threading.Event, port: int = 0, interval: float = 0.5, token: str = ""
 ) -> ConsoleServer:
     """The page of a cluster that can be looked at now."""
     kill = cluster.kill if cluster.can_kill else None
-    return ConsoleServer(partial(live_view, cluster), stop, port, interval, kill)
+    return ConsoleServer(partial(live_view, cluster), stop, port, interval, kill, token)
 
 
 def _listen_on(port: int) -> socket.socket:

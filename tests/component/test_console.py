@@ -7,6 +7,7 @@ import itertools
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -15,6 +16,7 @@ import pytest
 from scar.errors import ConfigError
 from scar_admin.observer import ClusterObserver
 from scar_admin.status import ClusterStatus, ProcessInfo
+from scar_cli.console import ConsoleOptions
 from scar_console.server import serve_cluster
 
 TIMEOUT = 60.0
@@ -221,6 +223,29 @@ def test_the_server_ends_with_the_cluster(served: Served) -> None:
     assert list(viewer)[-1]["state"]["ended"]
     served.thread.join(TIMEOUT)
     assert not served.thread.is_alive()
+
+
+def test_a_token_that_was_given_opens_the_page(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("0123456789-abc_DEF\n")
+    token = ConsoleOptions(token_file=file).read_token()
+    stop = threading.Event()
+    server = serve_cluster(MadeUpCluster(), stop, token=token)
+    url = server.url
+    stop.set()
+    server.run()
+    assert url.endswith("/?token=0123456789-abc_DEF")
+    assert ConsoleOptions().read_token() == ""
+
+
+@pytest.mark.parametrize("token", ["", "short", "0123456789 abcdef", "0123456789abcde"])
+def test_a_token_that_can_be_guessed_is_refused(tmp_path: Path, token: str) -> None:
+    file = tmp_path / "token"
+    file.write_text(token)
+    with pytest.raises(ConfigError, match="has no token of at least 16"):
+        ConsoleOptions(token_file=file).read_token()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        ConsoleOptions(token_file=tmp_path / "none").read_token()
 
 
 def test_a_port_that_is_taken_is_said(served: Served) -> None:

@@ -16,6 +16,7 @@ CHART = ROOT / "deploy" / "helm" / "scar"
 TOOLS = ROOT / ".venv" / "tools"  # where `make tools` puts what is not on PATH
 EVERYTHING = (
     "chaos.enabled=true",
+    "console.enabled=true",
     "metrics.podMonitor.enabled=true",
     "metrics.alerts.enabled=true",
     "metrics.dashboard.enabled=true",

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from scar_cli.console import TOKEN
 from tests.helm.chart import (
     CHART,
     EVERYTHING,
@@ -19,6 +20,7 @@ from tests.helm.chart import (
     Render,
     component,
     containers,
+    environment,
     named,
     of_kind,
     pods,
@@ -66,7 +68,8 @@ def test_members_are_found_before_they_are_ready(everything: list[Object], servi
 
 def test_one_leads_and_one_stands_by(everything: list[Object]) -> None:
     replicas = {one["metadata"]["name"]: one["spec"]["replicas"] for one in of_kind(everything, "Deployment")}
-    assert replicas == {"scar-checkpoint": 2, "scar-recovery": 2, "scar-detector": 2, "scar-redis": 1}
+    once = {"scar-redis": 1, "scar-console": 1}
+    assert replicas == {"scar-checkpoint": 2, "scar-recovery": 2, "scar-detector": 2, **once}
     budgets = {
         one["metadata"]["name"]: one["spec"]["maxUnavailable"]
         for one in of_kind(everything, "PodDisruptionBudget")
@@ -223,6 +226,26 @@ def test_chaos_runs_when_it_is_asked_to(render: Render) -> None:
     gate = named(render("chaos.enabled=true"), "Job", "scar-chaos-gate")
     assert gate["metadata"]["annotations"]["helm.sh/hook"] == "test"
     assert gate["spec"]["backoffLimit"] == 0
+
+
+def test_the_console_is_there_when_asked_for_and_nobody_reaches_it(
+    everything: list[Object], render: Render
+) -> None:
+    assert [one for one in render() if one["metadata"]["name"] == "scar-console"] == []
+    pod = pods(everything)["Deployment/scar-console"]
+    (container,) = pod["spec"]["containers"]
+    assert container["args"] == [
+        *("scar", "console", "--recovery", "$(SCAR_RECOVERY)", "--port", "8080"),
+        *("--token-file", "/etc/scar/console/token"),
+    ]
+    assert environment(container)["SCAR_RECOVERY"] == "scar-recovery:7070"
+    assert "ports" not in container, "it listens inside the pod alone"
+    assert [one["metadata"]["name"] for one in of_kind(everything, "Service") if "console" in str(one)] == []
+    token = named(everything, "Secret", "scar-console")["stringData"]["token"]
+    assert TOKEN.fullmatch(token), "or the console would refuse it"
+    policy = named(everything, "NetworkPolicy", "scar-console")["spec"]
+    assert policy["policyTypes"] == ["Egress"]
+    assert [rule["ports"] for rule in policy["egress"]] == [[{"port": 7070}]]
 
 
 def test_alerts_and_dashboard_ask_for_metrics_that_exist(everything: list[Object]) -> None:

@@ -28,7 +28,7 @@ API_USERS = {"recovery", "chaos"}
 def test_every_pod_meets_the_restricted_standard(everything: list[Object]) -> None:
     found = pods(everything)
     assert {component(pod) for pod in found.values()} == {
-        *("ps", "worker", "checkpoint", "recovery", "detector", "chaos", "test", "redis", "minio")
+        *("ps", "worker", "checkpoint", "recovery", "detector", "chaos", "console", "test", "redis", "minio")
     }
     for name, pod in found.items():
         spec = pod["spec"]
@@ -165,6 +165,7 @@ REACH = {
     "recovery": ["api-server", "members", "redis-users", "store"],
     "detector": ["members", "redis-users"],
     "chaos": ["api-server", "members", "store"],
+    "console": ["console"],
     "test": ["members", "redis-users", "store"],
     "minio": ["minio"],
     "redis": ["redis"],
@@ -211,7 +212,9 @@ def test_only_who_uses_redis_is_told_where_it_is(everything: list[Object]) -> No
         "detector",
         "test",
     }
-    assert {name for name, told in knows.items() if not told} == {"worker", "chaos", "redis", "minio"}
+    assert {name for name, told in knows.items() if not told} == {
+        *("worker", "chaos", "console", "redis", "minio")
+    }
 
 
 def test_default_deny_denies_all(everything: list[Object]) -> None:

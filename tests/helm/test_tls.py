@@ -16,7 +16,12 @@ from tests.helm.chart import CHART, EVERYTHING, Object, Render, component, envir
 
 Helm = Callable[..., subprocess.CompletedProcess[str]]
 
-COMPONENTS = {"ps": "shard", "chaos": "operator", "test": "reader"}  # -> role, where they differ
+COMPONENTS = {
+    "ps": "shard",
+    "chaos": "operator",
+    "test": "reader",
+    "console": "reader",
+}  # -> role, where they differ
 OTHERS = {"minio", "redis"}
 SIGNERS = {"shard", "checkpoint", "recovery"}  # of what is stored
 OWN = tuple(f"tls.existingSecrets.{role}=my-{role}" for role in ROLES)
@@ -57,7 +62,8 @@ def test_each_pod_has_the_certificate_of_its_role_alone(made: list[Object], mode
         role = COMPONENTS.get(component(pod), component(pod))
         seen.add(role)
         signs = {"scar-store-key": "/etc/scar/store-key"} if role in SIGNERS else {}
-        assert mounted(pod) == {secret_of(mode, role): "/etc/scar/tls", **signs}, name
+        token = {"scar-console": "/etc/scar/console"} if component(pod) == "console" else {}
+        assert mounted(pod) == {secret_of(mode, role): "/etc/scar/tls", **signs, **token}, name
         variables = environment(pod["spec"]["containers"][0])
         assert variables["SCAR_TLS_CERT"] == "/etc/scar/tls/tls.crt", name
         assert variables["SCAR_TLS_KEY"] == "/etc/scar/tls/tls.key", name

@@ -4,8 +4,12 @@ else in, and heals.
 
 from __future__ import annotations
 
+import http.client
+import os
 import socket
 import ssl
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,7 +27,8 @@ from scar.wire.certificates import TlsIdentity
 from scar.wire.credentials import active_credentials, restore_credentials, use_certificate
 from scar.wire.transport import RECOVERY, open_channel
 from scar_local import LocalCluster
-from scar_local.authority import create_authority, renew_certificates, role_files
+from scar_local.authority import create_authority, renew_certificates, role_files, role_variables
+from tests.system.test_console import looks
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -217,6 +222,44 @@ def test_who_has_no_certificate_or_the_wrong_one_reaches_nothing(
         with speaking_as(cluster, role) as channel:
             assert isinstance(errors.from_rpc(refusal(channel)), errors.PermissionDenied)
     assert not cluster.status().failures
+
+
+def test_the_page_of_a_reader_shows_all_and_kills_nothing(cluster: LocalCluster, tmp_path: Path) -> None:
+    """As the chart runs it: with a reader's certificate, and a token that it was given."""
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef\n")
+    options = ("--recovery", cluster.endpoints.recovery_address, "--token-file", str(token))
+    with subprocess.Popen(
+        [sys.executable, "-m", "scar_cli", "console", *options],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        | role_variables(certificates(cluster), "reader"),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as command:
+        try:
+            assert command.stdout is not None
+            said = command.stdout.readline()
+            host = said.split("http://")[1].split("/")[0]
+            assert "0123456789abcdef" not in said
+            look = next(looks(host, "0123456789abcdef"))["state"]
+            assert (look["job"]["name"], look["can_kill"], look["problems"]) == ("sealed", False, [])
+            assert [row["state"] for row in look["workers"]["rows"]] == ["training", "training"]
+            assert ask(host, "GET", "/events?token=wrong") == 403
+            assert ask(host, "GET", "/") == 403
+            assert ask(host, "POST", "/kill/ps-0") == 403
+            assert ask(host, "POST", "/kill/ps-0", **{"X-Scar-Token": "0123456789abcdef"}) == 404
+        finally:
+            command.terminate()
+    assert cluster.status().clock > 0
+    assert cluster.status().failures == ()
+
+
+def ask(host: str, method: str, path: str, **headers: str) -> int:
+    """The status of the answer."""
+    connection = http.client.HTTPConnection(host, timeout=SECONDS)
+    connection.request(method, path, headers=headers)
+    with connection.getresponse() as answer:
+        return answer.status
 
 
 def test_a_reader_pulls_and_starts_nothing(cluster: LocalCluster) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -59,15 +60,20 @@ def serve_console(
             "--store", metavar="URL", help="Show the runs of this store, finished or dead, side by side."
         ),
     ] = "",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The token of the URL, not printed then; default: a new one."),
+    ] = None,
 ) -> None:
     """The same in a browser, on 127.0.0.1: loss, shards, workers, each failure by its phases, and on a local
     cluster a button that kills. Prints the URL; nobody without it sees the page.
 
     With [bold]--store[/]: how the runs of a store went, after their end.
     """
+    from scar_cli.console import ConsoleOptions
     from scar_cli.console import run_console as run
 
-    run(ref, port, interval, store)
+    run(ref, ConsoleOptions(port, interval, store, token_file))
 
 
 @with_cluster()

@@ -10,9 +10,9 @@
 ["worker", "shard", "checkpoint", "recovery", "detector", "operator", "reader"]
 {{- end }}
 
-{{/* What a component's certificate says that it is: chaos starts jobs, the test only looks. */}}
+{{/* What a component's certificate says that it is: chaos starts jobs, the test and the console only look. */}}
 {{- define "scar.tls.role" -}}
-{{- dict "ps" "shard" "chaos" "operator" "test" "reader" | dig .component .component -}}
+{{- dict "ps" "shard" "chaos" "operator" "test" "reader" "console" "reader" | dig .component .component -}}
 {{- end }}
 
 {{/* Takes root and role. */}}
