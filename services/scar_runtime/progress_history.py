@@ -4,6 +4,7 @@ one. Pure.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from scar.errors import StoreError
@@ -44,7 +45,7 @@ class ProgressHistory:
                 "Look at it with the version of SCAR that wrote it",
             )
         self.add_losses(dict(zip(record.clocks, record.losses, strict=False)))
-        self.add_samples(record.samples)
+        self.add_samples(sample for sample in record.samples if math.isfinite(sample.time))
 
     def to_proto(self) -> HistoryRecord:
         points = self.curve.points_from()

@@ -31,6 +31,8 @@ EXCUSED = {
         "services/scar_cli/jobs.py:_read_summary",
         "services/scar_cli/jobs.py:_read_job",
         "services/scar_cli/wait_reports.py:read_waits",
+        "services/scar_console/stored_runs.py:read_run",
+        "services/scar_console/stored_runs.py:_read_end",
         "services/scar_kube/forwards.py:_read_said",
         "services/scar_ps/epoch_sync.py:_read_epoch",
         "services/scar_ps/loader.py:read_load",

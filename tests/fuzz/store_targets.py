@@ -20,6 +20,7 @@ from scar.lost_ranges import LostRanges
 from scar.v1 import checkpoint_pb2, recovery_pb2, types_pb2
 from scar.wire import codec
 from scar.wire.lost_pushes import pack_losses
+from scar_console.page_update import encode_json
 from scar_runtime.checkpoint.initial_arrays import read_initial
 from scar_runtime.checkpoint.manifest import Manifest, ObjectRef
 from scar_runtime.checkpoint.manifest_codec import manifest_to_proto, read_manifest
@@ -27,6 +28,7 @@ from scar_runtime.checkpoint.object_reader import read_blocks, read_header
 from scar_runtime.checkpoint.objects import MAGIC, PREFIX_BYTES, BlockPayload, encode_object
 from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
 from scar_runtime.failure_records import FailureRecord, TableDelta, WorkerReport
+from scar_runtime.progress_history import ProgressHistory
 from scar_runtime.store.failure_codec import failure_from_proto, failure_to_proto
 from scar_runtime.store.failure_log import FailureLog
 from scar_runtime.store.layout import manifest_key, pin_key
@@ -131,6 +133,27 @@ def _mutate_ledger(mutator: Mutator, data: bytes) -> bytes:
     return samples.join_stream(parts)
 
 
+# --- how a run went
+
+
+def _history() -> ProgressHistory:
+    history = ProgressHistory()
+    history.add_losses({clock: 1 / (1 + clock) for clock in range(20)})
+    history.add_samples(
+        recovery_pb2.HistorySample(time=1.5 * step, clock=step, epoch=1, shards=2, workers=2)
+        for step in range(4)
+    )
+    return history
+
+
+def _read_history(data: bytes) -> None:
+    """As the page of a store shows it."""
+    history = ProgressHistory()
+    history.merge(decode_record(recovery_pb2.HistoryRecord, data))
+    encode_json([history.curve.points_from(), history.clocks_per_second, history.clock_at(2.0)])
+    history.to_proto()
+
+
 # --- objects of the running checkpoint
 
 
@@ -220,6 +243,7 @@ TARGETS = [
     record_target(
         "owner-record", recovery_pb2.JobOwner(), partial(decode_record, recovery_pb2.JobOwner), cost=4
     ),
+    record_target("history-record", _history().to_proto(), _read_history, cost=10),
     FuzzTarget("ledger", _ledger, _read_ledger, _mutate_ledger, cost=40),
     FuzzTarget("object", lambda: [_object()], _read_object, _mutate_object, cost=20),
     FuzzTarget("initial-array", lambda: [ones(JOB.tables[0]).tobytes()], _read_initial, cost=4),

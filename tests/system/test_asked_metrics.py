@@ -13,6 +13,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+import scar
 from scar_local import LocalCluster
 from tests.component.test_cli import TRAIN
 from tests.framework.cluster import TIMEOUT
@@ -81,6 +82,8 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Samples:
     folder = tmp_path_factory.mktemp("metrics")
     (folder / "count.py").write_text(TRAIN.replace('"40"', '"1000000"'))
     with LocalCluster(folder / "home", shards=2, environment={"SCAR_METRICS_PORT": "0"}) as cluster:
+        job, _ = scar.load_job(folder / "count.py")
+        cluster.start_job(job)
         cluster.start_workers(folder / "count.py", 2)
         cluster.until(lambda status: status.clock > 50, TIMEOUT, "training")
         cluster.kill("ps-1")
