@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import time
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Self, overload
@@ -23,12 +22,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scar._client.client import Client
-from scar._client.core.pushes import PackedTable, pack_table
+from scar._client.core.pushes import PackedTable, arrays_by_table, pack_table
 from scar._client.heartbeats import HeartbeatStream
-from scar._client.pace import TimeSplit
+from scar._client.pace import Pace
 from scar._client.pull_requests import Names, PullFuture, PullRequest, TableIds, Values, select_ids
 from scar._client.recovery_client import RecoveryClient
-from scar.errors import DeadlineExceeded, Fenced, InvalidRequest, ScarError
+from scar.errors import DeadlineExceeded, Fenced, ScarError
 from scar.event_log import EventRing
 from scar.losses import LossReport
 from scar.wire.transport import Deadline, ensure_not_forked
@@ -143,14 +142,9 @@ class Worker:
         return self._client.pace.seconds_per_clock
 
     @property
-    def time_per_clock(self) -> TimeSplit:
-        """What its time goes to: averages over about the last ten clocks, as :attr:`seconds_per_clock`."""
-        return self._client.pace.per_clock
-
-    @property
-    def time_spent(self) -> tuple[TimeSplit, int]:
-        """Sums over all of its clocks but the first, and how many those are."""
-        return self._client.pace.spent, self._client.pace.clocks
+    def pace(self) -> Pace:
+        """What its time goes to: pull, compute, push and wait."""
+        return self._client.pace
 
     @property
     def story(self) -> EventRing:
@@ -185,10 +179,8 @@ class Worker:
             self.clock()
 
     def _has_reached(self, until: float) -> bool:
-        client = self._client
-        began = time.monotonic()
-        loss, moving = client.pulls.newest_loss()
-        client.pace.note_pull(began, moving)
+        with self._client.pace.pulling() as timed:
+            loss, timed.moving = self._client.pulls.newest_loss()
         if loss is None:
             return False
         if loss.fraction < 1 and not self._scaled:
@@ -201,7 +193,7 @@ class Worker:
                 until,
             )
         if loss.scaled <= until:
-            client.end_at_loss(loss)
+            self._client.end_at_loss(loss)
             return True
         return False
 
@@ -217,15 +209,11 @@ class Worker:
         ``ids``: these blocks, in any order, rows packed. A block is a row unless the table was cut otherwise.
         """
         client = self._client
-        began = time.monotonic()
-        moving = math.inf
-        try:
+        with client.pace.pulling() as timed:
             request = PullRequest(self.job, tables, ids)
-            moving = client.pulls.pull(request.wants)
+            timed.moving = client.pulls.pull(request.wants)
             values: Values | dict[str, Values] = request.values()
-            return values
-        finally:
-            client.pace.note_pull(began, moving)
+        return values
 
     def pull_async(self, tables: Names, ids: TableIds = None) -> PullFuture:
         """The same in the background, while this thread computes."""
@@ -243,14 +231,11 @@ class Worker:
         id is summed (rule ``assign``: the last one wins).
         """
         client = self._client
-        began = time.monotonic()
-        try:
+        with client.pace.pushing():
             single = isinstance(tables, str)
-            arrays = _arrays_by_table(tables, values)
+            arrays = arrays_by_table(tables, values)
             packed = {name: self._pack_table(name, array, ids, single) for name, array in arrays.items()}
             client.pushes.push(packed, client.deadline())
-        finally:
-            client.pace.note_push(began)
 
     def _pack_table(self, name: str, values: ArrayLike, ids: TableIds, single: bool) -> PackedTable:
         return pack_table(self.job.table(name), values, select_ids(self.job, name, ids, single))
@@ -360,15 +345,3 @@ class Worker:
             error.add_note(f"leaving the job failed, too: {second}")
         finally:
             self.close()
-
-
-def _arrays_by_table(
-    tables: str | Mapping[str, ArrayLike], values: ArrayLike | None
-) -> Mapping[str, ArrayLike]:
-    if isinstance(tables, str):
-        if values is None:
-            raise InvalidRequest(f"push({tables!r}) needs values")
-        return {tables: values}
-    if values is not None:
-        raise InvalidRequest("push takes one table and its values, or a dict of tables")
-    return tables

@@ -65,7 +65,8 @@ class ProgressHistory:
         """From the first look to the last one; 0: there were not two."""
         if len(self.samples) < 2:
             return 0.0
-        first, last = self.samples[0], self.samples[-1]
+        first = self.samples[0]
+        last = self.samples[-1]
         return max(0.0, (float(last.clock) - first.clock) / (last.time - first.time))
 
 

@@ -44,7 +44,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServicer):
             status.rank = seats.index(name) if name in seats else 0
             status.reroutes = worker.reroutes
             status.seconds_per_clock = worker.seconds_per_clock
-            status.per_clock.CopyFrom(worker_pb2.TimeSplit(**asdict(worker.time_per_clock)))
+            status.per_clock.CopyFrom(worker_pb2.TimeSplit(**asdict(worker.pace.per_clock)))
             if worker.is_leaving and task.state is TaskState.TRAINING:
                 status.state = "leaving"
         return status

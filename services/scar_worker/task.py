@@ -123,7 +123,8 @@ class TrainingTask:
     @property
     def time_spent(self) -> tuple[TimeSplit, int]:
         """Sums over its clocks, and how many those are; zero before it has joined."""
-        return self.worker.time_spent if self.worker is not None else (TimeSplit(), 0)
+        worker = self.worker
+        return (worker.pace.spent, worker.pace.clocks) if worker is not None else (TimeSplit(), 0)
 
     def stories(self) -> list[StorySource]:
         """What its worker has been through; nothing before it has joined."""

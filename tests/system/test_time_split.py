@@ -39,8 +39,8 @@ def train(worker):
         computed = time.monotonic()
         worker.push("w", ones)
         times.append((began, pulled, computed, time.monotonic()))
-    spent, clocks = worker.time_spent
-    seen = dict(times=times, ended=time.monotonic(), spent=asdict(spent), clocks=clocks)
+    pace = worker.pace
+    seen = dict(times=times, ended=time.monotonic(), spent=asdict(pace.spent), clocks=pace.clocks)
     with open(f"{{os.environ['TEST_SEEN']}}/{{'slow' if slow else 'fast'}}.json", "w") as file:
         json.dump(seen, file)
 """

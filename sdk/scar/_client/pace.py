@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 WEIGHT = 0.1  # of the newest clock in the averages: they are over about the last ten
@@ -39,6 +41,13 @@ class TimeSplit:
         return TimeSplit(factor * self.pull, factor * self.compute, factor * self.push, factor * self.wait)
 
 
+@dataclass
+class PullTime:
+    """Of a pull that keeps the thread. ``moving``: since when values are under way; infinity: not yet."""
+
+    moving: float = math.inf
+
+
 class Pace:
     """Of one thread; others may read. The first clock is not counted: its begin was a wait for the others.
 
@@ -71,6 +80,25 @@ class Pace:
         moving = min(max(began, moving), now)
         self._waiting += moving - began
         self._pulling += now - moving
+
+    @contextmanager
+    def pulling(self) -> Iterator[PullTime]:
+        """A pull keeps the thread as long as it lasts, also when it fails."""
+        began = time.monotonic()
+        timed = PullTime()
+        try:
+            yield timed
+        finally:
+            self.note_pull(began, timed.moving)
+
+    @contextmanager
+    def pushing(self) -> Iterator[None]:
+        """The same of a push."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.note_push(began)
 
     def note_push(self, began: float) -> None:
         """A push has kept the thread since ``began``."""

@@ -302,3 +302,15 @@ class ResendBuffer:
     def empty(self) -> bool:
         """Everything is applied."""
         return not self._waiting and not any(push.applied_clock >= self.clock for push in self._acked)
+
+
+def arrays_by_table(
+    tables: str | Mapping[str, ArrayLike], values: ArrayLike | None
+) -> Mapping[str, ArrayLike]:
+    if isinstance(tables, str):
+        if values is None:
+            raise InvalidRequest(f"push({tables!r}) needs values")
+        return {tables: values}
+    if values is not None:
+        raise InvalidRequest("push takes one table and its values, or a dict of tables")
+    return tables
