@@ -12,6 +12,7 @@ sys.path.insert(0, str(ROOT))  # tests are no installed package
 
 from tests.simulation.faults import FAILPOINTS, KINDS  # noqa: E402
 from tests.simulation.matrix import GUARANTEES, ROWS, MatrixRow, kinds_by_row  # noqa: E402
+from tests.simulation.report import seeds_of, speed_of  # noqa: E402
 
 RECORD = ROOT / "docs/results/simulation.json"  # a report of `make simulate`
 HEAD = """# Faults
@@ -21,7 +22,8 @@ and the report of a run (`docs/results/simulation.json`). What can go wrong, wha
 simulated faults try it, and how often they did in that run. Every run is judged by every guarantee, whatever
 its faults; [ADR 016](adr/016-deterministic-simulation.md) says how. `make simulate SEEDS=1000` plays seeds
 that nobody has played. The nightly run is `make simulate SEEDS=10000 FIRST=1`: seven to eight hours on two
-cores that have nothing else to do.
+cores that have nothing else to do. `make simulate SEEDS=1000 REPORT=docs/results/simulation.json` goes on
+after the last seed of the report and adds to it, so that it can be collected in parts.
 """
 
 
@@ -49,11 +51,17 @@ def _describe_run(record: dict[str, Any]) -> list[str]:
     faults = record["faults"]
     pairs = record["pairs"]
     return [
-        f"The run: {record['seeds']} seeds, {record['simulated_hours']} simulated hours,"
+        f"The run: {seeds_of(record)} seeds, {record['simulated_hours']:.1f} simulated hours,"
         f" {sum(faults.values())} faults of {len(faults)} kinds,",
         f"{sum(pairs.values())} pairs of {len(pairs)} kinds that were there at the same time;"
-        f" {len(record['failed'])} seeds failed.",
+        f" {len(record['failed'])} seeds failed. {_describe_seeds(record)}",
     ]
+
+
+def _describe_seeds(record: dict[str, Any]) -> str:
+    """Which, at which commits, and how fast."""
+    ranges = [f"{one['first']} to {one['last']} at `{one['commit']}`" for one in record["ranges"]]
+    return f"Seeds {', '.join(ranges)}; {speed_of(record)} simulated seconds per second of processor time."
 
 
 def _matrix_line(row: MatrixRow, kinds: list[str], counted: dict[str, int]) -> str:

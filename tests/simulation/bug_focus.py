@@ -22,10 +22,12 @@ CHAIN = {**SMALL, "recovery": "sync-chain", "consistency": "asp", "pace": 1.0}
 STORED = {**SMALL, "recovery": "stateless", "consistency": "asp", "pace": 1.0}
 TWICE = {**SMALL, "standby": True, "pace": 1.0}
 _STOPS = ("kill", "pause-at-moment")
-_DEATHS = ("kill", "pause", "slow-copies")
 _PUSHES = calls_of("Push", "PushSmall", "Settle", "Clock")
 _LONG_LOADS = lasting(any_shard, 120.0, 300.0)
 _LONG_ABSENCES = lasting(any_shard, 40.0, 60.0)
+# survivors take blocks over, as the dead stay away, and do not hear what workers owe to them
+_TAKEN_OVER = ("hold-down", "partition")
+_LATE_DEBTS = {"hold-down": lasting(any_shard, 8.0, 20.0), "partition": lasting(data_path, 2.0, 12.0)}
 _CUTS = ("isolation", "partition", "one-way-partition")
 
 BUG_FOCUSES: dict[str, Focus] = {
@@ -45,10 +47,10 @@ BUG_FOCUSES: dict[str, Focus] = {
         draws={"pause-at-moment": held_commits},
     ),
     "lone_checkpoint": Focus({**SMALL, "pace": 0.5}, _STOPS, ("ps", "checkpoint"), (8, 14)),
-    "debts": Focus(
-        STORED, ("kill", "partition", "request-lost"), faults=(6, 12), draws={"request-lost": _PUSHES}
+    "debts": Focus({**STORED, "shards": 3, "workers": 2}, _TAKEN_OVER, faults=(5, 9), draws=_LATE_DEBTS),
+    "deaths": Focus(
+        {**BSP, "shards": 3, "workers": 2, "pace": 1.0}, _TAKEN_OVER, faults=(5, 9), draws=_LATE_DEBTS
     ),
-    "deaths": Focus({**BSP, "workers": 2, "pace": 1.0}, _DEATHS, ("ps", "worker"), (5, 9)),
     "successors": Focus(
         {**BSP, "pace": 1.0},
         ("kill", "partition"),

@@ -1,11 +1,12 @@
 """Many seeds of the swarm, on all cores, with a report.
 
-    python -m tests.simulation.simulate --seeds 1000 --first 1 [--report FILE]
+    python -m tests.simulation.simulate --seeds 1000 [--first 1] [--report FILE]
     python -m tests.simulation.simulate --seeds 200 --commit $(git rev-parse HEAD)
 
 ``--commit``: the first seed is drawn from this text, so that each commit plays seeds that no other has
-played. Exit code 1: a guarantee did not hold, or a run did not end; each such seed is told with the commands
-that play it again and cut it down.
+played. ``--report`` adds to what the file says already, and goes on after its last seed: thousands of seeds
+are played in several runs, of which each names its commit. Exit code 1: a guarantee did not hold, or a run
+did not end; each such seed is told with the commands that play it again and cut it down.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import os
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,11 +29,21 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from tests.simulation.report import (
+    Report,
+    add_reports,
+    is_played,
+    make_report,
+    next_seed,
+    seeds_of,
+    speed_of,
+)
 from tests.simulation.simulated import ROOT, Run, command_of, parse_run
 
 CHUNK = 5  # seeds of one process: it costs a second to start
 SEED_SPACE = 1_000_000_000
 SHOWN = 200  # characters of what was wrong
+WRITTEN_EVERY = 60.0  # seconds between two writes of the report
 
 
 def first_seed(commit: str) -> int:
@@ -77,51 +87,63 @@ def play_seeds(first: int, seeds: int, jobs: int, until: float = math.inf) -> It
         yield run
 
 
-def summarize(runs: Sequence[Run], wall: float) -> dict[str, object]:
-    """The report. ``wall``: seconds that it took."""
-    tally: Counter[str] = Counter()
-    for run in runs:
-        tally.update(run.tally)
-    cpu = sum(run.cpu for run in runs)
-    hours = sum(run.seconds for run in runs) / 3600
-    return {
-        "seeds": len(runs),
-        "failed": sorted(run.seed for run in runs if run.wrong),
-        "simulated_hours": round(hours, 2),
-        "simulated_seconds_per_cpu_second": round(3600 * hours / cpu, 1) if cpu else 0.0,
-        "cpu_seconds": round(cpu, 1),
-        "wall_seconds": round(wall, 1),
-        "faults": _counted(tally, "fault "),
-        "pairs": _counted(tally, "pair "),
-        "rpcs": _counted(tally, "rpc "),
-        "failpoints": _counted(tally, "failpoint "),
-    }
+def read_report(file: Path | None) -> Report:
+    """Of former runs; without a file, of none."""
+    return json.loads(file.read_text()) if file is not None and file.exists() else make_report([], 0.0, "")
 
 
-def _counted(tally: Counter[str], prefix: str) -> dict[str, int]:
-    return {key.removeprefix(prefix): tally[key] for key in sorted(tally) if key.startswith(prefix)}
+def choose_first(arguments: argparse.Namespace, known: Report) -> int:
+    """Raises SystemExit when the report has some of these seeds already."""
+    first = first_seed(arguments.commit) if arguments.commit else arguments.first or next_seed(known)
+    if is_played(known, first, first + arguments.seeds - 1):
+        raise SystemExit(
+            f"{arguments.report} has some of seeds {first} to {first + arguments.seeds - 1} already:"
+            f" leave --first out to go on at seed {next_seed(known)}, or remove the file to begin anew"
+        )
+    return first
 
 
-def show_report(screen: Console, report: dict[str, object], runs: Sequence[Run]) -> None:
+def sources_commit() -> str:
+    """Of what is played; "+" behind it: the sources are not all as they were committed."""
+    command = ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+class ReportFile:
+    """``known``: what it said before; ``commit``: that is played now. What lasts for days may be stopped at
+    any time: it is written again and again.
+    """
+
+    def __init__(self, file: Path | None, known: Report, commit: str) -> None:
+        self._file, self._known, self._commit = file, known, commit
+        self._began = self._written = time.monotonic()
+
+    def write(self, runs: Sequence[Run], every: float = 0.0) -> Report:
+        """Of these runs. ``every``: not when it was written within so many seconds."""
+        now = time.monotonic()
+        report = make_report(runs, now - self._began, self._commit)
+        if self._file is not None and now >= self._written + every:
+            self._written = now
+            whole = self._file.with_suffix(".new")
+            whole.write_text(json.dumps(add_reports(self._known, report), indent=2) + "\n")
+            whole.replace(self._file)
+        return report
+
+
+def show_report(screen: Console, report: Report, runs: Sequence[Run]) -> None:
     faults = report["faults"]
-    assert isinstance(faults, dict)
     table = Table(title=f"{sum(faults.values())} faults of {len(faults)} kinds")
     table.add_column("kind")
     table.add_column("count", justify="right")
     for kind, number in faults.items():
         table.add_row(kind, str(number))
     screen.print(table)
-    pairs = report["pairs"]
-    rpcs = report["rpcs"]
-    failpoints = report["failpoints"]
-    assert isinstance(pairs, dict)
-    assert isinstance(rpcs, dict)
-    assert isinstance(failpoints, dict)
     screen.print(
-        f"{report['seeds']} seeds, {report['simulated_hours']} simulated hours in {report['wall_seconds']} s"
-        f" ({report['simulated_seconds_per_cpu_second']} simulated seconds per CPU second),"
-        f" {len(pairs)} pairs of faults, {len(rpcs)} pairs of a fault and an RPC,"
-        f" {len(failpoints)} failpoints hit"
+        f"{seeds_of(report)} seeds, {report['simulated_hours']} simulated hours in {report['wall_seconds']} s"
+        f" ({speed_of(report)} simulated seconds per CPU second),"
+        f" {len(report['pairs'])} pairs of faults, {len(report['rpcs'])} pairs of a fault and an RPC,"
+        f" {len(report['failpoints'])} failpoints hit"
     )
     for run in runs:
         if run.wrong:
@@ -136,35 +158,38 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tests.simulation.simulate", description=(__doc__ or "").partition("\n")[0]
     )
-    parser.add_argument("--first", type=int, default=1, help="the first seed")
+    parser.add_argument(
+        "--first", type=int, default=0, help="the first seed; 0: after those of the report, or 1"
+    )
     parser.add_argument("--seeds", type=int, default=100, help="how many")
     parser.add_argument("--commit", default="", help="draw the first seed from this text")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at the same time")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no more seeds after these")
-    parser.add_argument("--report", type=Path, help="write the report there, as JSON")
+    parser.add_argument("--report", type=Path, help="add it to the report there, JSON")
     return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str]) -> int:
     arguments = parse_arguments(argv)
-    first = first_seed(arguments.commit) if arguments.commit else arguments.first
+    known = read_report(arguments.report)
+    first = choose_first(arguments, known)
     screen = Console(stderr=True, width=None if sys.stderr.isatty() else 160)
     screen.print(f"seeds {first} to {first + arguments.seeds - 1}", highlight=False)
-    began = time.monotonic()
     runs: list[Run] = []
+    file = ReportFile(arguments.report, known, sources_commit())
+    until = time.monotonic() + 60 * arguments.minutes
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=screen, disable=not screen.is_terminal) as progress:
         shown = progress.add_task("simulating", total=arguments.seeds)
-        for run in play_seeds(first, arguments.seeds, arguments.jobs, began + 60 * arguments.minutes):
+        for run in play_seeds(first, arguments.seeds, arguments.jobs, until):
             runs.append(run)
             if run.wrong:
                 screen.print(f"[bold red]seed {run.seed}[/]: {run.wrong[:SHOWN]}", highlight=False)
             failed = sum(bool(one.wrong) for one in runs)
             progress.update(shown, advance=1, description=f"simulating, {failed} failed")
+            file.write(runs, WRITTEN_EVERY)
     runs.sort(key=lambda run: run.seed)
-    report = summarize(runs, time.monotonic() - began)
-    if arguments.report:
-        arguments.report.write_text(json.dumps(report, indent=2) + "\n")
+    report = file.write(runs)
     show_report(screen, report, runs)
     return int(bool(report["failed"]))
 
