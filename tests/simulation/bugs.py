@@ -42,8 +42,8 @@ HUNTS: dict[str, tuple[str, int]] = {
     "counts-ahead": ("copies", 1),
     "drops-sealed": ("successors", 0),
     "promotes-saved": ("chain", 1),
-    "closes-early": ("deaths", 0),
-    "saves-unsettled": ("debts", 0),
+    "closes-early": ("deaths", 2),
+    "saves-unsettled": ("debts", 1),
     "commits-behind": ("lone_checkpoint", 1),
     "accuses-once": ("absences", 1),
 }

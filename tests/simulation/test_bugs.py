@@ -18,6 +18,8 @@ WORDS = {
     "counts-ahead": "believes",
     "promotes-saved": "saved with values that no manifest has",
     "commits-behind": "brings back",
+    "closes-early": "value - expected",
+    "saves-unsettled": "which was never taken",
     "accuses-once": "is dead, and in the newest epoch",
 }
 PATIENCE = 100  # seeds; one in 12 drops the loads of a recovery, one in 6 has a second cluster take the job
