@@ -60,7 +60,10 @@ def _describe_run(record: dict[str, Any]) -> list[str]:
 
 def _describe_seeds(record: dict[str, Any]) -> str:
     """Which, at which commits, and how fast."""
-    ranges = [f"{one['first']} to {one['last']} at `{one['commit']}`" for one in record["ranges"]]
+    ranges = [
+        f"{one['first']} to {one['last']} of {one['scenario']} at `{one['commit']}`"
+        for one in record["ranges"]
+    ]
     return f"Seeds {', '.join(ranges)}; {speed_of(record)} simulated seconds per second of processor time."
 
 

@@ -8,6 +8,7 @@ from tests.simulation.faults.kind import FaultKind
 from tests.simulation.plan import ANYWHERE, Focus
 
 _DEATHS = ("kill", "pause")
+_MOMENTS = ("crash-at-moment", "pause-at-moment")
 
 
 def _names(*modules: tuple[FaultKind, ...]) -> tuple[str, ...]:
@@ -36,5 +37,6 @@ FOCUSES: dict[str, Focus] = {
         (*_DEATHS, "power-loss", "partition", "delay", "request-lost", "answer-lost"),
     ),
     "edge": Focus({}, _names(hosts.KINDS, clocks.KINDS, redis.KINDS, store.KINDS)),
+    "moments": Focus({"seconds": 20.0, "standby": True}, _MOMENTS, faults=(8, 14)),
     **BUG_FOCUSES,
 }

@@ -16,12 +16,12 @@ SUMS = ("simulated_hours", "cpu_seconds", "wall_seconds")
 
 
 def make_report(runs: Sequence[Run], wall: float, commit: str) -> Report:
-    """``wall``: seconds that it took; ``commit``: of the sources that were played."""
+    """Of runs of one scenario. ``wall``: seconds that it took; ``commit``: of the sources."""
     tally: Counter[str] = Counter()
     for run in runs:
         tally.update(run.tally)
     return {
-        "ranges": _ranges(sorted(run.seed for run in runs), commit),
+        "ranges": _ranges(runs, commit),
         "failed": sorted(run.seed for run in runs if run.wrong),
         "simulated_hours": round(sum(run.seconds for run in runs) / 3600, 3),
         "cpu_seconds": round(sum(run.cpu for run in runs), 1),
@@ -33,11 +33,15 @@ def make_report(runs: Sequence[Run], wall: float, commit: str) -> Report:
 def add_reports(one: Report, other: Report) -> Report:
     """Of different seeds."""
     return {
-        "ranges": sorted([*one["ranges"], *other["ranges"]], key=lambda played: int(played["first"])),
+        "ranges": sorted([*one["ranges"], *other["ranges"]], key=_place),
         "failed": sorted([*one["failed"], *other["failed"]]),
         **{name: round(one[name] + other[name], 3) for name in SUMS},
         **{f"{word}s": _sum_counts(one[f"{word}s"], other[f"{word}s"]) for word in TALLIES},
     }
+
+
+def _place(played: Mapping[str, Any]) -> tuple[str, int]:
+    return played["scenario"], played["first"]
 
 
 def seeds_of(report: Report) -> int:
@@ -45,14 +49,15 @@ def seeds_of(report: Report) -> int:
     return sum(played["last"] - played["first"] + 1 for played in report["ranges"])
 
 
-def next_seed(report: Report) -> int:
-    """After all that were played."""
-    return 1 + max((played["last"] for played in report["ranges"]), default=0)
+def next_seed(report: Report, scenario: str) -> int:
+    """After all that were played of this scenario."""
+    return 1 + max((one["last"] for one in report["ranges"] if one["scenario"] == scenario), default=0)
 
 
-def is_played(report: Report, first: int, last: int) -> bool:
+def is_played(report: Report, scenario: str, first: int, last: int) -> bool:
     """Whether one of these seeds was."""
-    return any(played["first"] <= last and first <= played["last"] for played in report["ranges"])
+    ranges = [one for one in report["ranges"] if one["scenario"] == scenario]
+    return any(one["first"] <= last and first <= one["last"] for one in ranges)
 
 
 def speed_of(report: Report) -> float:
@@ -61,11 +66,15 @@ def speed_of(report: Report) -> float:
     return float(round(3600 * report["simulated_hours"] / cpu, 1)) if cpu else 0.0
 
 
-def _ranges(seeds: Sequence[int], commit: str) -> list[dict[str, Any]]:
-    """Of seeds in order, those in a row together."""
-    rows = groupby(enumerate(seeds), lambda pair: pair[1] - pair[0])
-    found = [[seed for _, seed in row] for _, row in rows]
-    return [{"first": row[0], "last": row[-1], "commit": commit} for row in found]
+def _ranges(runs: Sequence[Run], commit: str) -> list[dict[str, Any]]:
+    """Of seeds, those in a row together."""
+    ordered = sorted(runs, key=lambda run: run.seed)
+    rows = groupby(enumerate(ordered), lambda pair: pair[1].seed - pair[0])
+    found = [[run for _, run in row] for _, row in rows]
+    return [
+        {"scenario": row[0].scenario, "first": row[0].seed, "last": row[-1].seed, "commit": commit}
+        for row in found
+    ]
 
 
 def _counted(tally: Mapping[str, int], prefix: str) -> dict[str, int]:

@@ -58,7 +58,7 @@ def chunks_of(first: int, seeds: int) -> list[range]:
     return [range(begin, min(end, begin - begin % CHUNK + CHUNK)) for begin in begins if begin < end]
 
 
-def play_seeds(first: int, seeds: int, jobs: int, until: float = math.inf) -> Iterator[Run]:
+def play_seeds(scenario: str, first: int, seeds: int, jobs: int, until: float = math.inf) -> Iterator[Run]:
     """Runs as they end, in no order. ``until``: none begins later, in seconds of the monotonic clock."""
     ended: SimpleQueue[Run | None] = SimpleQueue()
 
@@ -66,7 +66,7 @@ def play_seeds(first: int, seeds: int, jobs: int, until: float = math.inf) -> It
         if time.monotonic() > until:
             return
         begin, count = chunk.start, len(chunk)
-        command = command_of("swarm", f"--first={begin}", f"--seeds={count}")
+        command = command_of(scenario, f"--first={begin}", f"--seeds={count}")
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             silent = set(range(begin, begin + count))
@@ -75,7 +75,7 @@ def play_seeds(first: int, seeds: int, jobs: int, until: float = math.inf) -> It
                 silent.discard(run.seed)
                 ended.put(run)
         for seed in sorted(silent):
-            ended.put(Run("swarm", seed, f"no result; the process ended with {process.returncode}"))
+            ended.put(Run(scenario, seed, f"no result; the process ended with {process.returncode}"))
 
     def play_all() -> None:
         with ThreadPoolExecutor(jobs) as pool:
@@ -94,11 +94,13 @@ def read_report(file: Path | None) -> Report:
 
 def choose_first(arguments: argparse.Namespace, known: Report) -> int:
     """Raises SystemExit when the report has some of these seeds already."""
-    first = first_seed(arguments.commit) if arguments.commit else arguments.first or next_seed(known)
-    if is_played(known, first, first + arguments.seeds - 1):
+    scenario = arguments.scenario
+    begin = arguments.first or next_seed(known, scenario)
+    first = first_seed(arguments.commit) if arguments.commit else begin
+    if is_played(known, scenario, first, first + arguments.seeds - 1):
         raise SystemExit(
-            f"{arguments.report} has some of seeds {first} to {first + arguments.seeds - 1} already:"
-            f" leave --first out to go on at seed {next_seed(known)}, or remove the file to begin anew"
+            f"{arguments.report} has some of seeds {first} to {first + arguments.seeds - 1} already: leave"
+            f" --first out to go on at seed {next_seed(known, scenario)}, or remove the file to begin anew"
         )
     return first
 
@@ -148,10 +150,10 @@ def show_report(screen: Console, report: Report, runs: Sequence[Run]) -> None:
     for run in runs:
         if run.wrong:
             screen.print(f"[bold red]seed {run.seed}[/]: {run.wrong[:SHOWN]}", highlight=False)
-            screen.print(
-                f"  play it again: python -m tests.simulation swarm --first {run.seed} --trace FOLDER"
-            )
-            screen.print(f"  cut it down:   python -m tests.simulation.shrink --seed {run.seed}")
+            again = f"{run.scenario} --first {run.seed} --trace FOLDER"
+            screen.print(f"  play it again: python -m tests.simulation {again}")
+            if run.scenario == "swarm":
+                screen.print(f"  cut it down:   python -m tests.simulation.shrink --seed {run.seed}")
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -162,6 +164,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--first", type=int, default=0, help="the first seed; 0: after those of the report, or 1"
     )
     parser.add_argument("--seeds", type=int, default=100, help="how many")
+    parser.add_argument("--scenario", default="swarm", help="a part of all runs: see focus.py")
     parser.add_argument("--commit", default="", help="draw the first seed from this text")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at the same time")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no more seeds after these")
@@ -181,7 +184,7 @@ def main(argv: Sequence[str]) -> int:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=screen, disable=not screen.is_terminal) as progress:
         shown = progress.add_task("simulating", total=arguments.seeds)
-        for run in play_seeds(first, arguments.seeds, arguments.jobs, until):
+        for run in play_seeds(arguments.scenario, first, arguments.seeds, arguments.jobs, until):
             runs.append(run)
             if run.wrong:
                 screen.print(f"[bold red]seed {run.seed}[/]: {run.wrong[:SHOWN]}", highlight=False)

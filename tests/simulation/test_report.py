@@ -23,12 +23,14 @@ SECOND = make_report([played(5, fault_kill=1, failpoint_end=2), played(6)], 3.0,
 
 def test_seeds_in_a_row_are_a_range_of_their_commit() -> None:
     assert FIRST["ranges"] == [
-        {"first": 1, "last": 2, "commit": "old"},
-        {"first": 4, "last": 4, "commit": "old"},
+        {"scenario": "swarm", "first": 1, "last": 2, "commit": "old"},
+        {"scenario": "swarm", "first": 4, "last": 4, "commit": "old"},
     ]
-    assert (seeds_of(FIRST), next_seed(FIRST), speed_of(FIRST)) == (3, 5, 30.0)
-    assert is_played(FIRST, 4, 9)
-    assert not is_played(FIRST, 3, 3)
+    assert (seeds_of(FIRST), next_seed(FIRST, "swarm"), speed_of(FIRST)) == (3, 5, 30.0)
+    assert is_played(FIRST, "swarm", 4, 9)
+    assert not is_played(FIRST, "swarm", 3, 3)
+    assert not is_played(FIRST, "moments", 1, 9)
+    assert next_seed(FIRST, "moments") == 1
 
 
 def test_reports_add_up() -> None:
