@@ -1,9 +1,13 @@
-"""The page of faults counts where simulated processes crashed and stood still."""
+"""The page of faults says what the recorded run did, and where processes crashed and stood still."""
 
 from __future__ import annotations
 
-from scripts.faults_page import _failpoint_lines
-from tests.simulation.faults import FAILPOINTS
+import json
+
+from scripts.faults_page import RECORD, _describe_run, _failpoint_lines
+from tests.simulation.faults import FAILPOINTS, KINDS
+from tests.simulation.report import make_report
+from tests.simulation.simulated import Run
 
 
 def test_each_failpoint_has_a_line_with_its_counts() -> None:
@@ -15,3 +19,22 @@ def test_each_failpoint_has_a_line_with_its_counts() -> None:
 
 def test_a_run_without_counts_has_no_table() -> None:
     assert _failpoint_lines({}) == []
+
+
+def test_the_run_is_described_as_its_report_has_it() -> None:
+    tally = {"fault kill": 2, "fault pause": 1, "pair kill+pause": 2}
+    runs = [
+        Run("swarm", seed, "lost" * (seed == 4), seconds=3600.0, cpu=72.0, tally=tally) for seed in (3, 4)
+    ]
+    text = " ".join(_describe_run(make_report(runs, 99.0, "abc")))
+    assert "2 seeds, 2.0 simulated hours, 6 faults of 2 kinds, 4 pairs of 1 kinds" in text
+    assert "1 seeds failed" in text
+    assert "3 to 4 of swarm at `abc`; 50.0 simulated seconds per second of processor time" in text
+
+
+def test_the_recorded_run_tried_enough() -> None:
+    record = json.loads(RECORD.read_text())
+    assert set(record["faults"]) <= set(KINDS)
+    assert len(record["faults"]) >= 40
+    assert len(record["pairs"]) >= 60
+    assert record["failpoints"]
