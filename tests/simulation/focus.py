@@ -8,7 +8,7 @@ from tests.simulation.faults.kind import FaultKind
 from tests.simulation.plan import ANYWHERE, Focus
 
 _DEATHS = ("kill", "pause")
-_MOMENTS = ("crash-at-moment", "pause-at-moment")
+_MOMENTS = ("crash-at-moment", "pause-at-moment", "kill")
 
 
 def _names(*modules: tuple[FaultKind, ...]) -> tuple[str, ...]:
@@ -37,6 +37,11 @@ FOCUSES: dict[str, Focus] = {
         (*_DEATHS, "power-loss", "partition", "delay", "request-lost", "answer-lost"),
     ),
     "edge": Focus({}, _names(hosts.KINDS, clocks.KINDS, redis.KINDS, store.KINDS)),
-    "moments": Focus({"seconds": 20.0, "standby": True}, _MOMENTS, faults=(8, 14)),
+    "moments": Focus(
+        {"seconds": 20.0, "standby": True},
+        _MOMENTS,
+        faults=(10, 16),
+        draws={"crash-at-moment": hosts.apt_moment},
+    ),
     **BUG_FOCUSES,
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from scar_chaos.core.counting_job import make_job
+from tests.simulation.faults.hosts import CRASH_MOMENTS
+from tests.simulation.focus import FOCUSES
 from tests.simulation.heartbeats import heartbeat_of
 from tests.simulation.plan import LONG, LONG_EVERY, Focus, Plan, draw_plan
 from tests.simulation.simulate import CHUNK, chunks_of
@@ -53,3 +55,19 @@ def test_a_chunk_has_one_heartbeat_and_every_seed_is_in_one(first: int, seeds: i
     assert [seed for chunk in chunks for seed in chunk] == list(range(first, first + seeds))
     assert all(len({heartbeat_of(seed) for seed in chunk}) == 1 for chunk in chunks)
     assert len(chunks) <= seeds // CHUNK + 2
+
+
+def test_moments_are_drawn_for_members_that_may_come_to_them() -> None:
+    plans = [plan_of(seed, FOCUSES["moments"]) for seed in SEEDS]
+    drawn = {
+        (CRASH_MOMENTS[int(one.amount)], one.target)
+        for plan in plans
+        for one in plan.faults
+        if one.kind == "crash-at-moment"
+    }
+    assert {moment for moment, _ in drawn} == set(CRASH_MOMENTS)
+    assert {target for moment, target in drawn if moment == "epoch.created"} == {"recovery-0", "recovery-1"}
+    assert {target[:3] for moment, target in drawn if moment == "done GetObject store/counting/objects/"} == {
+        "ps-"
+    }
+    assert len({target for moment, target in drawn if moment == "service.started"}) > 5

@@ -34,6 +34,12 @@ CRASH_MOMENTS = (  # names of events, of which each is a moment at which a crash
     *("epoch.created", "epoch.adopted", "leadership.taken", "member.accused", "report.taken"),
     *("round.committed", "service.started", "adopt.failed", "beat.path"),
 )
+WHO_COMES_THERE = {  # role -> parts of the names of moments to which only its members come; others: anybody's
+    "recovery": ("epochs/", "ledger/", "owner", "Recovery/", "epoch.created", "report.taken", "adopt.failed"),
+    "checkpoint": ("manifests/", "DeleteObject", "round.committed"),
+    "ps": ("objects/", "ShardControl/", "ShardData/", "epoch.adopted"),
+    "detector": ("member.accused",),
+}
 TRAP_SECONDS = 30.0  # for which a trap is set
 
 
@@ -156,6 +162,14 @@ def _node(draw: random.Random, shape: RunShape) -> str:
 
 def _with_moment(draw: random.Random, shape: RunShape) -> tuple[str, float, float]:
     return any_member(draw, shape), TRAP_SECONDS, float(draw.randrange(len(CRASH_MOMENTS)))
+
+
+def apt_moment(draw: random.Random, shape: RunShape) -> tuple[str, float, float]:
+    """Draws a moment first, and then a member that may come to it."""
+    number = draw.randrange(len(CRASH_MOMENTS))
+    roles = [role for role, parts in WHO_COMES_THERE.items() if any(map(CRASH_MOMENTS[number].count, parts))]
+    apt = [name for name in shape.members if not roles or name.partition("-")[0] in roles]
+    return draw.choice(apt), TRAP_SECONDS, float(number)
 
 
 def _kinds() -> Iterator[FaultKind]:
