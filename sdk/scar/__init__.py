@@ -16,6 +16,8 @@ from scar.errors import ScarError
 from scar.jobfile import load_job
 from scar.joining import join
 from scar.reader import Reader, connect
+from scar.snapshots import Snapshot
+from scar.stopping import EarlyStopping
 from scar.tables import (
     Blocks,
     Checkpoint,
@@ -49,12 +51,14 @@ __all__ = [
     "BatchSampler",
     "Blocks",
     "Checkpoint",
+    "EarlyStopping",
     "Init",
     "Job",
     "PullFuture",
     "Reader",
     "Rule",
     "ScarError",
+    "Snapshot",
     "Table",
     "Worker",
     "WorkerState",

@@ -112,6 +112,16 @@ class TrainingFailed(ScarError):
     default_next = "Correct the function, and go on by resume=True"
 
 
+class Diverged(ScarError):
+    """The loss is no number, and the user has asked to end then."""
+
+    code = grpc.StatusCode.ABORTED
+    default_next = (
+        "Lower the learning rate, or look at the data of that clock; then start anew, or continue by --resume"
+        " if the newest manifest is older"
+    )
+
+
 class StaleEpoch(ScarError):
     """The placement has moved on. ``epoch`` is the shard's; the caller fetches it and sends again what was
     not acknowledged.
@@ -133,6 +143,13 @@ class OutOfOrder(ScarError):
 class Fenced(ScarError):
     code = grpc.StatusCode.FAILED_PRECONDITION
     default_next = "Stop this process; a new incarnation may join"
+
+
+class ClockPassed(ScarError):
+    """Values of a clock are wanted that is closed: they have changed since."""
+
+    code = grpc.StatusCode.OUT_OF_RANGE
+    default_next = "Ask for a later clock"
 
 
 class Temporary(ScarError):

@@ -14,6 +14,8 @@ from scar.placement import Epoch
 
 MAX_METRICS = 64
 MAX_NAME = 64  # characters
+EARLY_STOPPING = "early_stopping"  # metric: how many workers ask for the end of the training
+EVALUATIONS = "evaluations"  # metric: how many workers have evaluated in this clock
 
 Metrics = tuple[tuple[str, float], ...]  # by name, each once
 
@@ -56,6 +58,15 @@ class LossPoint:
     loss: float
     fraction: float = 1.0
     metrics: Metrics = ()
+
+    @property
+    def told_metrics(self) -> Metrics:
+        """As many as one worker may log, as answers have bounded size; what ends the training is in."""
+        if len(self.metrics) <= MAX_METRICS:
+            return self.metrics
+        ours = tuple(one for one in self.metrics if one[0] in (EARLY_STOPPING, EVALUATIONS))
+        others = tuple(one for one in self.metrics if one not in ours)
+        return tuple(sorted((*ours, *others[: MAX_METRICS - len(ours)])))
 
     @property
     def scaled(self) -> float:
@@ -213,6 +224,11 @@ class LossReport:
         sums = {name: self._metrics.get(name, 0.0) + float(value) for name, value in metrics.items()}
         pack_metrics(self._metrics | sums)
         self._metrics |= sums
+
+    @property
+    def has_loss(self) -> bool:
+        """Something was reported in the open clock."""
+        return self._loss is not None
 
     def _count_examples(self, examples: int, of: int | None) -> None:
         known = self._shared.total if self._shared else 0

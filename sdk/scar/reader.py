@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Self, overload
 
+import numpy as np
+
 from scar._client.cluster_view import ClusterView
+from scar._client.core.pull_buffer import PullBuffer
 from scar._client.pull_requests import Names, PullRequest, TableIds, Values
-from scar._client.pulls import Puller
+from scar._client.pulls import Puller, PullReply
 from scar._client.recovery_client import EpochFollower, RecoveryClient
-from scar.errors import InvalidRequest, ScarError
+from scar.errors import ClockPassed, DeadlineExceeded, InvalidRequest, ScarError, StaleEpoch, Temporary
+from scar.snapshots import ClockChoice, Snapshot
 from scar.tables import Job
-from scar.wire.transport import Deadline, ensure_not_forked
+from scar.wire.transport import Backoff, Deadline, ensure_not_forked
 
 TIMEOUT_SECONDS = 60.0
 
@@ -24,7 +29,8 @@ class Reader:
         self._timeout = timeout
         self._view = ClusterView(job)
         self._view.follow_epoch(recovery.wait_for_epoch(0, Deadline(timeout)))
-        self._puller = Puller(self._view, None)
+        self._opened = 0  # clock of the shard that has answered last
+        self._puller = Puller(self._view, None, self._note_reply)
         self._pid = os.getpid()
         self._follower = EpochFollower(self._view, recovery, self._view.follow_epoch)
 
@@ -46,6 +52,43 @@ class Reader:
         self._puller.pull(request.wants, 0, Deadline(self._timeout))
         values: Values | dict[str, Values] = request.values()
         return values
+
+    def snapshot(self, tables: Sequence[str] | None = None, *, clock: int | None = None) -> Snapshot:
+        """All values of these tables (default: all) at exactly one clock, while training goes on.
+
+        ``clock``: this one, waited for; default: the next that all shards can say. Needs consistency="bsp",
+        else :class:`InvalidRequest`. Raises :class:`ClockPassed` for a ``clock`` that is over, and
+        :class:`DeadlineExceeded`.
+        """
+        ensure_not_forked(self._pid)
+        names = list(tables) if tables is not None else [table.name for table in self.job.tables]
+        choice = ClockChoice(clock)
+        deadline = Deadline(self._timeout)
+        backoff = Backoff()
+        last: ScarError | None = None
+        while not deadline.expired:
+            self._view.check_failure()
+            one_block = PullBuffer(self.job.tables[0], np.zeros(1, np.uint32))
+            self._puller.pull([one_block], 0, deadline)
+            chosen = choice.next_clock(self._opened)
+            request = PullRequest(self.job, names, None)
+            epoch = self._view.number
+            try:
+                number = self._puller.pull_exact(request.wants, chosen, deadline)
+                return Snapshot(self.job.name, chosen, number, request.values())
+            except ClockPassed as error:
+                if clock is not None:
+                    raise
+                choice.note_passed()
+                last = error
+            except (Temporary, StaleEpoch, DeadlineExceeded) as error:
+                choice.note_silence()
+                last = error
+                self._view.wait_beyond(epoch, min(backoff.next(), deadline.remaining))
+        raise deadline.exceeded(f"{', '.join(names)} at one clock", last)
+
+    def _note_reply(self, _: str, reply: PullReply) -> None:
+        self._opened = reply.clock
 
     def close(self) -> None:
         """Stop all threads and connections; later calls raise :class:`InvalidRequest`."""

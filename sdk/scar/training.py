@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Self, overload
 
@@ -29,7 +29,9 @@ from scar._client.pull_requests import Names, PullFuture, PullRequest, TableIds,
 from scar._client.recovery_client import RecoveryClient
 from scar.errors import DeadlineExceeded, Fenced, ScarError
 from scar.event_log import EventRing
-from scar.losses import LossReport
+from scar.losses import EARLY_STOPPING, EVALUATIONS, LossReport
+from scar.snapshots import Snapshot
+from scar.stopping import EarlyStopping, StopRules
 from scar.wire.transport import Deadline, ensure_not_forked
 from scar.worker_state import STATE_TABLE, WorkerState, ensure_declared, unpack_state
 
@@ -62,7 +64,8 @@ class Worker:
         self._leave_timeout = leave_timeout
         self._pid = os.getpid()
         self._report = LossReport(client.member.name)
-        self._scaled = False  # it has been said that until compares a scaled loss
+        self._rules = StopRules(None, None, "ignore", client.job.consistency)
+        self._started = 0  # clock with which the loop began
         self._step = 0
         self._stopping = False
         self._closed = False
@@ -165,37 +168,59 @@ class Worker:
     # --- work
     # --------------------------------------------------------------------------------------------------------
 
-    def clocks(self, limit: int | None = None, until: float | None = None) -> Iterator[int]:
+    def clocks(
+        self,
+        limit: int | None = None,
+        until: float | None = None,
+        *,
+        stopping: EarlyStopping | None = None,
+        on_nan: str = "ignore",
+    ) -> Iterator[int]:
         """Numbers of the clocks to work on, from the open one. Each is finished when the loop's body ends.
 
         ``limit``: number of the clock to stop before. ``until``: stop when the loss is this low; in BSP every
         worker hears the same loss for the same clock, so all stop at the same one. Where it is of a fraction
-        of the data, loss / fraction is compared.
+        of the data, loss / fraction is compared. ``stopping``: stop without progress (BSP). ``on_nan``:
+        "stop" raises :class:`scar.errors.Diverged` when the loss is NaN or infinite.
         """
+        self._rules = StopRules(until, stopping, on_nan, self.job.consistency)
+        self._started = self.clock_number
         while not self._stopping and (limit is None or self.clock_number < limit):
-            if until is not None and self._has_reached(until):
+            if self._rules.listens and self._is_over():
                 return
             yield self.clock_number
             self.clock()
 
-    def _has_reached(self, until: float) -> bool:
+    def _is_over(self) -> bool:
         with self._client.pace.pulling() as timed:
             loss, timed.moving = self._client.pulls.newest_loss()
         if loss is None:
             return False
-        if loss.fraction < 1 and not self._scaled:
-            self._scaled = True
-            _log.warning(
-                "clock %d: the loss is of %.1f %% of the data, as the share of the dead is dropped; until=%g"
-                " is compared with loss / fraction",
-                loss.clock,
-                100 * loss.fraction,
-                until,
-            )
-        if loss.scaled <= until:
-            self._client.end_at_loss(loss)
-            return True
-        return False
+        if warning := self._rules.warn_scaled(loss):
+            _log.warning("%s", warning)
+        if not self._rules.judge(loss):
+            return False
+        self._client.end_at_loss(loss)
+        return True
+
+    def evaluate(
+        self, function: Callable[[Mapping[str, Values]], Mapping[str, float]], every: int
+    ) -> Mapping[str, float]:
+        """In the loop's body: every so many clocks the first living worker calls ``function`` with the tables
+        and logs the metrics that it returns; the others get {} at once, and in BSP wait at the clock's end.
+
+        The model of the best one is kept by :class:`scar.EarlyStopping`, where it has ``keep_best``.
+        """
+        if self.clock_number % every or not self.is_leader:
+            return {}
+        tables = self.pull([table.name for table in self.job.tables])
+        metrics = dict(function(tables))
+        self.log({**metrics, EVALUATIONS: 1.0})
+        rule = self._rules.stopping
+        if rule is not None and rule.keep_best is not None and rule.monitor in metrics:
+            snapshot = Snapshot(self.job.name, self.clock_number, self.epoch, tables)
+            rule.keep_best.offer(rule, metrics[rule.monitor], snapshot, self._started)
+        return metrics
 
     @overload
     def pull(self, tables: str, ids: TableIds = None) -> Values: ...
@@ -263,6 +288,8 @@ class Worker:
         :meth:`clocks` does it.
         """
         opened = self._client.opened
+        if self._rules.asks_to_stop and self._report.has_loss:
+            self._report.add_metrics({EARLY_STOPPING: 1.0})
         strategy = self.job.worker_strategy
         if warning := self._report.warn_outdated(opened):
             _log.warning("%s", warning)

@@ -1,4 +1,4 @@
-"""`scar checkpoints export`: the tables of a checkpoint as one safetensors file."""
+"""`scar checkpoints export`: the tables of a checkpoint, or of one clock, as one safetensors file."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import numpy as np
 
 from scar.blocks import Array
 from scar.errors import ConfigError
+from scar.reader import connect
 from scar.tables import Table
 from scar_cli.checkpoints import JobStore
+from scar_cli.clusters import ClusterTarget, DirectTarget
 from scar_cli.output import format_size, make_console
 from scar_runtime.checkpoint.initial_arrays import read_initial
 from scar_runtime.checkpoint.object_reader import read_blocks
@@ -18,12 +20,6 @@ from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
 
 def export_tables(job: JobStore, number: int, file: Path) -> None:
     """Write every table in its shape; a block that was never saved has its initial value."""
-    try:
-        from safetensors.numpy import save_file
-    except ImportError as error:
-        raise ConfigError(
-            "the package safetensors is not installed", "Run: pip install 'scar-ps[cli]'"
-        ) from error
     with job.pinned([number] if number else job.manifests()[-job.job.checkpoint.keep :]):
         running = job.running(number)
         tables = {table.name: assemble_table(job, running, table) for table in job.job.tables}
@@ -32,12 +28,41 @@ def export_tables(job: JobStore, number: int, file: Path) -> None:
         "manifest": str(running.manifest.number),
         "clock": str(running.manifest.clock),
     }
+    _write_tables(tables, notes, file)
+
+
+def export_running(target: ClusterTarget, clock: str, file: Path) -> None:
+    """Write what the shards hold at exactly one clock: this number, or "next": the next that all can say.
+
+    Raises :class:`ConfigError` where they cannot be reached from here, and as :meth:`scar.Reader.snapshot`.
+    """
+    if not isinstance(target, DirectTarget):
+        raise ConfigError(
+            "the shards of a release cannot be reached from outside",
+            "Use reader.snapshot() in a pod of its namespace, or leave out --clock",
+        )
+    if clock != "next" and not clock.isdecimal():
+        raise ConfigError(f"--clock {clock!r} is no clock", "Give its number, or next")
+    with connect(target.recovery) as reader:
+        snapshot = reader.snapshot(clock=int(clock) if clock != "next" else None)
+    notes = {"job": snapshot.job, "epoch": str(snapshot.epoch), "clock": str(snapshot.clock)}
+    _write_tables(dict(snapshot.tables), notes, file)
+
+
+def _write_tables(tables: dict[str, Array], notes: dict[str, str], file: Path) -> None:
+    """``notes``: which model this is."""
+    try:
+        from safetensors.numpy import save_file
+    except ImportError as error:
+        raise ConfigError(
+            "the package safetensors is not installed", "Run: pip install 'scar-ps[cli]'"
+        ) from error
     draft = file.with_name(f".{file.name}.tmp")
     save_file(tables, draft, notes)
     draft.replace(file)
+    about = ", ".join(f"{name} {value}" for name, value in notes.items() if name != "job")
     make_console().print(
-        f"[green]wrote[/] {file}: {', '.join(tables)} at manifest {notes['manifest']}, clock"
-        f" {notes['clock']}, {format_size(file.stat().st_size)}"
+        f"[green]wrote[/] {file}: {', '.join(tables)} at {about}, {format_size(file.stat().st_size)}"
     )
 
 

@@ -134,6 +134,7 @@ class DataServicer:
             request.loss_clock,
             request.contents,
             request.unsettled,
+            request.exact_clock - 1,
         )
         with count_refusals():
             found: PulledBlocks = self._apply_thread.serve(event, _seconds_left(context))

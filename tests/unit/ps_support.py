@@ -174,6 +174,10 @@ class DrivenShard:
         found = self.handle(events.PullRequested(who, epoch, min_clock, wanted, loss_clock))
         return found.parts  # type: ignore[no-any-return]
 
+    def pull_exact(self, who: Sender, epoch: int, clock: int, wanted: WantedBlocks) -> Sequence[StoreSlice]:
+        found = self.handle(events.PullRequested(who, epoch, clock, wanted, exact=clock))
+        return found.parts  # type: ignore[no-any-return]
+
     def mark(
         self,
         who: Sender,

@@ -18,6 +18,7 @@ from scar.v1.types_pb2 import Epoch
 from scar.wire.codec import job_to_proto
 from scar_cli import export, verify
 from scar_cli.cluster_ref import ClusterRef
+from scar_cli.clusters import DirectTarget
 from scar_cli.output import OutputFormat
 from scar_runtime.checkpoint.manifest import Manifest, ObjectRef
 from scar_runtime.checkpoint.manifest_codec import create_manifest
@@ -204,3 +205,9 @@ def test_what_is_not_there_is_said_with_what_is(
     )
     empty = f"file://{tmp_path / 'empty'}"
     assert isinstance(attempt(lambda: checkpoints.open_job(ClusterRef(), "", empty)), JobNotFound)
+
+
+def test_an_export_of_a_clock_says_what_it_needs(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'last' is no clock"):
+        export.export_running(DirectTarget("127.0.0.1:1"), "last", tmp_path / "model.safetensors")
+    assert not list(tmp_path.iterdir())

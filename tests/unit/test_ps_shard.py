@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scar import tables
 from scar.errors import (
     BlockOutOfRange,
+    ClockPassed,
     Fenced,
     InvalidRequest,
     NotServing,
@@ -147,6 +148,30 @@ def test_bsp_keeps_pushes_until_everybody_has_finished_the_clock():
     assert values(shard)[:3] == [6, 6, 1]
     assert shard.sequences.watermark == {worker(0).key: 1, worker(1).key: 1}
     assert shard.bsp_buffer.bytes == 0
+
+
+READER = Sender("", "")
+
+
+def test_a_pull_of_exactly_one_clock_gets_a_copy_of_it_or_nothing():
+    shard, _ = started(BSP, workers=1)
+    push(shard, 0, 1, None, np.ones(12))
+    with pytest.raises(MustWait, match="1"):
+        shard.pull_exact(READER, 1, 1, [("w", None)])
+    shard.mark(sender(0), 1, 1, None)
+    (part,) = shard.pull_exact(READER, 1, 1, [("w", None)])
+    push(shard, 0, 2, None, np.ones(12), clock=1)
+    shard.mark(sender(0), 1, 2, None)
+    assert values(shard) == [2.0] * 12
+    assert part.store.values.tolist() == [1.0] * 12  # what is on its way out stays as it was
+    with pytest.raises(ClockPassed, match="clock 1 is closed, the open one is 2"):
+        shard.pull_exact(READER, 1, 1, [("w", None)])
+
+
+def test_without_bsp_nothing_is_of_exactly_one_clock():
+    shard, _ = started(ASP)
+    with pytest.raises(InvalidRequest, match="without BSP"):
+        shard.pull_exact(READER, 1, 0, [("w", None)])
 
 
 @settings(max_examples=40)

@@ -10,10 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scar import errors
+from scar.losses import MAX_METRICS, MAX_NAME
 from scar.v1 import ps_pb2
 from scar.wire import codec
 from scar.wire.codec import Chunk
-from scar.wire.small_message import HEADER_BYTES, SMALL_BYTES, answer_fits, decode_small, encode_small
+from scar.wire.small_message import (
+    HEADER_BYTES,
+    METRICS_BYTES,
+    SMALL_BYTES,
+    answer_fits,
+    decode_small,
+    encode_small,
+)
 
 SEEDED = settings(max_examples=60, derandomize=True)
 PAYLOADS = st.lists(st.binary(max_size=300), max_size=6)
@@ -80,5 +88,13 @@ def test_an_answer_that_fits_is_within_the_limit_with_the_longest_headers() -> N
     payload = SMALL_BYTES - tables * HEADER_BYTES
     assert answer_fits(payload, tables)
     assert not answer_fits(payload + 1, tables)
+    each = payload // tables
+    assert len(encode_small([codec.encode_chunk(Chunk(longest, bytes(each)))] * tables)) <= SMALL_BYTES
+    for number in range(MAX_METRICS):
+        longest.metrics["\U0001f600" * (MAX_NAME - 2) + f"{number:02}"] = 0.1
+    tables = 2
+    payload = SMALL_BYTES - tables * (HEADER_BYTES + METRICS_BYTES)
+    assert answer_fits(payload, tables, with_metrics=True)
+    assert not answer_fits(payload + 1, tables, with_metrics=True)
     each = payload // tables
     assert len(encode_small([codec.encode_chunk(Chunk(longest, bytes(each)))] * tables)) <= SMALL_BYTES

@@ -68,13 +68,17 @@ class PullShare:
 
 @dataclass(frozen=True)
 class PullAttempt:
-    """One try at all shards. ``loss_clock``: wait, too, until this clock's loss cannot change any more."""
+    """One try at all shards. ``loss_clock``: wait, too, until this clock's loss cannot change any more.
+
+    ``exact``: values of exactly ``min_clock``, none of a later one.
+    """
 
     epoch: Epoch
     min_clock: int
     loss_clock: int
     deadline: Deadline
     limit: AttemptLimit
+    exact: bool = False
 
     def seconds(self, size: int) -> float:
         """For one shard that sends so many bytes."""
@@ -88,6 +92,7 @@ def make_pull_request(
     min_clock: int,
     loss_clock: int = 0,
     contents: bool = False,
+    exact: bool = False,
 ) -> ps_pb2.PullRequest:
     """``member``: None for a reader, which is no part of the job. ``contents``: ask what values contain."""
     return ps_pb2.PullRequest(
@@ -98,6 +103,7 @@ def make_pull_request(
         min_clock=min_clock,
         loss_clock=loss_clock,
         contents=contents,
+        exact_clock=min_clock + 1 if exact else 0,
     )
 
 
@@ -185,6 +191,23 @@ class Puller:
             self._view.wait_beyond(epoch.number, min(backoff.next(), deadline.remaining))
         return moving
 
+    def pull_exact(self, wants: Sequence[PullBuffer], clock: int, deadline: Deadline) -> int:
+        """Fill these with values of exactly ``clock``, all of one epoch, whose number is returned: one try.
+
+        Raises :class:`scar.errors.ClockPassed` when a shard is beyond it, and what passes by itself.
+        """
+        with self._view.lock:
+            shards = self._view.shards
+            shares = _split_missing(wants, shards)
+            links = [(share, key, self._view.links.find(key)) for key, share in shares.items()]
+        attempt = PullAttempt(shards.epoch, clock, 0, deadline, AttemptLimit(), exact=True)
+        error = self._pull_shares(links, attempt)
+        if error is not None:
+            raise error
+        if not all(wanted.complete for wanted in wants):
+            raise NotServing(f"some blocks have no owner in epoch {shards.epoch.number}")
+        return shards.epoch.number
+
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -220,6 +243,7 @@ class Puller:
             attempt.min_clock,
             attempt.loss_clock,
             self._asks_contents,
+            attempt.exact,
         )
         try:
             stream = link.pull(request, attempt.seconds(share.bytes), share.bytes)

@@ -153,6 +153,26 @@ class TensorHeader(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class MetricsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TABLE_FIELD_NUMBER: _builtins.int
     DTYPE_FIELD_NUMBER: _builtins.int
     DENSE_FIELD_NUMBER: _builtins.int
@@ -175,6 +195,7 @@ class TensorHeader(_message.Message):
     WATERMARK_FIELD_NUMBER: _builtins.int
     CRC32_FIELD_NUMBER: _builtins.int
     WAITED_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """name"""
     dtype: _builtins.str
@@ -225,6 +246,10 @@ class TensorHeader(_message.Message):
     def watermark(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """pull, where settled: "worker@incarnation" -> last push id contained"""
 
+    @_builtins.property
+    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """pull with loss_clock: what was logged in the loss's clock, summed over its parts"""
+
     def __init__(
         self,
         *,
@@ -250,10 +275,11 @@ class TensorHeader(_message.Message):
         watermark: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         crc32: _builtins.int = ...,
         waited: _builtins.float = ...,
+        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["shipment", b"shipment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "block_ids", b"block_ids", "bytes", b"bytes", "clock", b"clock", "crc32", b"crc32", "dense", b"dense", "dtype", b"dtype", "epoch", b"epoch", "incarnation", b"incarnation", "loss", b"loss", "loss_clock", b"loss_clock", "loss_fraction", b"loss_fraction", "part", b"part", "push_id", b"push_id", "rate", b"rate", "seq", b"seq", "settled", b"settled", "shipment", b"shipment", "table", b"table", "waited", b"waited", "watermark", b"watermark", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "block_ids", b"block_ids", "bytes", b"bytes", "clock", b"clock", "crc32", b"crc32", "dense", b"dense", "dtype", b"dtype", "epoch", b"epoch", "incarnation", b"incarnation", "loss", b"loss", "loss_clock", b"loss_clock", "loss_fraction", b"loss_fraction", "metrics", b"metrics", "part", b"part", "push_id", b"push_id", "rate", b"rate", "seq", b"seq", "settled", b"settled", "shipment", b"shipment", "table", b"table", "waited", b"waited", "watermark", b"watermark", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -547,6 +573,7 @@ class PullRequest(_message.Message):
     LOSS_CLOCK_FIELD_NUMBER: _builtins.int
     CONTENTS_FIELD_NUMBER: _builtins.int
     UNSETTLED_FIELD_NUMBER: _builtins.int
+    EXACT_CLOCK_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """must equal the shard's"""
     worker: _builtins.str
@@ -563,6 +590,8 @@ class PullRequest(_message.Message):
     """say what the values contain"""
     unsettled: _builtins.bool
     """blocks that were put back as they are, without waiting for what workers owe them"""
+    exact_clock: _builtins.int
+    """plus one: wait for exactly this open clock (BSP), and answer with a copy of its values; 0: any"""
     @_builtins.property
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableBlocks]:
         """in the order of the answer"""
@@ -579,10 +608,11 @@ class PullRequest(_message.Message):
         loss_clock: _builtins.int = ...,
         contents: _builtins.bool = ...,
         unsettled: _builtins.bool = ...,
+        exact_clock: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contents", b"contents", "epoch", b"epoch", "incarnation", b"incarnation", "loss_clock", b"loss_clock", "min_clock", b"min_clock", "shared", b"shared", "tables", b"tables", "unsettled", b"unsettled", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contents", b"contents", "epoch", b"epoch", "exact_clock", b"exact_clock", "incarnation", b"incarnation", "loss_clock", b"loss_clock", "min_clock", b"min_clock", "shared", b"shared", "tables", b"tables", "unsettled", b"unsettled", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -48,4 +48,5 @@ def point_from_header(header: ps_pb2.TensorHeader) -> LossPoint | None:
     """What a shard says of its newest loss with an answer to a pull; None: it has none."""
     if not header.loss_clock:
         return None
-    return LossPoint(header.loss_clock - 1, header.loss, header.loss_fraction or 1.0)
+    metrics = tuple(sorted(header.metrics.items()))
+    return LossPoint(header.loss_clock - 1, header.loss, header.loss_fraction or 1.0, metrics)

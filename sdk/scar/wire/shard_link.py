@@ -57,7 +57,8 @@ class ShardLink(Link):
 
     def pull(self, request: ps_pb2.PullRequest, timeout: float, size: int | None = None) -> Iterable[Chunk]:
         """The shard's answer, chunk by chunk, each valid until the next."""
-        small = size is not None and small_message.answer_fits(size, len(request.tables))
+        with_metrics = request.loss_clock > 0
+        small = size is not None and small_message.answer_fits(size, len(request.tables), with_metrics)
         if small and not request.contents:
             chunks: list[Chunk] = self.call(self._pull_small, request, timeout)
             return chunks

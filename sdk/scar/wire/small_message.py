@@ -13,16 +13,18 @@ from scar.wire.codec import Chunk, aligned_field, decode_chunk, read_varint
 
 SMALL_BYTES = 64 << 10  # of a message, with its headers and ids
 HEADER_BYTES = 256  # for the header of one table of an answer, at most
+METRICS_BYTES = 18 << 10  # more in each, at most, where it has metrics
 
 _CHUNK_TAG = 0x0A  # field 1, length-delimited
 
 
-def answer_fits(payload: int, tables: int) -> bool:
+def answer_fits(payload: int, tables: int, with_metrics: bool = False) -> bool:
     """Whether values of so many bytes, of so many tables, go into one message with their headers.
 
     The client asks before it chooses the call, and the shard before it answers: both must say the same.
     """
-    return payload + tables * HEADER_BYTES <= SMALL_BYTES
+    header = HEADER_BYTES + (METRICS_BYTES if with_metrics else 0)
+    return payload + tables * header <= SMALL_BYTES
 
 
 def encode_small(wires: Iterable[bytes]) -> bytes:

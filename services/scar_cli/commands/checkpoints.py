@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from scar.errors import ConfigError
 from scar_cli.cluster_ref import ClusterRef
 from scar_cli.options import JobName, OutputOption, StoreUrl, with_cluster
 from scar_cli.output import OutputFormat
@@ -72,9 +73,22 @@ def checkpoints_export(
     number: ManifestNumber = 0,
     job: JobName = "",
     store: StoreUrl = "",
+    clock: Annotated[str, typer.Option(help="From the running shards, of exactly this clock; or next.")] = "",
 ) -> None:
-    """Put the tables of a checkpoint together in one safetensors file."""
-    from scar_cli.checkpoints import open_job
-    from scar_cli.export import export_tables
+    """Put the tables of a checkpoint together in one safetensors file.
 
+    A running checkpoint mixes clocks; with --clock all values are of one (BSP).
+    """
+    from scar_cli.checkpoints import open_job
+    from scar_cli.clusters import find_cluster
+    from scar_cli.export import export_running, export_tables
+
+    if clock:
+        if number or job or store:
+            raise ConfigError(
+                "--clock is of the job that runs, not of the store",
+                "Leave out the manifest, --job and --store",
+            )
+        export_running(find_cluster(ref), clock, file)
+        return
     export_tables(open_job(ref, job, store), number, file)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -149,6 +150,13 @@ class BlockStore:
 
     # --- copying
     # -----------------------------------------------------------------------------------------------------
+
+    def freeze(self) -> BlockStore:
+        """The same blocks with values that nobody changes any more, to be read without a lock."""
+        frozen = copy(self)
+        frozen.values = self.values.copy()
+        frozen.lock = NO_LOCK
+        return frozen
 
     def copy_blocks(self, positions: Positions) -> BlockContents:
         """Values, slots and steps of these blocks, packed."""

@@ -59,8 +59,8 @@ class PullRequested(Event):
     """Values of these blocks are wanted once clock ``min_clock`` is open.
 
     And once the loss of the clock before ``loss_clock`` (0: of none) cannot change any more. ``contents``:
-    say what they contain. ``unsettled``: as they were put back, whatever workers owe them. Answered by
-    :class:`scar_ps.core.pushes.PulledBlocks`.
+    say what they contain. ``unsettled``: as they were put back, whatever workers owe them. ``exact``: as they
+    are at exactly this open clock; -1: at any. Answered by :class:`scar_ps.core.pushes.PulledBlocks`.
     """
 
     changes: ClassVar[bool] = False
@@ -71,6 +71,7 @@ class PullRequested(Event):
     loss_clock: int = 0
     contents: bool = False
     unsettled: bool = False
+    exact: int = -1
 
     def for_story(self) -> PullRequested:
         return replace(self, wanted=[(table, None) for table, _ in self.wanted])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from scar.errors import ClockPassed, InvalidRequest
 from scar.losses import LossPoint
 from scar_ps.core.admission import Admission
 from scar_ps.core.block_store import StoreSlice
@@ -36,6 +37,7 @@ class PulledBlocks:
     """Where the values are, in ``epoch`` at ``clock``. ``loss``: of the newest closed clock that has one.
 
     ``contents``: of each part, what it contains; None: that was not asked, or is not the same for all.
+    ``with_metrics``: the answer says what was logged in that clock, too.
     """
 
     parts: Sequence[StoreSlice]
@@ -43,6 +45,7 @@ class PulledBlocks:
     clock: int
     loss: LossPoint | None
     contents: Sequence[Mapping[str, int] | None]
+    with_metrics: bool = False
 
 
 class PushHandler:
@@ -117,7 +120,13 @@ class PushHandler:
         if not event.unsettled:
             self._admission.require_replayed(parts)
         contents = [self._contents(part) if event.contents else None for part in parts]
-        return PulledBlocks(parts, state.number, state.announced_clock, state.barrier.last_loss, contents)
+        if event.exact >= 0:
+            self._require_exact(event.exact)
+            parts = [replace(part, store=part.store.freeze()) for part in parts]
+        loss = state.barrier.last_loss
+        return PulledBlocks(
+            parts, state.number, state.announced_clock, loss, contents, event.loss_clock > 0
+        )
 
     def _contents(self, part: StoreSlice) -> Mapping[str, int] | None:
         """None while something that the watermark claims may be missing."""
@@ -128,6 +137,19 @@ class PushHandler:
         state.ownership.forget_overtaken(watermark, [worker.key for worker in state.epoch.workers])
         contents = state.ownership.contents_of(part, watermark)
         return None if contents is None else dict(contents)
+
+    def _require_exact(self, clock: int) -> None:
+        """Every push of the clocks below is in the values, and none of a later one."""
+        state = self._state
+        if not state.is_bsp:
+            raise InvalidRequest(
+                "without BSP no values are of one clock",
+                "Pull the newest ones, or train with consistency='bsp'",
+            )
+        if state.clock > clock:
+            raise ClockPassed(f"clock {clock} is closed, the open one is {state.clock}")
+        if state.announced_clock < clock or state.bsp_buffer.any_late or state.ownership.any_unsettled:
+            raise MustWait(f"exactly clock {clock}")
 
     def _require_loss(self, clock: int) -> None:
         state = self._state

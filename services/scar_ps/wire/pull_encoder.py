@@ -27,6 +27,8 @@ def encode_pulled(
         header.loss = loss.loss
         header.loss_clock = loss.clock + 1
         header.loss_fraction = loss.fraction
+        if found.with_metrics:
+            header.metrics.update(loss.told_metrics)
     for part, contents in zip(found.parts, found.contents, strict=True):
         header.settled = contents is not None
         header.watermark.clear()
@@ -39,7 +41,7 @@ def require_small(found: PulledBlocks) -> None:
     payload = 0
     for part in found.parts:
         payload += part.store.count_elements(part.positions) * part.store.table.dtype.itemsize
-    if not answer_fits(payload, len(found.parts)):
+    if not answer_fits(payload, len(found.parts), found.with_metrics):
         raise TooLarge(
             f"{payload} bytes of {len(found.parts)} tables do not go into one message of {SMALL_BYTES} bytes",
             "Pull them as a stream",

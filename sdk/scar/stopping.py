@@ -1,0 +1,166 @@
+"""When training ends before its limit: the loss is low enough, there is no progress, or it is no number.
+
+Under BSP every worker hears the same loss and metrics of a clock. Each counts evaluations without progress;
+one whose patience is over asks for the end in its report of the open clock, and all end when they hear that.
+So a worker that came later, and knows less, ends at the same clock as the others. Pure but for
+:class:`BestModel`.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+
+from scar.errors import ConfigError, CorruptCheckpoint, Diverged, use_one_of
+from scar.losses import EARLY_STOPPING, EVALUATIONS, LossPoint
+from scar.snapshots import Snapshot
+
+ON_NAN = ("ignore", "stop")
+MODES = ("min", "max")
+
+
+class EarlyStopping:
+    """End when ``monitor`` has not become better by more than ``min_delta`` in ``patience`` evaluations.
+
+    ``monitor``: "loss", or a metric of :meth:`Worker.log` or :meth:`Worker.evaluate`. ``mode``: "min" or
+    "max" is better. ``keep_best``: .npz file for the model of the best evaluation, written by the worker that
+    evaluates. Raises :class:`ConfigError`.
+    """
+
+    def __init__(
+        self,
+        monitor: str = "loss",
+        *,
+        patience: int = 3,
+        min_delta: float = 0.0,
+        mode: str = "min",
+        keep_best: str | Path | None = None,
+    ) -> None:
+        if mode not in MODES:
+            raise ConfigError(f"mode {mode!r} is unknown", use_one_of(mode, MODES))
+        if patience < 1 or not min_delta >= 0:
+            raise ConfigError(
+                f"patience must be at least 1 and min_delta at least 0, not {patience}, {min_delta}"
+            )
+        self.monitor = monitor
+        self.patience = patience
+        self.min_delta = min_delta
+        self.mode = mode
+        self.keep_best = BestModel(Path(keep_best)) if keep_best is not None else None
+        self.best = math.nan  # NaN: no evaluation yet
+        self.best_clock = -1
+        self.waited = 0  # evaluations since the best one
+        self._seen = -1
+
+    @property
+    def is_over(self) -> bool:
+        """No progress for too long."""
+        return self.waited >= self.patience
+
+    def is_better(self, value: float, than: float) -> bool:
+        """NaN is worse than any number."""
+        if math.isnan(than) or math.isnan(value):
+            return not math.isnan(value)
+        return value < than - self.min_delta if self.mode == "min" else value > than + self.min_delta
+
+    def observe(self, point: LossPoint) -> None:
+        """A closed clock; one that is heard again counts once. One that two workers have evaluated does not
+        count: the metric is a sum of both.
+        """
+        metrics = dict(point.metrics)
+        value = point.scaled if self.monitor == "loss" else metrics.get(self.monitor)
+        if value is None or point.clock <= self._seen or metrics.get(EVALUATIONS, 1) > 1:
+            return
+        self._seen = point.clock
+        if self.is_better(value, self.best):
+            self.best = value
+            self.best_clock = point.clock
+            self.waited = 0
+        else:
+            self.waited += 1
+
+
+class StopRules:
+    """Of one loop over clocks. ``on_nan``: "stop" raises :class:`Diverged` at a loss that is no number."""
+
+    def __init__(
+        self, until: float | None, stopping: EarlyStopping | None, on_nan: str, consistency: str
+    ) -> None:
+        if on_nan not in ON_NAN:
+            raise ConfigError(f"on_nan {on_nan!r} is unknown", use_one_of(on_nan, ON_NAN))
+        if stopping is not None and consistency != "bsp":
+            raise ConfigError(
+                f"early stopping needs clocks that all workers close together, not {consistency}",
+                "Use consistency='bsp', or until=",
+            )
+        self._until = until
+        self.stopping = stopping
+        self._on_nan = on_nan
+        self._scaled = False  # it has been said that until compares a scaled loss
+
+    @property
+    def listens(self) -> bool:
+        """Losses decide."""
+        return self._until is not None or self.stopping is not None or self._on_nan != "ignore"
+
+    @property
+    def asks_to_stop(self) -> bool:
+        """This worker's report of the open clock asks for the end."""
+        return self.stopping is not None and self.stopping.is_over
+
+    def warn_scaled(self, point: LossPoint) -> str:
+        """A warning, once, when ``until`` is compared with the loss of a fraction of the data; else empty."""
+        if self._until is None or self._scaled or point.fraction >= 1:
+            return ""
+        self._scaled = True
+        return (
+            f"clock {point.clock}: the loss is of {100 * point.fraction:.1f} % of the data, as the share of"
+            f" the dead is dropped; until={self._until:g} is compared with loss / fraction"
+        )
+
+    def judge(self, point: LossPoint) -> bool:
+        """Whether this clock was the last one. Raises :class:`Diverged`."""
+        if self._on_nan == "stop" and not math.isfinite(point.loss):
+            raise Diverged(f"the loss of clock {point.clock} is {point.loss}")
+        if self.stopping is not None:
+            self.stopping.observe(point)
+            if EARLY_STOPPING in dict(point.metrics):
+                return True
+        return self._until is not None and point.scaled <= self._until
+
+
+class BestModel:
+    """The file of the best evaluation. One run writes it; a worker that comes later reads how good it is."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._value = math.nan
+        self._known = False
+
+    def offer(self, rule: EarlyStopping, value: float, snapshot: Snapshot, started: int) -> bool:
+        """Write the model if it is better than what the run has kept. ``started``: clock at which this worker
+        began; 0: with the run, so a file that is there is of another one.
+        """
+        if not self._known and started:
+            self._value = self._read_value(snapshot)
+        self._known = True
+        if not rule.is_better(value, self._value):
+            return False
+        snapshot.save(self.file, {"scar.value": np.float64(value)})
+        self._value = value
+        return True
+
+    def _read_value(self, snapshot: Snapshot) -> float:
+        """NaN: there is none, or it is of another job or of a clock that this run has not reached."""
+        if not self.file.exists():
+            return math.nan
+        try:
+            with np.load(self.file, allow_pickle=False) as kept:
+                ours = str(kept["scar.job"]) == snapshot.job and int(kept["scar.clock"]) < snapshot.clock
+                return float(kept["scar.value"]) if ours else math.nan
+        except (OSError, ValueError, KeyError) as error:
+            raise CorruptCheckpoint(
+                f"{self.file} is no file of keep_best: {error}", "Move it away"
+            ) from error
