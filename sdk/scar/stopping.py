@@ -2,13 +2,14 @@
 
 Under BSP every worker hears the same loss and metrics of a clock. Each counts evaluations without progress;
 one whose patience is over asks for the end in its report of the open clock, and all end when they hear that.
-So a worker that came later, and knows less, ends at the same clock as the others. Pure but for
-:class:`BestModel`.
+So a worker that came later, and knows less, ends at the same clock as the others.
 """
 
 from __future__ import annotations
 
+import logging
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ import numpy as np
 from scar.errors import ConfigError, CorruptCheckpoint, Diverged, use_one_of
 from scar.losses import EARLY_STOPPING, EVALUATIONS, LossPoint
 from scar.snapshots import Snapshot
+
+_log = logging.getLogger(__name__)
 
 ON_NAN = ("ignore", "stop")
 MODES = ("min", "max")
@@ -83,10 +86,17 @@ class EarlyStopping:
 
 
 class StopRules:
-    """Of one loop over clocks. ``on_nan``: "stop" raises :class:`Diverged` at a loss that is no number."""
+    """Of one loop over clocks, which began with clock ``started``. ``on_nan``: "stop" raises
+    :class:`Diverged` at a loss that is no number.
+    """
 
     def __init__(
-        self, until: float | None, stopping: EarlyStopping | None, on_nan: str, consistency: str
+        self,
+        until: float | None,
+        stopping: EarlyStopping | None,
+        on_nan: str,
+        consistency: str,
+        started: int = 0,
     ) -> None:
         if on_nan not in ON_NAN:
             raise ConfigError(f"on_nan {on_nan!r} is unknown", use_one_of(on_nan, ON_NAN))
@@ -98,6 +108,7 @@ class StopRules:
         self._until = until
         self.stopping = stopping
         self._on_nan = on_nan
+        self._started = started
         self._scaled = False  # it has been said that until compares a scaled loss
 
     @property
@@ -110,18 +121,9 @@ class StopRules:
         """This worker's report of the open clock asks for the end."""
         return self.stopping is not None and self.stopping.is_over
 
-    def warn_scaled(self, point: LossPoint) -> str:
-        """A warning, once, when ``until`` is compared with the loss of a fraction of the data; else empty."""
-        if self._until is None or self._scaled or point.fraction >= 1:
-            return ""
-        self._scaled = True
-        return (
-            f"clock {point.clock}: the loss is of {100 * point.fraction:.1f} % of the data, as the share of"
-            f" the dead is dropped; until={self._until:g} is compared with loss / fraction"
-        )
-
     def judge(self, point: LossPoint) -> bool:
         """Whether this clock was the last one. Raises :class:`Diverged`."""
+        self._warn_scaled(point)
         if self._on_nan == "stop" and not math.isfinite(point.loss):
             raise Diverged(f"the loss of clock {point.clock} is {point.loss}")
         if self.stopping is not None:
@@ -129,6 +131,25 @@ class StopRules:
             if EARLY_STOPPING in dict(point.metrics):
                 return True
         return self._until is not None and point.scaled <= self._until
+
+    def keep_best(self, metrics: Mapping[str, float], evaluated: Snapshot) -> None:
+        """Write the model that was evaluated, if it is the best one and that is wanted."""
+        rule = self.stopping
+        if rule is not None and rule.keep_best is not None and rule.monitor in metrics:
+            rule.keep_best.offer(rule, metrics[rule.monitor], evaluated, self._started)
+
+    def _warn_scaled(self, point: LossPoint) -> None:
+        """Once, when ``until`` is compared with the loss of a fraction of the data."""
+        if self._until is None or self._scaled or point.fraction >= 1:
+            return
+        self._scaled = True
+        _log.warning(
+            "clock %d: the loss is of %.1f %% of the data, as the share of the dead is dropped; until=%g"
+            " is compared with loss / fraction",
+            point.clock,
+            100 * point.fraction,
+            self._until,
+        )
 
 
 class BestModel:

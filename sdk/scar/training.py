@@ -65,7 +65,6 @@ class Worker:
         self._pid = os.getpid()
         self._report = LossReport(client.member.name)
         self._rules = StopRules(None, None, "ignore", client.job.consistency)
-        self._started = 0  # clock with which the loop began
         self._step = 0
         self._stopping = False
         self._closed = False
@@ -178,13 +177,11 @@ class Worker:
     ) -> Iterator[int]:
         """Numbers of the clocks to work on, from the open one. Each is finished when the loop's body ends.
 
-        ``limit``: number of the clock to stop before. ``until``: stop when the loss is this low; in BSP every
-        worker hears the same loss for the same clock, so all stop at the same one. Where it is of a fraction
-        of the data, loss / fraction is compared. ``stopping``: stop without progress (BSP). ``on_nan``:
-        "stop" raises :class:`scar.errors.Diverged` when the loss is NaN or infinite.
+        ``limit``: clock to stop before. ``until``: stop when the loss (loss / fraction) is this low; BSP: all
+        at the same clock. ``stopping``: the same without progress. ``on_nan``: "stop" raises
+        :class:`scar.errors.Diverged` when the loss is NaN or infinite.
         """
-        self._rules = StopRules(until, stopping, on_nan, self.job.consistency)
-        self._started = self.clock_number
+        self._rules = StopRules(until, stopping, on_nan, self.job.consistency, self.clock_number)
         while not self._stopping and (limit is None or self.clock_number < limit):
             if self._rules.listens and self._is_over():
                 return
@@ -194,11 +191,7 @@ class Worker:
     def _is_over(self) -> bool:
         with self._client.pace.pulling() as timed:
             loss, timed.moving = self._client.pulls.newest_loss()
-        if loss is None:
-            return False
-        if warning := self._rules.warn_scaled(loss):
-            _log.warning("%s", warning)
-        if not self._rules.judge(loss):
+        if loss is None or not self._rules.judge(loss):
             return False
         self._client.end_at_loss(loss)
         return True
@@ -208,18 +201,14 @@ class Worker:
     ) -> Mapping[str, float]:
         """In the loop's body: every so many clocks the first living worker calls ``function`` with the tables
         and logs the metrics that it returns; the others get {} at once, and in BSP wait at the clock's end.
-
-        The model of the best one is kept by :class:`scar.EarlyStopping`, where it has ``keep_best``.
+        :class:`scar.EarlyStopping` keeps the best model, where it has ``keep_best``.
         """
         if self.clock_number % every or not self.is_leader:
             return {}
         tables = self.pull([table.name for table in self.job.tables])
-        metrics = dict(function(tables))
+        metrics = function(tables)
         self.log({**metrics, EVALUATIONS: 1.0})
-        rule = self._rules.stopping
-        if rule is not None and rule.keep_best is not None and rule.monitor in metrics:
-            snapshot = Snapshot(self.job.name, self.clock_number, self.epoch, tables)
-            rule.keep_best.offer(rule, metrics[rule.monitor], snapshot, self._started)
+        self._rules.keep_best(metrics, Snapshot(self.job.name, self.clock_number, self.epoch, tables))
         return metrics
 
     @overload

@@ -201,7 +201,7 @@ class Puller:
             shares = _split_missing(wants, shards)
             links = [(share, key, self._view.links.find(key)) for key, share in shares.items()]
         attempt = PullAttempt(shards.epoch, clock, 0, deadline, AttemptLimit(), exact=True)
-        error = self._pull_shares(links, attempt)
+        error, _ = self._pull_shares(links, attempt)
         if error is not None:
             raise error
         if not all(wanted.complete for wanted in wants):
