@@ -168,6 +168,17 @@ def test_a_pull_of_exactly_one_clock_gets_a_copy_of_it_or_nothing():
         shard.pull_exact(READER, 1, 1, [("w", None)])
 
 
+def test_a_clock_that_lacks_a_late_push_is_not_told_as_exact():
+    shard, _ = started(BSP, workers=1)
+    shard.mark(sender(0), 1, 1, None)
+    push(shard, 0, 1, None, np.ones(12), clock=0)  # as after a recovery: it joins clock 1
+    with pytest.raises(MustWait, match="exactly clock 1"):
+        shard.pull_exact(READER, 1, 1, [("w", None)])
+    shard.mark(sender(0), 1, 2, None)
+    (part,) = shard.pull_exact(READER, 1, 2, [("w", None)])
+    assert part.store.values.tolist() == [1.0] * 12
+
+
 def test_without_bsp_nothing_is_of_exactly_one_clock():
     shard, _ = started(ASP)
     with pytest.raises(InvalidRequest, match="without BSP"):
