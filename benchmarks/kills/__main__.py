@@ -129,7 +129,8 @@ def table_lines(records: dict[str, list[KillRecord]]) -> list[str]:
     """Markdown: medians with the smallest and the largest; goodput is computed from the median loss."""
     mtbf = " | ".join(f"{minutes} min" for minutes in MTBF_MINUTES)
     lines = [
-        f"| system | killed, respawned by | free step ms | lost s | longest gap s | again | score, killed | {mtbf} |",
+        "| system | killed, respawned by | free step ms | lost s | longest gap s | again | score, killed |"
+        f" {mtbf} |",
         "|" + " --- |" * (7 + len(MTBF_MINUTES)),
     ]
     for name, found in records.items():

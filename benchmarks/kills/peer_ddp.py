@@ -1,4 +1,4 @@
-"""A worker of torch DDP over gloo under torchrun, or one process alone: both go on from the last checkpoint."""
+"""A rank of torch DDP over gloo under torchrun, or one process alone: both go on from the last file."""
 
 from __future__ import annotations
 

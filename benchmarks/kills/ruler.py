@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -63,7 +64,7 @@ def measure_kills(events: Sequence[StepEvent], kills: Sequence[int], steps: int)
     expected = (steps - kills[0]) * step
     lost = passage_time(events, steps) - started - expected
     after = [event.time for event in events if event.time >= started]
-    gaps = [later - earlier for earlier, later in zip(after, after[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(after)]
     return KillCost(step, lost / len(kills), max(gaps), count_again(events) / len(kills))
 
 

@@ -16,7 +16,7 @@ from benchmarks.kills.task import SPEC_VARIABLE, KillSpec
 from scar_local import LocalCluster
 
 ROOT = Path(__file__).resolve().parents[2]
-RESPAWN_SECONDS = 0.1  # SCAR's supervisor; torchrun looks as often, and the harness at torchft and at one process
+RESPAWN_SECONDS = 0.1  # of SCAR's supervisor; torchrun looks as often
 LOOK_SECONDS = 0.02
 
 Kill = Callable[[], object]
