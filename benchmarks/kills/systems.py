@@ -65,7 +65,8 @@ class KeptProcess:
 
     def __init__(self, command: list[str], spec: KillSpec) -> None:
         self._command = command
-        self._log = (spec.path / "output.log").open("ab")
+        self._output = spec.path / f"output-{id(self)}.log"
+        self._log = self._output.open("ab")
         self._environment = {**os.environ, **_environment(spec)}
         self._start()
 
@@ -80,6 +81,14 @@ class KeptProcess:
         self._start()
 
     def close(self) -> None:
+        """Raises :class:`RuntimeError` when it has failed by itself: then the figures are not of one kill."""
+        code = self._process.poll()
+        self._end()
+        if code:
+            tail = self._output.read_text(errors="replace")[-2000:]
+            raise RuntimeError(f"{self._command[1:5]} ended with code {code}, killed by nobody:\n{tail}")
+
+    def _end(self) -> None:
         self._process.terminate()
         try:
             self._process.wait(10)

@@ -48,8 +48,8 @@ def read_spec() -> KillSpec:
     return KillSpec(**json.loads(Path(os.environ[SPEC_VARIABLE]).read_text()))
 
 
-class DeepFM(nn.Module):  # type: ignore[misc]
-    """examples/torch_recommender.py, with the embeddings of whoever trains it."""
+class RatingsModel(nn.Module):  # type: ignore[misc]
+    """The DeepFM of examples/torch_recommender.py, with the embeddings of whoever trains it."""
 
     def __init__(self, rows: int, embedding: Callable[[int, int], nn.Module]) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class KillTask:
             self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
         else:
             rows = int(max(self.x.max(), self.test_x.max())) + 1
-            self.model = DeepFM(rows, embedding)
+            self.model = RatingsModel(rows, embedding)
             self.optimizer = torch.optim.Adagrad(self.model.parameters(), lr=0.05)
         self._next = 0.0
 
