@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.markup import escape
 
 from scar.v1.recovery_pb2 import FailureRecord
+from scar_admin.iteration_costs import MeasuredCost, measured_costs
 from scar_cli import output
 from scar_cli.checkpoints import open_job
 from scar_cli.cluster_ref import ClusterRef
@@ -17,8 +18,21 @@ from scar_cli.output import OutputFormat, format_count, format_seconds
 from scar_runtime.store.failure_log import FailureLog
 
 PHASES = (">DETECT", ">WAIT", ">COMMIT", ">LOAD", ">DOWN")
-COLUMNS = (">#", "WHEN", "WHO", ">BLOCKS", "FROM", *PHASES, ">||DELTA||", ">TOUCHED", ">RESENT", "STATE")
+COLUMNS = (
+    ">#",
+    "WHEN",
+    "WHO",
+    ">BLOCKS",
+    "FROM",
+    *PHASES,
+    ">||DELTA||",
+    ">COST",
+    ">TOUCHED",
+    ">RESENT",
+    "STATE",
+)
 LEGEND = (
+    "COST: clocks until the loss was as low again as before, from when it first was;",
     "DETECT: last sign of life to report, - where a successor or a new leader found it dead;",
     "WAIT: lease of a suspect; LOAD: until all blocks are served again;",
     (
@@ -34,29 +48,41 @@ LEGEND = (
 
 def show_failures(ref: ClusterRef, job: str, store: str, form: OutputFormat) -> None:
     """Of the cluster that runs; else, or with ``job`` or ``store``, as the store has it."""
-    failures = _read_records(ref, job, store)
+    failures, costs = _read_records(ref, job, store)
 
     def text(screen: Console) -> None:
         if not failures:
             screen.print(f"no failure so far; make one by `scar kill ps-0{ref.options()}`", soft_wrap=True)
             return
-        screen.print(output.make_table(COLUMNS, map(failure_row, failures)))
+        screen.print(output.make_table(COLUMNS, (failure_row(one, costs[one.number]) for one in failures)))
         for record in failures:
             for words in record.damage:
                 screen.print(f"#{record.number} damaged, from an older copy: {escape(words)}", soft_wrap=True)
         for line in LEGEND:
             screen.print(line, soft_wrap=True)
 
-    output.print_result(form, {"failures": list(failures)}, text)
+    measured = {str(number): cost_document(cost) for number, cost in costs.items()}
+    output.print_result(form, {"failures": list(failures), "costs": measured}, text)
 
 
-def _read_records(ref: ClusterRef, job: str, store: str) -> Sequence[FailureRecord]:
+def _read_records(
+    ref: ClusterRef, job: str, store: str
+) -> tuple[Sequence[FailureRecord], Mapping[int, MeasuredCost]]:
     if job or store or not cluster_exists(ref):
-        return FailureLog(open_job(ref, job, store).store).read()
-    return read_status(find_cluster(ref)).failures
+        stored = FailureLog(open_job(ref, job, store).store).read()
+        unknown = MeasuredCost(reason="losses are not in the store, only the cluster that runs knows them")
+        return stored, {record.number: unknown for record in stored}
+    status = read_status(find_cluster(ref))
+    return status.failures, measured_costs(status, status.failures)
 
 
-def failure_row(record: FailureRecord) -> tuple[object, ...]:
+def cost_document(cost: MeasuredCost) -> dict[str, object]:
+    """Of a failure, in clocks; ``reason`` only where it is not measured."""
+    found: dict[str, object] = {"more_than": cost.more_than, "at_most": cost.at_most}
+    return found | ({"reason": cost.reason} if cost.reason else {})
+
+
+def failure_row(record: FailureRecord, cost: MeasuredCost) -> tuple[object, ...]:
     """Cells in the order of :data:`COLUMNS`."""
     phases = (record.detect_seconds, record.wait_seconds, record.commit_seconds, record.load_seconds)
     return (
@@ -68,6 +94,7 @@ def failure_row(record: FailureRecord) -> tuple[object, ...]:
         *map(format_seconds, phases),
         format_seconds(sum(max(0.0, phase) for phase in phases)),
         delta_text(record),
+        cost.text,
         record.lost_pushes,
         record.resent_pushes,
         state_text(record),

@@ -14,6 +14,7 @@ from rich.text import Text
 from scar.tables import Job, Table
 from scar.v1 import checkpoint_pb2, detector_pb2, ps_pb2, recovery_pb2, types_pb2, worker_pb2
 from scar.wire.codec import job_to_proto
+from scar_admin.iteration_costs import MeasuredCost
 from scar_admin.status import DONE, ClusterStatus, ProcessInfo, ask_from, merged_losses
 from scar_cli import failures, status, train_display, watch
 
@@ -137,11 +138,12 @@ def test_the_data_for_programs() -> None:
 
 
 def test_a_row_of_the_ledger() -> None:
-    row = dict(zip(failures.COLUMNS, failures.failure_row(RECORD), strict=True))
+    row = dict(zip(failures.COLUMNS, failures.failure_row(RECORD, MeasuredCost(2, 3)), strict=True))
     assert row[">BLOCKS"] == "5/10"
     assert row["FROM"] == "1 initial, 4 object"
     assert (row[">DETECT"], row[">WAIT"], row[">DOWN"]) == ("250 ms", "0 ms", "300 ms")
     assert (row[">||DELTA||"], row[">TOUCHED"], row[">RESENT"]) == ("~1.5", 2, 3)
+    assert row[">COST"] == "3"
     assert row["STATE"] == "healed in epoch 3, waiting for worker-1"
 
 
@@ -164,7 +166,7 @@ def test_the_death_of_a_worker_says_that_no_block_was_lost() -> None:
     )
     said = "failure 3: worker-1@0: no block lost, taken out at clock 20 in 250 ms (ignr); healed in epoch 4"
     assert text_of(Text.from_markup(watch.failure_line(record))).strip() == said
-    assert failures.failure_row(record)[3:5] == ("0/10", "-")
+    assert failures.failure_row(record, MeasuredCost())[3:5] == ("0/10", "-")
 
 
 def test_the_cost_of_a_failure_informs_and_does_not_frighten() -> None:

@@ -1,0 +1,105 @@
+"""The measured iteration cost of a failure, next to the truth of a twin that never failed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from scar.v1 import recovery_pb2, types_pb2
+from scar_admin.iteration_costs import MeasuredCost, measure_cost, measured_costs
+from scar_admin.status import ClusterStatus
+
+FALLING = {clock: 10.0 - clock for clock in range(8)}
+
+
+def descend(x: np.ndarray, clocks: int) -> list[float]:
+    """Losses of gradient descent on a quadratic, in place; each of the values that its clock began with."""
+    losses = []
+    for _ in range(clocks):
+        losses.append(float(0.5 * (CURVATURES * x * x).sum()))
+        x *= 1 - 0.2 * CURVATURES
+    return losses
+
+
+CURVATURES = np.array([1.0, 0.5, 0.2, 0.05])
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_the_cost_is_that_of_a_twin(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    x = random.normal(size=4)
+    clock = int(random.integers(3, 30))
+    twin = descend(x.copy(), clock + 1)
+    before = descend(x, clock)
+    level = before[-1]
+    after = descend(x + random.normal(size=4) * 10 ** random.uniform(-2, 1) * np.linalg.norm(x), 400)
+    cost = measure_cost(dict(enumerate([*before, *after])), clock)
+    assert cost.more_than is not None
+    assert cost.at_most is not None
+    # the clock that was open may be of the values before the failure, so the truth is looked for after it
+    reached = clock + next(number for number, loss in enumerate(after) if number and loss <= level)
+    undisturbed = next(number for number, loss in enumerate(twin) if loss <= level)
+    assert cost.at_most == reached - undisturbed
+    assert all(loss > level for loss in after[1 : cost.more_than])
+
+
+def test_the_first_clock_that_was_as_low_counts() -> None:
+    losses = dict(enumerate([9.0, 5.0, 7.0, 6.0, 8.0, 8.0, 7.0, 5.0]))
+    assert measure_cost(losses, 4) == MeasuredCost(5, 6)
+
+
+def test_a_loss_that_is_back_at_once_costs_at_most_what_cannot_be_seen() -> None:
+    cost = measure_cost(FALLING, 4)
+    assert (cost, cost.text) == (MeasuredCost(0, 2), "<=2")
+
+
+def test_a_clock_without_a_loss_widens_the_interval() -> None:
+    losses = dict(enumerate([9.0, 5.0, 9.0, 8.0, 7.0, 6.0, 5.0]))
+    assert measure_cost(losses, 2) == MeasuredCost(4, 5)
+    del losses[5]
+    assert measure_cost(losses, 2) == MeasuredCost(3, 5)
+    assert measure_cost(losses, 2).text == "<=5"
+
+
+@pytest.mark.parametrize(
+    ("losses", "clock", "until", "reason"),
+    [
+        ({}, 3, None, "no loss is known before the failure"),
+        ({0: 3.0, 1: 2.0}, 2, None, "no loss is known since the failure"),
+        ({0: 3.0, 1: 2.0, 2: 9.0, 3: 8.0, 4: 7.0}, 2, None, "the loss is not back yet: more than 3 clocks"),
+        ({0: 3.0, 1: 2.0, 2: 9.0, 3: 8.0, 4: 1.0}, 2, 4, "the next failure came before the loss was back"),
+    ],
+)
+def test_what_cannot_be_measured_says_why(
+    losses: dict[int, float], clock: int, until: int | None, reason: str
+) -> None:
+    cost = measure_cost(losses, clock, until=until)
+    assert (cost.at_most, cost.text, cost.reason) == (None, "-", reason)
+
+
+def make_status(consistency: str, fractions: dict[int, float], staleness: int = 0) -> ClusterStatus:
+    job = types_pb2.JobSpec(consistency=consistency, staleness=staleness)
+    return ClusterStatus(job=job, losses=FALLING, fractions=fractions)
+
+
+def test_losses_of_a_part_of_the_data_do_not_count() -> None:
+    records = [recovery_pb2.FailureRecord(number=1, epoch=2, clock=3)]
+    assert measured_costs(make_status("bsp", {}), records)[1] == MeasuredCost(0, 2)
+    assert measured_costs(make_status("bsp", {4: 0.5}), records)[1] == MeasuredCost(0, 3)
+
+
+def test_values_pulled_before_the_failure_are_not_measured() -> None:
+    records = [recovery_pb2.FailureRecord(number=1, epoch=2, clock=3)]
+    assert measured_costs(make_status("ssp", {}, staleness=2), records)[1] == MeasuredCost(0, 6)
+    cost = measured_costs(make_status("asp", {}), records)[1]
+    assert cost.reason == "no clock bounds how old pulled values are in asp"
+
+
+def test_the_next_failure_ends_the_measurement_also_before_it_is_healed() -> None:
+    records = [
+        recovery_pb2.FailureRecord(number=1, epoch=2, clock=3),
+        recovery_pb2.FailureRecord(number=2),
+    ]
+    costs = measured_costs(make_status("bsp", {}), records)
+    assert costs[1].reason == "the next failure came before the loss was back"
+    assert costs[2].reason.startswith("it is not healed yet")
