@@ -68,6 +68,8 @@ def measure_cost(
     """
     before = {at: loss for at, loss in losses.items() if at < clock - ahead}
     after = sorted(at for at in losses if at > clock + ahead)
+    if not losses:
+        return MeasuredCost(reason="no loss is known: shards have them while the job runs and reports any")
     if not before or not after:
         return MeasuredCost(reason=f"no loss is known {'since' if before else 'before'} the failure")
     reached = min(before, key=lambda at: (before[at], at))

@@ -120,11 +120,8 @@ def trained(shell: Shell) -> Shell:
 def test_a_training_uses_the_cluster_and_heals(trained: Shell) -> None:
     told = trained.json("failures")
     failures = told["failures"]
-    assert set(told["costs"]) == {"1"}
-    cost = told["costs"]["1"]
-    assert cost["more_than"] == 0  # this loss falls whatever is lost
-    assert cost["at_most"] >= 2
-    assert "reason" not in cost
+    assert [cost["at_most"] for cost in told["costs"].values()] == [None]  # losses go with the training
+    assert told["costs"]["1"]["reason"]
     assert [record["members"][0].partition("@")[0] for record in failures] == ["ps-0"]
     assert "healed in epoch" in trained.run("failures")
     [job] = trained.json("jobs", "ls")["jobs"]
