@@ -86,24 +86,15 @@ class PullAttempt:
 
 
 def make_pull_request(
-    blocks: Sequence[ps_pb2.TableBlocks],
-    epoch: int,
-    member: Member | None,
-    min_clock: int,
-    loss_clock: int = 0,
-    contents: bool = False,
-    exact: bool = False,
+    blocks: Sequence[ps_pb2.TableBlocks], epoch: int, member: Member | None, min_clock: int
 ) -> ps_pb2.PullRequest:
-    """``member``: None for a reader, which is no part of the job. ``contents``: ask what values contain."""
+    """``member``: None for a reader, which is no part of the job."""
     return ps_pb2.PullRequest(
         tables=blocks,
         epoch=epoch,
         worker=member.name if member else "",
         incarnation=member.incarnation if member else "",
         min_clock=min_clock,
-        loss_clock=loss_clock,
-        contents=contents,
-        exact_clock=min_clock + 1 if exact else 0,
     )
 
 
@@ -236,15 +227,10 @@ class Puller:
     ) -> PullReply | ScarError:
         if link is None:
             return NotServing(f"{key} has left")
-        request = make_pull_request(
-            share.blocks,
-            attempt.epoch.number,
-            self._member,
-            attempt.min_clock,
-            attempt.loss_clock,
-            self._asks_contents,
-            attempt.exact,
-        )
+        request = make_pull_request(share.blocks, attempt.epoch.number, self._member, attempt.min_clock)
+        request.loss_clock = attempt.loss_clock
+        request.contents = self._asks_contents
+        request.exact_clock = attempt.min_clock + 1 if attempt.exact else 0
         try:
             stream = link.pull(request, attempt.seconds(share.bytes), share.bytes)
             reply = receive_tensors(stream, share.buffers, link.target)

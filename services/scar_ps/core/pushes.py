@@ -124,9 +124,7 @@ class PushHandler:
             self._require_exact(event.exact)
             parts = [replace(part, store=part.store.freeze()) for part in parts]
         loss = state.barrier.last_loss
-        return PulledBlocks(
-            parts, state.number, state.announced_clock, loss, contents, event.loss_clock > 0
-        )
+        return PulledBlocks(parts, state.number, state.announced_clock, loss, contents, event.loss_clock > 0)
 
     def _contents(self, part: StoreSlice) -> Mapping[str, int] | None:
         """None while something that the watermark claims may be missing."""
