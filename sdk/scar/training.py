@@ -189,7 +189,7 @@ class Worker:
             self.clock()
 
     def _is_over(self) -> bool:
-        with self._client.pace.pulling() as timed:
+        with self._client.pace.time_pull() as timed:
             loss, timed.moving = self._client.pulls.newest_loss()
         if loss is None or not self._rules.judge(loss):
             return False
@@ -223,7 +223,7 @@ class Worker:
         ``ids``: these blocks, in any order, rows packed. A block is a row unless the table was cut otherwise.
         """
         client = self._client
-        with client.pace.pulling() as timed:
+        with client.pace.time_pull() as timed:
             request = PullRequest(self.job, tables, ids)
             timed.moving = client.pulls.pull(request.wants)
             values: Values | dict[str, Values] = request.values()
@@ -245,7 +245,7 @@ class Worker:
         id is summed (rule ``assign``: the last one wins).
         """
         client = self._client
-        with client.pace.pushing():
+        with client.pace.time_push():
             single = isinstance(tables, str)
             arrays = arrays_by_table(tables, values)
             packed = {name: self._pack_table(name, array, ids, single) for name, array in arrays.items()}

@@ -37,7 +37,7 @@ class ProgressHistory:
             self.spacing *= 2
             self.samples = _spaced(self.samples, self.spacing)
 
-    def merge(self, record: HistoryRecord) -> None:
+    def merge_record(self, record: HistoryRecord) -> None:
         """Take in what somebody has written. Raises :class:`StoreError` for a newer format."""
         if record.format != FORMAT:
             raise StoreError(

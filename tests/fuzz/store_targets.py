@@ -149,7 +149,7 @@ def _history() -> ProgressHistory:
 def _read_history(data: bytes) -> None:
     """As the page of a store shows it."""
     history = ProgressHistory()
-    history.merge(decode_record(recovery_pb2.HistoryRecord, data))
+    history.merge_record(decode_record(recovery_pb2.HistoryRecord, data))
     encode_json([history.curve.points_from(), history.clocks_per_second, history.clock_at(2.0)])
     history.to_proto()
 

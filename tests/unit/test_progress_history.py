@@ -49,7 +49,7 @@ def test_whoever_reads_all_versions_has_what_each_has_in_any_order() -> None:
     for order in ((first, second), (second, first), (first, second, first)):
         merged = ProgressHistory()
         for one in order:
-            merged.merge(one.to_proto())
+            merged.merge_record(one.to_proto())
         assert merged.curve.points_from() == whole.curve.points_from()
         assert [one.time for one in merged.samples] == [1.0, 10.0, 20.0]
 
@@ -62,7 +62,7 @@ def test_the_clock_at_a_time_is_that_of_the_next_look() -> None:
 
 def test_a_newer_format_is_named() -> None:
     with pytest.raises(StoreError, match="format 2"):
-        ProgressHistory().merge(HistoryRecord(format=2))
+        ProgressHistory().merge_record(HistoryRecord(format=2))
 
 
 # --- in the store

@@ -29,7 +29,7 @@ class TimeSplit:
     def total(self) -> float:
         return self.pull + self.compute + self.push + self.wait
 
-    def plus(self, other: TimeSplit) -> TimeSplit:
+    def add_split(self, other: TimeSplit) -> TimeSplit:
         return TimeSplit(
             self.pull + other.pull,
             self.compute + other.compute,
@@ -37,7 +37,7 @@ class TimeSplit:
             self.wait + other.wait,
         )
 
-    def times(self, factor: float) -> TimeSplit:
+    def scale_by(self, factor: float) -> TimeSplit:
         return TimeSplit(factor * self.pull, factor * self.compute, factor * self.push, factor * self.wait)
 
 
@@ -82,7 +82,7 @@ class Pace:
         self._pulling += now - moving
 
     @contextmanager
-    def pulling(self) -> Iterator[PullTime]:
+    def time_pull(self) -> Iterator[PullTime]:
         """A pull keeps the thread as long as it lasts, also when it fails."""
         began = time.monotonic()
         timed = PullTime()
@@ -92,7 +92,7 @@ class Pace:
             self.note_pull(began, timed.moving)
 
     @contextmanager
-    def pushing(self) -> Iterator[None]:
+    def time_push(self) -> Iterator[None]:
         """The same of a push."""
         began = time.monotonic()
         try:
@@ -111,9 +111,9 @@ class Pace:
             own = now - self._last - self._pulling - self._pushing - self._waiting
             took = TimeSplit(self._pulling, max(0.0, own), self._pushing, self._waiting)
             self.per_clock = (
-                self.per_clock.times(1 - WEIGHT).plus(took.times(WEIGHT)) if self.clocks else took
+                self.per_clock.scale_by(1 - WEIGHT).add_split(took.scale_by(WEIGHT)) if self.clocks else took
             )
-            self.spent = self.spent.plus(took)
+            self.spent = self.spent.add_split(took)
             self.clocks += 1
         self._pulling = self._pushing = self._waiting = 0.0
         self._last = now

@@ -41,7 +41,7 @@ class HistoryLog:
         keys = {key for key in self._store.list(folder(HISTORY)) if history_version(key)}
         for key in sorted(keys):
             with suppress(CorruptCheckpoint, ForgedRecord):
-                history.merge(get_record(self._store, key, HistoryRecord))
+                history.merge_record(get_record(self._store, key, HistoryRecord))
         self._known = keys
         return history
 
