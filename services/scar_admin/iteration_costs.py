@@ -69,7 +69,7 @@ def measure_cost(
     before = {at: loss for at, loss in losses.items() if at < clock - ahead}
     after = sorted(at for at in losses if at > clock + ahead)
     if not losses:
-        return MeasuredCost(reason="no loss is known: shards have them while the job runs and reports any")
+        return MeasuredCost(reason="no loss is known: no worker reports any, or no shard has them any more")
     if not before or not after:
         return MeasuredCost(reason=f"no loss is known {'since' if before else 'before'} the failure")
     reached = min(before, key=lambda at: (before[at], at))

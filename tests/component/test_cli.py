@@ -118,10 +118,7 @@ def trained(shell: Shell) -> Shell:
 
 
 def test_a_training_uses_the_cluster_and_heals(trained: Shell) -> None:
-    told = trained.json("failures")
-    failures = told["failures"]
-    assert [cost["at_most"] for cost in told["costs"].values()] == [None]  # losses go with the training
-    assert told["costs"]["1"]["reason"]
+    failures = trained.json("failures")["failures"]
     assert [record["members"][0].partition("@")[0] for record in failures] == ["ps-0"]
     assert "healed in epoch" in trained.run("failures")
     [job] = trained.json("jobs", "ls")["jobs"]
