@@ -54,17 +54,21 @@ def _describe_run(record: dict[str, Any]) -> list[str]:
         f"The run: {seeds_of(record)} seeds, {record['simulated_hours']:.1f} simulated hours,"
         f" {sum(faults.values())} faults of {len(faults)} kinds,",
         f"{sum(pairs.values())} pairs of {len(pairs)} kinds that were there at the same time;"
-        f" {len(record['failed'])} seeds failed. {_describe_seeds(record)}",
+        f" {len(record['failed'])} seeds failed.",
+        *_describe_seeds(record),
     ]
 
 
-def _describe_seeds(record: dict[str, Any]) -> str:
+def _describe_seeds(record: dict[str, Any]) -> list[str]:
     """Which, at which commits, and how fast."""
-    ranges = [
-        f"{one['first']} to {one['last']} of {one['scenario']} at `{one['commit']}`"
-        for one in record["ranges"]
+    return [
+        "",
+        *(
+            f"- {one['scenario']}, seeds {one['first']} to {one['last']}, at `{one['commit']}`"
+            for one in record["ranges"]
+        ),
+        f"- {speed_of(record)} simulated seconds per second of processor time",
     ]
-    return f"Seeds {', '.join(ranges)}; {speed_of(record)} simulated seconds per second of processor time."
 
 
 def _matrix_line(row: MatrixRow, kinds: list[str], counted: dict[str, int]) -> str:

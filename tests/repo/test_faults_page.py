@@ -29,7 +29,8 @@ def test_the_run_is_described_as_its_report_has_it() -> None:
     text = " ".join(_describe_run(make_report(runs, 99.0, "abc")))
     assert "2 seeds, 2.0 simulated hours, 6 faults of 2 kinds, 4 pairs of 1 kinds" in text
     assert "1 seeds failed" in text
-    assert "3 to 4 of swarm at `abc`; 50.0 simulated seconds per second of processor time" in text
+    assert "swarm, seeds 3 to 4, at `abc`" in text
+    assert "50.0 simulated seconds per second of processor time" in text
 
 
 def test_the_recorded_run_tried_enough() -> None:
