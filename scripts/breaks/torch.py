@@ -10,23 +10,23 @@ EMBEDDINGS = "tests/unit/test_torch_embeddings.py"
 BREAKS = (
     Break(
         "torch-mean",
-        "sdk/scar/torch/worker_optimizer.py",
-        "factor = 1 / self._worker.world_size if weight is None else weight",
-        "factor = 1.0 if weight is None else weight",
+        "sdk/scar/torch/pulled_model.py",
+        "return 1 / self._worker.world_size if weight is None else weight",
+        "return 1.0 if weight is None else weight",
         f"{TESTS}::test_two_workers_take_the_steps_of_one_process",
     ),
     Break(
         "torch-stale",
-        "sdk/scar/torch/worker_optimizer.py",
-        "            self._optimizer.pull()\n",
+        "sdk/scar/torch/pulled_model.py",
+        "            self._pulled.pull()\n",
         "            pass\n",
         f"{TESTS}::test_two_workers_take_the_steps_of_one_process",
     ),
     Break(
         "torch-buffers",
-        "sdk/scar/torch/worker_optimizer.py",
-        "if self._worker.is_leader:",
-        "if not self._worker.is_leader:",
+        "sdk/scar/torch/pulled_model.py",
+        "if self._worker.is_leader\n",
+        "if not self._worker.is_leader\n",
         f"{TESTS}::test_buffers_are_those_of_the_leader_and_what_is_frozen_comes_once",
     ),
     Break(
@@ -59,7 +59,7 @@ BREAKS = (
     ),
     Break(
         "torch-all-rows",
-        "sdk/scar/torch/worker_optimizer.py",
+        "sdk/scar/torch/pulled_model.py",
         "if name not in self._rows.tables]",
         "]",
         f"{EMBEDDINGS}::test_only_the_rows_of_a_batch_are_pulled_and_a_prefetch_is_of_its_clock",

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scar._client.client import Client
-from scar._client.core.pushes import PackedTable, arrays_by_table, pack_table
+from scar._client.core.pushes import arrays_by_table, pack_table
 from scar._client.heartbeats import HeartbeatStream
 from scar._client.pace import Pace
 from scar._client.pull_requests import Names, PullFuture, PullRequest, TableIds, Values, select_ids
@@ -97,9 +97,7 @@ class Worker:
 
     @property
     def worker_names(self) -> tuple[str, ...]:
-        """Names in rank order. For those who look on: who asks for :attr:`rank` and :attr:`world_size` deals
-        the data by it.
-        """
+        """Names in rank order. Who asks for :attr:`rank` and :attr:`world_size` deals the data by it."""
         return self._client.view.epoch.ranks
 
     @property
@@ -134,18 +132,8 @@ class Worker:
         return self._client.reroutes
 
     @property
-    def seconds_since_clock(self) -> float:
-        """Seconds since it finished a clock; infinity before the first."""
-        return self._client.pace.seconds_since_clock
-
-    @property
-    def seconds_per_clock(self) -> float:
-        """Moving average; 0 before two clocks have been finished."""
-        return self._client.pace.seconds_per_clock
-
-    @property
     def pace(self) -> Pace:
-        """What its time goes to: pull, compute, push and wait."""
+        """How fast it is, and what its time goes to: pull, compute, push and wait."""
         return self._client.pace
 
     @property
@@ -248,11 +236,11 @@ class Worker:
         with client.pace.time_push():
             single = isinstance(tables, str)
             arrays = arrays_by_table(tables, values)
-            packed = {name: self._pack_table(name, array, ids, single) for name, array in arrays.items()}
+            packed = {
+                name: pack_table(self.job.table(name), array, select_ids(self.job, name, ids, single))
+                for name, array in arrays.items()
+            }
             client.pushes.push(packed, client.deadline())
-
-    def _pack_table(self, name: str, values: ArrayLike, ids: TableIds, single: bool) -> PackedTable:
-        return pack_table(self.job.table(name), values, select_ids(self.job, name, ids, single))
 
     def report(self, loss: float, examples: int | None = None, of: int | None = None) -> None:
         """Add to this worker's part of the loss of the open clock.
@@ -271,10 +259,8 @@ class Worker:
         self._report.add_metrics(metrics)
 
     def clock(self) -> None:
-        """Finish the open clock: waits until all pushes are acknowledged and, in BSP, every shard has its
-        mark.
-
-        :meth:`clocks` does it.
+        """Finish the open clock, as :meth:`clocks` does it: waits until all pushes are acknowledged and, in
+        BSP, every shard has its mark.
         """
         opened = self._client.opened
         if self._rules.asks_to_stop and self._report.has_loss:

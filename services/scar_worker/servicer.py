@@ -43,7 +43,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServicer):
             status.world = len(seats)
             status.rank = seats.index(name) if name in seats else 0
             status.reroutes = worker.reroutes
-            status.seconds_per_clock = worker.seconds_per_clock
+            status.seconds_per_clock = worker.pace.seconds_per_clock
             status.per_clock.CopyFrom(worker_pb2.TimeSplit(**asdict(worker.pace.per_clock)))
             if worker.is_leaving and task.state is TaskState.TRAINING:
                 status.state = "leaving"

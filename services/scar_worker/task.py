@@ -101,7 +101,8 @@ class TrainingTask:
         """Seconds since it finished its last clock, or began what it does now."""
         worker = self.worker
         return min(
-            time.monotonic() - self._since, worker.seconds_since_clock if worker is not None else math.inf
+            time.monotonic() - self._since,
+            worker.pace.seconds_since_clock if worker is not None else math.inf,
         )
 
     def stop_with(self, stopping: threading.Event) -> None:
