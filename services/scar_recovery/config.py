@@ -27,6 +27,15 @@ class RecoverySettings(RedisSettings):
         le=3600,
         description="Seconds for saving a shard that leaves, most changed blocks first; 0: it is not saved",
     )
+    offer_seconds: float = Field(
+        2.0,
+        gt=0,
+        le=60,
+        description=(
+            "Seconds to hear from every worker what it holds of lost blocks (jobs with sources=workers);"
+            " then silent ones are no source"
+        ),
+    )
     kubernetes: Literal["auto", "off"] = Field(
         "auto",
         description=(

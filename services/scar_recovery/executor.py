@@ -91,7 +91,7 @@ class Executor:
         self.store = store
         self.shards = shards
         self.epochs = EpochLog(store.read_epoch)
-        self.offers = OfferBoard(self.epochs)
+        self.offers = OfferBoard(self.epochs, state.settings.offers)
         self.publisher: EpochPublisher | None = None
         self._background = background
         self._save_shard = save_shard

@@ -17,17 +17,20 @@ from scar_recovery.core.block_sources import WorkerOffer
 from scar_recovery.core.events import OffersCollected
 from scar_recovery.epoch_log import EpochLog
 
-OFFER_SECONDS = 2.0  # to hear from every worker; one that computes without a pause has other threads for it
 MOST_CLOCK = 1 << 62
 
 _log = logging.getLogger(__name__)
 
 
 class OfferBoard:
-    """One question at a time. Safe to use from any thread."""
+    """One question at a time. Safe to use from any thread.
 
-    def __init__(self, epochs: EpochLog) -> None:
+    ``seconds``: to hear from every worker; one that computes without a pause has other threads for it.
+    """
+
+    def __init__(self, epochs: EpochLog, seconds: float) -> None:
         self._epochs = epochs
+        self._seconds = seconds
         self._changed = threading.Condition()
         self._question = ""  # its id; empty: nothing is asked
         self._asked: dict[str, Member] = {}
@@ -47,7 +50,7 @@ class OfferBoard:
         self._epochs.ask(question)
         try:
             with self._changed:
-                self._changed.wait_for(lambda: self._offers.keys() == self._asked.keys(), OFFER_SECONDS)
+                self._changed.wait_for(lambda: self._offers.keys() == self._asked.keys(), self._seconds)
                 self._question = ""
                 offers = tuple(one for offers in self._offers.values() for one in offers)
                 silent = tuple(sorted(self._asked.keys() - self._offers.keys()))

@@ -32,6 +32,7 @@ def make_election(
         rebalance=configured.rebalance,
         move_bytes=configured.move_bytes,
         flush=configured.flush_seconds,
+        offers=configured.offer_seconds,
     )
 
     def begin(store: Store) -> RecoverySession:

@@ -28,6 +28,7 @@ def trained(folder: Path, kills: Kills, seed: int = 0) -> tuple[dict[str, bytes]
     options = {"seed": 3, "shards": SHARDS, "workers": 2, "sources": "workers"}
     folder.mkdir(exist_ok=True)
     environment = {"SCAR_TEST_JOB": json.dumps(options), "SCAR_TEST_HISTORY": str(folder)}
+    environment["SCAR_OFFER_SECONDS"] = "30"  # a worker on a busy machine is a source, too
     with LocalCluster(folder / "cluster", shards=SHARDS, environment=environment) as cluster:
         cluster.start_job(healing.make_job(**options))
         cluster.start_workers(healing.__file__, 2)

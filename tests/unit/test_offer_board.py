@@ -13,7 +13,6 @@ from scar.placement import Member, Role
 from scar.tables import Job, Table
 from scar.v1 import recovery_pb2 as pb
 from scar.wire import codec
-from scar_recovery import offer_board
 from scar_recovery.core.actions import CollectOffers
 from scar_recovery.core.events import OffersCollected
 from scar_recovery.epoch_log import EpochLog
@@ -31,9 +30,9 @@ def unread(_number: int) -> Any:
 class Asked:
     """A question under way, in a thread of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = 20.0) -> None:
         self.epochs = EpochLog(unread)
-        self.board = OfferBoard(self.epochs)
+        self.board = OfferBoard(self.epochs, seconds)
         self.found: list[OffersCollected] = []
         self._thread = threading.Thread(target=lambda: self.found.append(self.board.collect_offers(ACTION)))
 
@@ -72,9 +71,8 @@ def test_it_returns_as_soon_as_all_have_answered() -> None:
     asked.answer(0)  # too late, and forgotten
 
 
-def test_a_silent_worker_is_no_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offer_board, "OFFER_SECONDS", 0.2)
-    with Asked() as asked:
+def test_a_silent_worker_is_no_source() -> None:
+    with Asked(0.2) as asked:
         asked.answer(1, question="of another leader")
         asked.answer(0)
     (result,) = asked.found
@@ -82,9 +80,8 @@ def test_a_silent_worker_is_no_source(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [one.worker.name for one in result.offers] == ["worker-0"]
 
 
-def test_an_offer_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offer_board, "OFFER_SECONDS", 0.2)
-    with Asked() as asked:
+def test_an_offer_that_cannot_be_is_refused() -> None:
+    with Asked(0.2) as asked:
         for changes, error in (
             ({"table": "x"}, UnknownTable),
             ({"block_ids": codec.ids_to_bytes(np.array([6], np.uint32))}, BlockOutOfRange),

@@ -12,10 +12,12 @@ class PlannerSettings:
     """``lease``: seconds that a suspect may still serve. ``rebalance``: level blocks over shards that join.
 
     ``move_bytes``: of one live move at most. ``flush``: seconds for saving a shard that goes, before its
-    blocks move; 0: it is not saved.
+    blocks move; 0: it is not saved. ``offers``: seconds to hear from every worker what it holds of lost
+    blocks.
     """
 
     lease: float = TIMING.lease
     rebalance: bool = True
     move_bytes: int = 64 << 20
     flush: float = 3.0
+    offers: float = 2.0
