@@ -12,7 +12,7 @@ from scar.errors import Internal, InvalidRequest
 from scar.placement import BlockSource
 from scar.tables import Table
 from scar_ps.core.block_data import BlockContents, IncomingBlocks
-from scar_ps.core.requests import MustWait
+from scar_ps.core.requests import MustWait, Sender
 from tests.unit.ps_support import (
     ME,
     OTHER,
@@ -113,6 +113,18 @@ def test_gained_blocks_settle_when_all_workers_have_settled():
     assert unsettled(shard)[1]
     shard.settle(sender(1), 2)
     assert not any(unsettled(shard))
+
+
+def test_blocks_for_which_workers_may_owe_something_are_not_told_as_exact():
+    """What was restored is older than the open clock until they have sent again what they keep."""
+    shard, epoch = started(BSP, MINE, workers=1)
+    (load,) = shard.adopt(gained(epoch, 1), BSP)
+    shard.install(load, contents(1))
+    with pytest.raises(MustWait, match="exactly clock 0"):
+        shard.pull_exact(Sender("", ""), 2, 0, [("w", None)])
+    shard.settle(sender(0), 2)
+    (part,) = shard.pull_exact(Sender("", ""), 2, 0, [("w", None)])
+    assert part.store.values[2:4].tolist() == [5.0, 5.0]
 
 
 def test_settling_goes_on_over_an_epoch_without_gains_and_starts_anew_after_a_gain():
