@@ -6,6 +6,7 @@ from scripts.breaks.kind import Break
 
 TESTS = "tests/unit/test_torch_models.py"
 EMBEDDINGS = "tests/unit/test_torch_embeddings.py"
+GRADIENTS = "tests/unit/test_torch_gradients.py"
 
 BREAKS = (
     Break(
@@ -63,6 +64,27 @@ BREAKS = (
         "if name not in self._rows.tables]",
         "]",
         f"{EMBEDDINGS}::test_only_the_rows_of_a_batch_are_pulled_and_a_prefetch_is_of_its_clock",
+    ),
+    Break(
+        "clip-repeats",
+        "sdk/scar/torch/worker_optimizer.py",
+        "dense + self._rows.sum_gradients()",
+        "dense + [rows.grad for rows in self._rows.with_gradients()]",
+        f"{GRADIENTS}::test_clipping_is_torchs_of_dense_gradients_and_rows_together",
+    ),
+    Break(
+        "scaler-rows",
+        "sdk/scar/torch/worker_optimizer.py",
+        "found + self._rows.with_gradients()",
+        "found",
+        f"{GRADIENTS}::test_a_grad_scaler_unscales_what_is_pushed_and_skips_what_is_not_finite",
+    ),
+    Break(
+        "autocast-old-casts",
+        "sdk/scar/torch/model_tables.py",
+        "    torch.clear_autocast_cache()",
+        "    pass",
+        f"{GRADIENTS}::test_autocast_that_is_open_over_clocks_computes_with_what_was_pulled",
     ),
     Break(
         "sampler-counts-itself",

@@ -81,9 +81,13 @@ class PulledRows:
         for _, rows in self._looked_up:
             rows.grad = None
 
+    def with_gradients(self) -> list[tuple[RowIds, torch.Tensor]]:
+        """Rows since gradients were taken; the gradient of the padding row is 0."""
+        return [(ids, rows) for ids, rows in self._looked_up if rows.grad is not None]
+
     def take_gradients(self) -> list[tuple[RowIds, torch.Tensor]]:
         """Of the rows since the last call, without the padding row; an id may be in several."""
-        found = [(ids, rows.grad) for ids, rows in self._looked_up if rows.grad is not None]
+        found = [(ids, rows.grad) for ids, rows in self.with_gradients()]
         self._looked_up = []
         if self._padding is None:
             return found
@@ -167,6 +171,23 @@ class ModelRows:
         for pulled in self._pulled.values():
             for one in pulled:
                 one.zero_grad()
+
+    def with_gradients(self) -> list[torch.Tensor]:
+        """Rows that were looked up, a tensor for each call of a module."""
+        modules = [one for pulled in self._pulled.values() for one in pulled]
+        return [rows for one in modules for _, rows in one.with_gradients()]
+
+    def sum_gradients(self) -> list[torch.Tensor]:
+        """One for each table: the gradients of its rows, those of calls with the same ids added up."""
+        found = []
+        for pulled in self._pulled.values():
+            pairs = [pair for one in pulled for pair in one.with_gradients()]
+            if pairs:
+                unique, places = np.unique(np.concatenate([ids for ids, _ in pairs]), return_inverse=True)
+                gradients = torch.cat([rows.grad for _, rows in pairs])
+                sums = gradients.new_zeros(len(unique), *gradients.shape[1:])
+                found.append(sums.index_add_(0, torch.from_numpy(places).to(sums.device), gradients))
+        return found
 
     def take_gradients(self, factor: float) -> tuple[dict[str, Array], dict[str, RowIds]]:
         """By table: a gradient times ``factor`` for each of these ids, some of which are there twice."""

@@ -114,4 +114,5 @@ def copy_values(
     with torch.no_grad():
         for name, array in values.items():
             tensors[name].copy_(torch.tensor(array).reshape(tensors[name].shape))
+    torch.clear_autocast_cache()  # within torch.autocast it has copies of the former values
     return values

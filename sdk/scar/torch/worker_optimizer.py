@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from scar.blocks import Array
 from scar.errors import InvalidRequest
 from scar.torch.pulled_model import PulledModel
 
@@ -22,6 +21,34 @@ class Optimizer(PulledModel):
         self._model.zero_grad()
         self._rows.zero_grad()
 
+    @property
+    def param_groups(self) -> list[dict[str, list[torch.Tensor]]]:
+        """What :meth:`step` would push the gradients of: parameters, and rows that were looked up.
+
+        ``torch.amp.GradScaler`` looks here: ``scaler.step(optimizer)`` pushes nothing when one is not
+        finite.
+        """
+        dense = [self._tensors[name] for name in self._trained]
+        found = [tensor for tensor in dense if tensor.grad is not None]
+        return [{"params": found + self._rows.with_gradients()}]
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """As ``torch.nn.utils.clip_grad_norm_``, of all that this worker would push: rows of embeddings, too.
+
+        Returns the norm before. It is of this worker's gradient, not of the mean over the workers. Raises
+        :class:`InvalidRequest` for a sparse gradient.
+        """
+        dense = list(self._dense_gradients().values())
+        whole = dense + self._rows.sum_gradients()
+        if not whole:
+            return torch.tensor(0.0)
+        norms = torch.stack([torch.linalg.vector_norm(gradient, norm_type).cpu() for gradient in whole])
+        total = torch.linalg.vector_norm(norms, norm_type)
+        factor = torch.clamp(max_norm / (total + 1e-6), max=1.0)  # torch's
+        for gradient in dense + [rows.grad for rows in self._rows.with_gradients()]:
+            gradient.mul_(factor)
+        return total
+
     def step(self, weight: float | None = None) -> None:
         """Push the gradients times ``weight``; returns at once.
 
@@ -32,15 +59,17 @@ class Optimizer(PulledModel):
         """
         self._ensure_current()
         factor = self._share(weight)
-        found = {name: self._tensors[name].grad for name in self._trained}
-        pushed = {name: self._gradient(name, one, factor) for name, one in found.items() if one is not None}
+        dense = self._dense_gradients()
+        pushed = {name: self._array(name, gradient * factor) for name, gradient in dense.items()}
         rows, ids = self._rows.take_gradients(factor)
         pushed |= rows
         if not pushed:
             raise InvalidRequest("no parameter has a gradient", "Call loss.backward() before")
         self._worker.push(pushed | self._own_buffers(), ids=ids)
 
-    def _gradient(self, name: str, gradient: torch.Tensor, factor: float) -> Array:
-        if gradient.is_sparse:
-            raise InvalidRequest(f"the gradient of {name} is sparse", "Use scar.torch.Embedding")
-        return self._array(name, gradient * factor)
+    def _dense_gradients(self) -> dict[str, torch.Tensor]:
+        found = {name: self._tensors[name].grad for name in self._trained}
+        found = {name: gradient for name, gradient in found.items() if gradient is not None}
+        if sparse := [name for name, gradient in found.items() if gradient.is_sparse]:
+            raise InvalidRequest(f"the gradient of {sparse[0]} is sparse", "Use scar.torch.Embedding")
+        return found
