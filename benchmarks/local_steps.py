@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Collection
 from runpy import run_path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from torch import nn
 
 import scar
 import scar.torch
+from scar._client.push_requests import pack_tables
 from scar.blocks import Array
 from scar_ps.core.block_store import BlockStore
 from scar_ps.core.update_rules import apply_push
@@ -49,9 +51,16 @@ class Turns:
         self.moved += sum(self._stores[name].values.nbytes for name in names)
         return {name: self._stores[name].values.reshape(self.job.table(name).shape).copy() for name in names}
 
-    def push(self, arrays: dict[str, Array], ids: object = None) -> None:  # noqa: ARG002 - there are no rows
-        self.moved += sum(values.nbytes for values in arrays.values())
-        for name, values in arrays.items():
+    def push(
+        self,
+        arrays: dict[str, Array],
+        ids: object = None,  # noqa: ARG002 - there are no rows
+        bfloat16: Collection[str] = (),
+    ) -> None:
+        packed = pack_tables(self.job, arrays, None, None, bfloat16)
+        self.moved += sum(one.values.nbytes >> one.short for one in packed.values())
+        for name, one in packed.items():
+            values = one.values.reshape(self.job.table(name).shape)
             before = self._pushed.get(name)
             self._pushed[name] = values if before is None else np.add(before, values)
 
@@ -64,7 +73,9 @@ class Turns:
         self.clock_number += 1
 
 
-def train(example: SimpleNamespace, workers: int, steps: int, every: int) -> tuple[int, float]:
+def train(
+    example: SimpleNamespace, workers: int, steps: int, every: int, push_dtype: torch.dtype | None
+) -> tuple[int, float]:
     """Bytes, and the mean loss of the last 20 steps. ``every`` 0: a push a step, AdamW on the shards."""
     torch.manual_seed(0)
     first = example.GPT()
@@ -74,7 +85,7 @@ def train(example: SimpleNamespace, workers: int, steps: int, every: int) -> tup
     turns: Any = Turns(job)
     replicas = [example.GPT() for _ in range(workers)]
     kind = scar.torch.DiLoCo if every else scar.torch.Optimizer
-    synced = [kind(turns, model) for model in replicas]
+    synced = [kind(turns, model, push_dtype) for model in replicas]
     turns.moved = 0
     inners = [torch.optim.AdamW(model.parameters(), lr=1e-3) for model in replicas]
     text = example.read_text()
@@ -105,10 +116,14 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=4)
     options = parser.parse_args()
     example = SimpleNamespace(**run_path(EXAMPLE))
-    sys.stdout.write(f"{'meets every':>12} {'MB moved':>10} {'loss':>7}\n")
-    for every in (0, 5, 20, 100):
-        moved, loss = train(example, options.workers, options.steps, every)
-        sys.stdout.write(f"{every or 1:>12} {moved / 1e6:>10.1f} {loss:>7.3f}\n")
+    sys.stdout.write(f"{'meets every':>12} {'pushes':>9} {'MB moved':>10} {'loss':>7}\n")
+    for every, dtype in (
+        *((every, None) for every in (0, 5, 20, 100)),
+        *((every, torch.bfloat16) for every in (0, 20)),
+    ):
+        moved, loss = train(example, options.workers, options.steps, every, dtype)
+        kind = "float32" if dtype is None else "bfloat16"
+        sys.stdout.write(f"{every or 1:>12} {kind:>9} {moved / 1e6:>10.1f} {loss:>7.3f}\n")
     return 0
 
 

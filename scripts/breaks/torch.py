@@ -7,6 +7,7 @@ from scripts.breaks.kind import Break
 TESTS = "tests/unit/test_torch_models.py"
 EMBEDDINGS = "tests/unit/test_torch_embeddings.py"
 GRADIENTS = "tests/unit/test_torch_gradients.py"
+PUSH_DTYPE = "tests/unit/test_torch_push_dtype.py"
 
 BREAKS = (
     Break(
@@ -85,6 +86,27 @@ BREAKS = (
         "    torch.clear_autocast_cache()",
         "    pass",
         f"{GRADIENTS}::test_autocast_that_is_open_over_clocks_computes_with_what_was_pulled",
+    ),
+    Break(
+        "feedback-forgets",
+        "sdk/scar/torch/error_feedback.py",
+        "if name in self._lost else values",
+        "if not self._lost else values",
+        f"{PUSH_DTYPE}::test_what_rounding_takes_comes_with_the_next_push",
+    ),
+    Break(
+        "bfloat16-cuts-off",
+        "sdk/scar/bfloat16.py",
+        "bits + (0x7FFF + ((bits >> _HALF_BITS) & 1))",
+        "bits",
+        "tests/unit/test_bfloat16.py::test_it_rounds_as_torch_does",
+    ),
+    Break(
+        "bfloat16-of-sums",
+        "sdk/scar/_client/core/pushes.py",
+        "tables[name] = combine_repeats(job.table(name), ids, values)",
+        "tables[name] = replace(combine_repeats(job.table(name), ids, values), short=parts[0].short)",
+        "tests/unit/test_bfloat16.py::test_parts_of_a_push_stay_short_and_a_sum_of_several_does_not",
     ),
     Break(
         "sampler-counts-itself",

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import TracebackType
 from typing import Self, overload
 
@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scar._client.client import Client
-from scar._client.core.pushes import arrays_by_table, pack_table
 from scar._client.heartbeats import HeartbeatStream
 from scar._client.pace import Pace
-from scar._client.pull_requests import Names, PullFuture, PullRequest, TableIds, Values, select_ids
+from scar._client.pull_requests import Names, PullFuture, PullRequest, TableIds, Values
+from scar._client.push_requests import pack_tables
 from scar._client.recovery_client import RecoveryClient
 from scar.errors import DeadlineExceeded, Fenced, ScarError
 from scar.event_log import EventRing
@@ -224,22 +224,22 @@ class Worker:
         return PullFuture(request, client.pulls.pull_async(request.wants), client.pace.note_pull)
 
     def push(
-        self, tables: str | Mapping[str, ArrayLike], values: ArrayLike | None = None, ids: TableIds = None
+        self,
+        tables: str | Mapping[str, ArrayLike],
+        values: ArrayLike | None = None,
+        ids: TableIds = None,
+        bfloat16: Collection[str] = (),
     ) -> None:
         """Send an update: ``push("w", gradient)``, with ``ids`` for some blocks only, or ``push({"a": ...,
         "b": ...})`` as one.
 
         Returns at once, unless too much is unacknowledged. The arrays may be changed afterwards. A repeated
-        id is summed (rule ``assign``: the last one wins).
+        id is summed (rule ``assign``: the last one wins). ``bfloat16``: names of float32 tables whose values
+        are rounded to it, so that they travel in half the bytes; the rule gets them in float32.
         """
         client = self._client
         with client.pace.time_push():
-            single = isinstance(tables, str)
-            arrays = arrays_by_table(tables, values)
-            packed = {
-                name: pack_table(self.job.table(name), array, select_ids(self.job, name, ids, single))
-                for name, array in arrays.items()
-            }
+            packed = pack_tables(self.job, tables, values, ids, bfloat16)
             client.pushes.push(packed, client.deadline())
 
     def report(self, loss: float, examples: int | None = None, of: int | None = None) -> None:

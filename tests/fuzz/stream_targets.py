@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from scar import bfloat16
 from scar._client.pulls import receive_tensors
 from scar.blocks import BlockState
 from scar.v1 import ps_pb2
@@ -53,12 +54,19 @@ def _contents(index: int) -> BlockContents:
 # --- a push
 
 
-def _push() -> bytes:
+def _pushes() -> list[bytes]:
+    return [_push(), _push(short=True)]
+
+
+def _push(short: bool = False) -> bytes:
+    """``short``: float32 as bfloat16."""
     parts = []
     for table in JOB.tables:
+        values = ones(table)
+        shortens = short and values.dtype == np.float32
         header = ps_pb2.TensorHeader(
             table=table.name,
-            dtype=table.dtype.name,
+            dtype=bfloat16.NAME if shortens else table.dtype.name,
             worker=WORKER.name,
             incarnation=WORKER.incarnation,
             seq=1,
@@ -67,7 +75,7 @@ def _push() -> bytes:
             dense=table.name != "w",
             block_ids=codec.ids_to_bytes(all_ids(table)) if table.name == "w" else b"",
         )
-        parts.append((header, ones(table)))
+        parts.append((header, bfloat16.shorten_values(values) if shortens else values))
     return samples.stream_of(parts)
 
 
@@ -172,7 +180,7 @@ def _receive(chunks: Iterable[Chunk]) -> None:
 
 
 TARGETS = [
-    FuzzTarget("push", lambda: [_push()], _read_push, mutate_stream, cost=6),
+    FuzzTarget("push", _pushes, _read_push, mutate_stream, cost=6),
     FuzzTarget("ship", lambda: [_batch()], _read_batch, mutate_stream, cost=12),
     FuzzTarget(
         "fetch",
@@ -183,6 +191,6 @@ TARGETS = [
     ),
     FuzzTarget("restore", lambda: [_copy()], _read_copy, mutate_stream, cost=4),
     FuzzTarget("pull-answer", lambda: [_answer()], _read_answer, mutate_stream, cost=4),
-    FuzzTarget("small-push", lambda: [_small(_push())], _read_small_push, _mutate_small, cost=6),
+    FuzzTarget("small-push", lambda: list(map(_small, _pushes())), _read_small_push, _mutate_small, cost=6),
     FuzzTarget("small-answer", lambda: [_small(_answer())], _read_small_answer, _mutate_small, cost=4),
 ]

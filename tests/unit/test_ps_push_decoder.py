@@ -8,6 +8,7 @@ import weakref
 import numpy as np
 import pytest
 
+from scar.bfloat16 import shorten_values
 from scar.errors import (
     BlockOutOfRange,
     Busy,
@@ -62,6 +63,32 @@ def test_payloads_arrive_in_any_pieces_and_in_the_tables_dtype():
     assert push.parts["w"].positions is None
     assert np.asarray(push.parts["n"].values).tolist() == [2**40]
     assert (push.sender.name, push.seq, push.push_id) == ("worker-0", 1, 1)
+
+
+def test_bfloat16_becomes_float32_in_any_pieces_and_takes_the_room_of_that():
+    numbers = [1, -2, 3.5, 2**-130, 0, 255]
+    raw = shorten_values(np.array(numbers, np.float32)).tobytes()
+    view = started(SPEC, OWNED)[0].view
+    unlimited = ShardView(view.epoch, view.tables, 0)
+    for first in (3, 12):
+        chunks = [Chunk(header(dtype="bfloat16", size=12), raw[:first]), Chunk(None, raw[first:])]
+        values = stage(*chunks, limit=24, view=unlimited).parts["w"].values
+        assert values.dtype == np.float32
+        assert np.asarray(values).tolist() == numbers
+        with pytest.raises(Busy):
+            stage(*chunks, limit=23, view=unlimited)
+
+
+def test_bfloat16_that_is_wrong_is_refused():
+    infinite = shorten_values(np.array([1, 2, np.inf, 4, 5, 6], np.float32)).tobytes()
+    with pytest.raises(NonFinite, match="block 2"):
+        stage(Chunk(header(dtype="bfloat16", size=12), infinite))
+    with pytest.raises(ShapeMismatch, match="12 bytes, the push 24"):
+        stage(Chunk(header(dtype="bfloat16", size=24), bytes(24)))
+    with pytest.raises(ShapeMismatch, match="table n is int64, the push 'bfloat16'"):
+        stage(Chunk(header("n", "bfloat16", size=2), bytes(2)))
+    with pytest.raises(ShapeMismatch, match="table w is float32, the push 'float16'"):
+        stage(Chunk(header(dtype="float16", size=12), bytes(12)))
 
 
 def test_a_push_that_is_over_leaves_its_memory_at_once():

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 import scar
+from scar._client.push_requests import pack_tables
 from scar_ps.core.block_store import BlockStore
 from scar_ps.core.update_rules import apply_push
 
@@ -42,12 +42,16 @@ def every(table: scar.Table) -> np.ndarray:
 
 
 class Member:
-    """What a worker is to :class:`scar.torch.Optimizer`. ``pulls``: names, or a table with its ids."""
+    """What a worker is to :class:`scar.torch.Optimizer`. ``pulls``: names, or a table with its ids.
+
+    ``short``: tables of the last push that travel as bfloat16.
+    """
 
     def __init__(self, shards: Shards, rank: int, world_size: int) -> None:
         self._shards, self.job = shards, shards.job
         self.is_leader, self.world_size = rank == 0, world_size
         self.pulls: list[Any] = []
+        self.short: set[str] = set()
 
     @property
     def clock_number(self) -> int:
@@ -71,11 +75,18 @@ class Member:
         return values
 
     def push(
-        self, arrays: Mapping[str, np.ndarray], ids: Mapping[str, np.ndarray] = MappingProxyType({})
+        self,
+        arrays: Mapping[str, np.ndarray],
+        ids: Mapping[str, np.ndarray] | None = None,
+        bfloat16: Collection[str] = (),
     ) -> None:
+        packed = pack_tables(self.job, arrays, None, ids, bfloat16)  # rounds, and refuses what it refuses
+        self.short = {name for name, one in packed.items() if one.short}
         for name, values in arrays.items():
             table = self.job.table(name)
-            some = ids.get(name)
+            some = (ids or {}).get(name)
+            if name in self.short:
+                values = packed[name].values.reshape(table.shape)
             whole = values if some is None else np.zeros(table.shape, table.dtype)
             if some is not None:
                 np.add.at(whole, some, values)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
+from scar import bfloat16
 from scar._client.cluster_view import ClusterView
 from scar._client.core.clocks import ShardRecord
 from scar._client.core.comparisons import RecoveredBlocks
@@ -245,7 +246,7 @@ class PushStream:
         for table, blocks in (push.tables or nothing).items():
             header = ps_pb2.TensorHeader(
                 table=table,
-                dtype=self._view.job.table(table).dtype_name,
+                dtype=bfloat16.NAME if blocks.short else self._view.job.table(table).dtype_name,
                 dense=table in step.dense,
                 block_ids=b"" if table in step.dense else codec.ids_to_bytes(blocks.ids),
                 epoch=step.epoch,
@@ -256,7 +257,8 @@ class PushStream:
                 clock=push.clock,
                 rate=BACKLOG_RATE if push.merged > BACKLOG else 1.0,
             )
-            yield from codec.chunks(header, blocks.values)
+            values = bfloat16.shorten_values(blocks.values) if blocks.short else blocks.values
+            yield from codec.chunks(header, values)
 
     def _settle_epoch(self, step: SettleEpoch) -> EpochSettled:
         member = self._streams.member

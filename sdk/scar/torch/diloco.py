@@ -31,11 +31,12 @@ class DiLoCo(PulledModel):
     The outer optimizer and its state are the shards', so they heal; an inner optimizer is its worker's, and a
     worker that is started again begins with a new one, from the parameters of the open clock. Raises
     :class:`scar.errors.UnknownTable` and :class:`ConfigError` when the job trains another model, or one with
-    :class:`scar.torch.Embedding`, whose rows no worker keeps.
+    :class:`scar.torch.Embedding`, whose rows no worker keeps. ``push_dtype``: as of
+    :class:`scar.torch.Optimizer`.
     """
 
-    def __init__(self, worker: Worker, model: torch.nn.Module) -> None:
-        super().__init__(worker, model)
+    def __init__(self, worker: Worker, model: torch.nn.Module, push_dtype: torch.dtype | None = None) -> None:
+        super().__init__(worker, model, push_dtype)
         if self._rows.tables:
             raise ConfigError(
                 f"{', '.join(sorted(self._rows.tables))}: local steps need the whole table in the worker",
@@ -55,4 +56,4 @@ class DiLoCo(PulledModel):
         for name in self._trained:
             way = np.subtract(self._pulled[name], self._array(name, self._tensors[name]))
             pushed[name] = np.multiply(way, factor, out=way)
-        self._worker.push(pushed | self._own_buffers())
+        self._push(pushed)

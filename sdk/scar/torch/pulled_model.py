@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 
 from scar.blocks import Array
-from scar.errors import InvalidRequest
-from scar.torch.embeddings import ModelRows
+from scar.errors import ConfigError, InvalidRequest
+from scar.torch.embeddings import ModelRows, RowIds
+from scar.torch.error_feedback import ErrorFeedback
 from scar.torch.model_tables import copy_values, ensure_declared, saved_tensors
 from scar.training import Worker
 
@@ -15,10 +16,11 @@ class PulledModel:
     """The first ``model(...)`` of a clock pulls the parameters into the model.
 
     Raises :class:`scar.errors.UnknownTable` and :class:`scar.errors.ConfigError` when the job trains another
-    model.
+    model. ``push_dtype``: ``torch.bfloat16`` halves what is pushed of float32 parameters; what rounding takes
+    is added to the next push. Rows of embeddings, buffers and all that is pulled stay as they are.
     """
 
-    def __init__(self, worker: Worker, model: torch.nn.Module) -> None:
+    def __init__(self, worker: Worker, model: torch.nn.Module, push_dtype: torch.dtype | None = None) -> None:
         self._worker = worker
         self._model = model
         self._tensors = saved_tensors(model)
@@ -27,6 +29,7 @@ class PulledModel:
         dense = [name for name in self._tensors if name not in self._rows.tables]
         rules = {name: worker.job.table(name).rule.kind for name in dense}
         self._trained = [name for name, kind in rules.items() if kind != "assign"]
+        self._rounding = self._make_rounding(push_dtype)
         parameters = {id(parameter) for parameter in model.parameters()}
         self._buffers = [name for name in dense if id(self._tensors[name]) not in parameters]
         self._clock = worker.clock_number
@@ -53,6 +56,34 @@ class PulledModel:
                 f"the parameters are of clock {self._clock}, and clock {self._worker.clock_number} is open",
                 "Call the model, or pull(), in every clock",
             )
+
+    def _make_rounding(self, push_dtype: torch.dtype | None) -> ErrorFeedback | None:
+        if push_dtype is None:
+            return None
+        if push_dtype != torch.bfloat16:
+            raise ConfigError(f"pushes cannot be {push_dtype}", "Use torch.bfloat16, or leave it out")
+        other = [name for name in self._trained if self._tensors[name].dtype != torch.float32]
+        if other:
+            raise ConfigError(
+                f"{other[0]} is {self._tensors[other[0]].dtype}: only float32 is pushed as bfloat16",
+                "Leave push_dtype out, or train this model in float32",
+            )
+        return ErrorFeedback()
+
+    def _push(
+        self,
+        dense: dict[str, Array],
+        rows: dict[str, Array] | None = None,
+        ids: dict[str, RowIds] | None = None,
+    ) -> None:
+        """Of parameters, and of rows by their ids, as one; one worker's buffers with them."""
+        rest = (rows or {}) | self._own_buffers()
+        if self._rounding is None:
+            self._worker.push(dense | rest, ids=ids)
+            return
+        dense = self._rounding.add_lost(dense)
+        self._worker.push(dense | rest, ids=ids, bfloat16=dense.keys())
+        self._rounding.note_pushed(dense)
 
     def _own_buffers(self) -> dict[str, Array]:
         """Those of one worker count."""

@@ -13,7 +13,8 @@ class Optimizer(PulledModel):
 
     The first ``model(...)`` of a clock pulls the parameters into the model; :meth:`step` pushes its
     gradients. Raises :class:`scar.errors.UnknownTable` and :class:`scar.errors.ConfigError` when the job
-    trains another model.
+    trains another model. ``push_dtype``: ``torch.bfloat16`` halves what is pushed of float32 parameters; what
+    rounding takes is added to the next push. Rows of embeddings and buffers stay as they are.
     """
 
     def zero_grad(self) -> None:
@@ -62,10 +63,9 @@ class Optimizer(PulledModel):
         dense = self._dense_gradients()
         pushed = {name: self._array(name, gradient * factor) for name, gradient in dense.items()}
         rows, ids = self._rows.take_gradients(factor)
-        pushed |= rows
-        if not pushed:
+        if not pushed | rows:
             raise InvalidRequest("no parameter has a gradient", "Call loss.backward() before")
-        self._worker.push(pushed | self._own_buffers(), ids=ids)
+        self._push(pushed, rows, ids)
 
     def _dense_gradients(self) -> dict[str, torch.Tensor]:
         found = {name: self._tensors[name].grad for name in self._trained}

@@ -199,7 +199,7 @@ class TensorHeader(_message.Message):
     table: _builtins.str
     """name"""
     dtype: _builtins.str
-    """must equal the table's"""
+    """must equal the table's; push: or "bfloat16" for a float32 table, the upper two bytes of each value"""
     dense: _builtins.bool
     """all blocks that the shard owns in this epoch, ascending; block_ids is empty"""
     block_ids: _builtins.bytes

@@ -13,6 +13,7 @@ from threading import Lock
 
 import numpy as np
 
+from scar import bfloat16
 from scar.blocks import Array, Positions, all_finite
 from scar.errors import Busy, InvalidRequest, NonFinite, NotServing, ShapeMismatch, StaleEpoch, UnknownTable
 from scar.v1.ps_pb2 import TensorHeader
@@ -72,6 +73,7 @@ class PushDecoder:
         self._parts: dict[str, StoreSlice] = {}
         self._store: BlockStore | None = None  # of the current table
         self._positions: Positions | None = None
+        self._dtype = bfloat16.DTYPE  # that the current table travels in
         self._pieces: list[Array] = []
         self._carry = bytearray()  # bytes that are no piece yet
         self._reader = TensorReader(self._open_table, lambda what: ShapeMismatch(f"a push has {what}"))
@@ -115,13 +117,16 @@ class PushDecoder:
         positions = None
         if not header.dense:
             positions = store.locate_blocks(ids_from_bytes(header.block_ids, store.table.blocks))
-        size = store.count_elements(positions) * store.table.dtype.itemsize
+        elements = store.count_elements(positions)
+        self._dtype = bfloat16.DTYPE if header.dtype == bfloat16.NAME else store.table.dtype
+        size = elements * self._dtype.itemsize
         if header.bytes != size:
             raise ShapeMismatch(
                 f"table {header.table}: these blocks have {size} bytes, the push {header.bytes}"
             )
-        self._reserve(size)
-        self.reserved += size
+        kept = elements * store.table.dtype.itemsize
+        self._reserve(kept)
+        self.reserved += kept
         self._store = store
         self._positions = positions
         self._pieces = []
@@ -133,7 +138,8 @@ class PushDecoder:
             raise UnknownTable(f"the job has no table {header.table!r}")
         if header.table in self._parts:
             raise InvalidRequest(f"table {header.table} occurs twice in one push")
-        if header.dtype != store.table.dtype_name:
+        shortened = header.dtype == bfloat16.NAME and store.table.dtype_name == "float32"
+        if header.dtype != store.table.dtype_name and not shortened:
             raise ShapeMismatch(
                 f"table {header.table} is {store.table.dtype_name}, the push {header.dtype!r}"
             )
@@ -161,7 +167,7 @@ class PushDecoder:
 
     def _add_data(self, data: TensorData) -> None:
         assert self._store is not None
-        size = self._store.table.dtype.itemsize
+        size = self._dtype.itemsize
         if len(data) % size or self._carry or (len(data) < PIECE_BYTES and self._reader.remaining):
             # not as our client sends it: small pieces are put together, so that they stay few
             self._carry += data
@@ -173,7 +179,9 @@ class PushDecoder:
 
     def _add_piece(self, store: BlockStore, data: TensorData) -> None:
         table = store.table
-        piece = np.frombuffer(data, table.dtype)
+        piece: Array = np.frombuffer(data, self._dtype)
+        if self._dtype != table.dtype:
+            piece = bfloat16.lengthen_values(piece)
         if table.dtype.kind == "f" and not table.allow_nonfinite and not all_finite(piece):
             before = sum(len(earlier) for earlier in self._pieces)
             raise _not_finite(store, self._positions, before + int(np.isfinite(piece).argmin()))

@@ -25,18 +25,26 @@ NOWHERE = ""  # key of pushes to blocks that have no owner at the moment
 
 @dataclass(frozen=True, slots=True)
 class PackedTable:
-    """What a user pushed to one table: flat values of these blocks (ascending ids; None: the whole table)."""
+    """What a user pushed to one table: flat values of these blocks (ascending ids; None: the whole table).
+
+    ``short``: they are bfloat16's, and travel as such.
+    """
 
     ids: Ids | None
     values: Array
+    short: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TablePush:
-    """Blocks of one table (ascending ids) and what was pushed to them, packed flat."""
+    """Blocks of one table (ascending ids) and what was pushed to them, packed flat.
+
+    ``short``: the values are bfloat16's, and travel as such. A sum of several is not, and travels as it is.
+    """
 
     ids: Ids
     values: Array
+    short: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,7 +173,8 @@ def split_by_owner(
         for owner, positions in owners:
             key = NOWHERE if owner == NOBODY else shards.epoch.shards[owner].key
             ids = shards.owned(name, owner) if packed.ids is None else packed.ids[positions]
-            shares.setdefault(key, {})[name] = TablePush(ids, layout.gather(packed.values, positions))
+            values = layout.gather(packed.values, positions)
+            shares.setdefault(key, {})[name] = TablePush(ids, values, packed.short)
     return shares
 
 
@@ -174,7 +183,7 @@ def cut_blocks(job: Job, table: str, push: TablePush, positions: Positions) -> T
     if len(positions) == len(push.ids):
         return push
     layout = job.table(table).layout.take(push.ids.astype(np.int64))
-    return TablePush(push.ids[positions], layout.gather(push.values, positions))
+    return TablePush(push.ids[positions], layout.gather(push.values, positions), push.short)
 
 
 def merge_pushes(job: Job, pushes: Sequence[ShardPush]) -> ShardPush:
@@ -302,15 +311,3 @@ class ResendBuffer:
     def empty(self) -> bool:
         """Everything is applied."""
         return not self._waiting and not any(push.applied_clock >= self.clock for push in self._acked)
-
-
-def arrays_by_table(
-    tables: str | Mapping[str, ArrayLike], values: ArrayLike | None
-) -> Mapping[str, ArrayLike]:
-    if isinstance(tables, str):
-        if values is None:
-            raise InvalidRequest(f"push({tables!r}) needs values")
-        return {tables: values}
-    if values is not None:
-        raise InvalidRequest("push takes one table and its values, or a dict of tables")
-    return tables
