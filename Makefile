@@ -60,8 +60,8 @@ test: $(DEV) tools ## the whole test suite but e2e: repository, unit, fuzz, cont
 breaks: $(DEV) ## break the sources in over 200 places, in copies, and see that the tests notice: SHARD=1/4, or SAMPLE=40 by the commit
 	$(BIN)/python -m scripts.break_contracts --shard $(SHARD) --sample $(SAMPLE) --seed $(COMMIT)
 
-fuzz: $(DEV) ## feed every decoder with changed inputs, in two processes: make fuzz INPUTS=10000000, TARGET=epoch
-	$(BIN)/python -m tests.fuzz --inputs $(INPUTS) $(if $(TARGET),--target $(TARGET)) --seed $(COMMIT)
+fuzz: $(DEV) ## feed every decoder with changed inputs, in two processes: make fuzz INPUTS=10000000, TARGET=epoch; added to a report: REPORT=FILE
+	$(BIN)/python -m tests.fuzz --inputs $(INPUTS) $(if $(TARGET),--target $(TARGET)) $(if $(REPORT),--report $(REPORT) --commit $(COMMIT),--seed $(COMMIT))
 
 simulate: $(DEV) ## the whole system in simulated time, by seeds of this commit: make simulate SEEDS=1000; from a seed: FIRST=1; added to a report: REPORT=FILE
 	$(BIN)/python -m tests.simulation.simulate --seeds $(SEEDS) $(if $(REPORT),--report $(REPORT)) $(if $(FIRST),--first $(FIRST),$(if $(REPORT),,--commit $(COMMIT)))

@@ -13,7 +13,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +26,9 @@ from tests.fuzz.mutations import Mutator
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = Path(__file__).parent / "kept"
 FOUND = ROOT / ".fuzz"
+SHIPPED = f"{ROOT}/s"  # sdk and services
 CPU_SECONDS = 5.0  # of one input
+HANG_LOOKS = 4  # every CPU_SECONDS, after which an input is given up
 PEAK_BYTES = 400 << 20  # of one input, over what was there before
 GROWTH_BYTES = 64 << 20  # of the process, over a batch
 PEAK_EVERY = 97  # inputs; measuring makes one several times slower
@@ -112,10 +113,11 @@ class Fuzzer:
             raise AssertionError(f"{self._target.name} refuses what encoders write: {self.report.outcomes}")
         before = 0
         started = time.thread_time()
-        for number in range(inputs):
-            self.try_input(self._next_input(), measured=number % PEAK_EVERY == PEAK_EVERY - 1)
-            if number == inputs // 4:
-                before = resident_bytes()
+        with bounded_time(lambda: self.report.inputs):
+            for number in range(inputs):
+                self.try_input(self._next_input(), measured=number % PEAK_EVERY == PEAK_EVERY - 1)
+                if number == inputs // 4:
+                    before = resident_bytes()
         self.report.seconds = time.thread_time() - started
         self.report.growth = max(0, resident_bytes() - before)
         if self.report.growth > GROWTH_BYTES:
@@ -124,21 +126,34 @@ class Fuzzer:
 
     def try_input(self, data: bytes, measured: bool = False) -> None:
         """Decode one input and judge it."""
-        started = time.thread_time()
-        with measured_peak(measured) as peak, bounded_time():
-            outcome, place = self._outcome(data)
-        seconds = 0.0 if measured else time.thread_time() - started
+        outcome, place = self._measure_peak(data) if measured else self._measure_time(data)
         self.report.inputs += 1
         self.report.outcomes[outcome] += 1
-        self.report.slowest = max(self.report.slowest, seconds)
-        self.report.peak = max(self.report.peak, *peak)
-        if seconds > CPU_SECONDS:
-            self._note(data, f"one input takes more than {CPU_SECONDS} s")
-        if max(peak) > PEAK_BYTES:
-            self._note(data, f"one input takes more than {PEAK_BYTES >> 20} MiB")
         if place not in self._places and len(self._seeds) < self._first + MOST_SEEDS:
             self._places.add(place)
             self._seeds.append(data)
+
+    def _measure_time(self, data: bytes) -> tuple[str, str]:
+        started = time.thread_time()
+        outcome = self._outcome(data)
+        seconds = time.thread_time() - started
+        self.report.slowest = max(self.report.slowest, seconds)
+        if seconds > CPU_SECONDS:
+            self._note(data, f"one input takes more than {CPU_SECONDS} s")
+        return outcome
+
+    def _measure_peak(self, data: bytes) -> tuple[str, str]:
+        """By bytes that are allocated at once meanwhile."""
+        tracemalloc.start()
+        try:
+            outcome = self._outcome(data)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        self.report.peak = max(self.report.peak, peak)
+        if peak > PEAK_BYTES:
+            self._note(data, f"one input takes more than {PEAK_BYTES >> 20} MiB")
+        return outcome
 
     def _outcome(self, data: bytes) -> tuple[str, str]:
         """Name of the outcome, and where it was raised."""
@@ -171,44 +186,39 @@ class Fuzzer:
 
 def _raised_at(error: BaseException) -> str:
     """The innermost line of ours."""
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if f"{ROOT}/s" in frame.filename]  # sdk and services
-    last = (ours or frames)[-1]
-    return f"{Path(last.filename).name}:{last.lineno}"
+    step, last, ours = error.__traceback__, "", ""
+    while step is not None:
+        path = step.tb_frame.f_code.co_filename
+        last = f"{path}:{step.tb_lineno}"
+        if path.startswith(SHIPPED):
+            ours = last
+        step = step.tb_next
+    return (ours or last).rpartition("/")[2]
 
 
 @contextmanager
-def bounded_time() -> Iterator[None]:
-    """Stops what computes without end, by the time of the CPU. Only the main thread can."""
+def bounded_time(number: Callable[[], int]) -> Iterator[None]:
+    """Stops what computes without end, by the time of the CPU: where the ``number`` of inputs stays the same
+    for :data:`HANG_LOOKS` looks. Only the main thread can.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    looks = [number(), 0]
 
-    def stop(*_: object) -> None:
-        raise InputHangs
+    def look(*_: object) -> None:
+        now = number()
+        looks[:] = [now, looks[1] + 1 if now == looks[0] else 1]
+        if looks[1] >= HANG_LOOKS:
+            raise InputHangs
 
-    before = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, 4 * CPU_SECONDS)
+    before = signal.signal(signal.SIGVTALRM, look)
+    signal.setitimer(signal.ITIMER_VIRTUAL, CPU_SECONDS, CPU_SECONDS)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
-
-
-@contextmanager
-def measured_peak(wanted: bool) -> Iterator[list[int]]:
-    """Bytes that were allocated at once meanwhile, in the list at the end."""
-    peak = [0]
-    if not wanted:
-        yield peak
-        return
-    tracemalloc.start()
-    try:
-        yield peak
-        peak[0] = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 def resident_bytes() -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,11 +15,14 @@ from tests.fuzz import engine
 from tests.fuzz.decoders import EXCUSED, find_decoders, reached_decoders
 from tests.fuzz.engine import KEPT, BadInput, Fuzzer, FuzzTarget
 from tests.fuzz.mutations import BOMB, Mutator
+from tests.fuzz.record import FuzzRecord
 from tests.fuzz.targets import TARGETS
 
 INPUTS = 10_000  # of the quickest targets, half a second each
 LEAST = 250
 SEED = "tests"
+RECORD = engine.ROOT / "docs/results/fuzz.json"
+PAGE = engine.ROOT / "docs/security.md"
 KEPT_INPUTS = [path for target in TARGETS.values() for path in target.kept()]
 
 
@@ -126,6 +131,10 @@ def test_compressed_bytes_that_grow_beyond_every_limit_are_among_the_inputs() ->
 # --- the command
 
 
+def raise_once(job: tuple[str, str, int]) -> engine.FuzzReport:
+    return engine.FuzzReport(job[0], job[2], bad=[BadInput(b"bad", "KeyError at x")])
+
+
 @pytest.fixture
 def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(engine, "FOUND", tmp_path)
@@ -158,3 +167,33 @@ def test_batches_of_a_target_differ() -> None:
         ("b", "7/0", command.BATCH),
         ("b", "7/1", 1),
     ]
+
+
+def test_a_record_goes_on_where_it_was_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "BATCH", 20)
+    path = tmp_path / "fuzz.json"
+    command.run_targets(["block-ids"], "record", 40, FuzzRecord(path, "first"))
+    command.run_targets(["block-ids"], "record", 60, FuzzRecord(path, "second"))
+    seeds = len(TARGETS["block-ids"].seeds())
+    (found,) = FuzzRecord(path, "").decoders.values()
+    assert (found["batches"], found["inputs"]) == (3, 60 + 3 * seeds)
+    assert sum(found["outcomes"].values()) == found["inputs"]
+    assert found["commits"] == ["first", "second"]
+
+
+def test_a_batch_that_showed_a_defect_is_not_recorded(found: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "make_report", raise_once)
+    monkeypatch.setattr(command, "ProcessPoolExecutor", ThreadPoolExecutor)
+    record = FuzzRecord(found / "fuzz.json", "first")
+    assert len(command.run_targets(["block-ids"], "record", 60, record)) == 1
+    assert record.batches_of("block-ids") == 0
+
+
+def test_the_page_says_how_much_was_tried() -> None:
+    decoders = FuzzRecord(RECORD, "").decoders
+    least = min(decoders.get(name, {"inputs": 0})["inputs"] for name in TARGETS)
+    most = sum(found["inputs"] >= 10_000_000 for found in decoders.values())
+    said = re.search(r"([\d ]+) inputs or more for each decoder, 10⁷ for (\d+) of (\d+)", PAGE.read_text())
+    assert said, "docs/security.md has the sentence"
+    assert int(said[1].replace(" ", "")) <= least < 2 * int(said[1].replace(" ", ""))
+    assert (int(said[2]), int(said[3])) == (most, len(TARGETS))
