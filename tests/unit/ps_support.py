@@ -21,6 +21,7 @@ from scar_ps.core.actions import AnswerRequest, ParkRequest, RefuseRequest, Shar
 from scar_ps.core.block_data import BlockContents, BlockLoad, CopiedBlocks, IncomingBlocks
 from scar_ps.core.block_store import StoreSlice
 from scar_ps.core.checkpoint_round import Candidates, ChosenBlocks
+from scar_ps.core.clocks import ClockState
 from scar_ps.core.epochs import EpochsMissing
 from scar_ps.core.events import Event
 from scar_ps.core.migrations import FrozenBlocks
@@ -189,8 +190,8 @@ class DrivenShard:
     ) -> None:
         self.handle(events.ClockFinished(who, epoch, finished, part, heard, first))
 
-    def settle(self, who: Sender, epoch: int) -> None:
-        self.handle(events.WorkerSettled(who, epoch))
+    def settle(self, who: Sender, epoch: int) -> ClockState:
+        return self.handle(events.WorkerSettled(who, epoch))  # type: ignore[no-any-return]
 
     # --- migration
 

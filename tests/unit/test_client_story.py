@@ -62,3 +62,18 @@ def test_what_goes_well_costs_no_entry() -> None:
     for mark in range(1000):
         state.handle(SHARDS[0].key, MarkTaken(2, mark, mark), 10.0)
     assert len(state.story.entries()) == known
+
+
+def test_a_worker_begins_with_what_shards_say_in_the_newest_epoch() -> None:
+    """Blocks that move tell a shard of clocks: what it said before is not all that it knows."""
+    state = PushState(JOB, ME.key)
+    state.follow_epoch(FIRST, {}, 1.0)
+    for shard in SHARDS:
+        state.handle(shard.key, EpochSettled(1, ShardRecord()), 2.0)
+    assert state.is_introduced(FIRST)
+    state.follow_epoch(SECOND, {}, 3.0)
+    assert not state.is_introduced(SECOND)
+    state.handle(SHARDS[0].key, EpochSettled(2, ShardRecord(finished=4)), 4.0)
+    assert state.is_introduced(SECOND)
+    state.resume_clocks(SECOND)
+    assert state.clocks.finished == 4

@@ -86,9 +86,12 @@ class Client:
         answer = self._copies.answer_question if self.job.strategy.asks_workers else None
         self._follower = EpochFollower(self.view, self._recovery, self.follow_epoch, answer)
         with self.view.lock:
-            self.pushes.wait_until(self.state.is_introduced, deadline, "every shard to answer")
+            self.pushes.wait_until(self._is_introduced, deadline, "every shard to answer")
             self.state.resume_clocks(self.view.epoch)
             self.view.notify()
+
+    def _is_introduced(self) -> bool:
+        return self.state.is_introduced(self.view.epoch)
 
     def await_workers(self, deadline: Deadline) -> None:
         """Wait until all workers of a run that has begun are there.

@@ -62,7 +62,7 @@ class ClockHandler:
 
     def _clock_state(self, worker: str) -> ClockState:
         state = self._state
-        finished = state.barrier.finished_clocks(worker)
+        finished = max(state.barrier.finished_clocks(worker), state.proven_clock)
         return ClockState(state.number, state.announced_clock, finished, state.clock)
 
     def advance_clock(self) -> None:

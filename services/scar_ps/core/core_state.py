@@ -51,6 +51,7 @@ class CoreState:
         self.heard_epoch = 0  # newest epoch that somebody spoke of
         self.adopted: deque[tuple[int, int]] = deque(maxlen=ADOPTED_KEPT)  # epoch, open clock when it came
         self.gained_epoch = 0  # newest epoch in which this shard gained blocks
+        self.proven_clock = 0  # every worker has finished those below: blocks that moved contain them (BSP)
         self.view = ShardView()
         self.counts = ShardCounts()
         self.barrier = Barrier()

@@ -117,6 +117,7 @@ class EpochHandler:
         gained = any(relocation.gained.any() for relocation in relocations.values())
         if gained:
             state.gained_epoch = epoch.number
+        self._note_finished_clocks(epoch)
         state.job = job
         state.epoch = epoch
         state.adopted.append((epoch.number, state.clock))
@@ -133,6 +134,16 @@ class EpochHandler:
         state.publish_view()
         self._clocks.advance_clock()
         return loads
+
+    def _note_finished_clocks(self, epoch: Epoch) -> None:
+        """A block in which a clock is closed proves that every worker has finished it, though the shard that
+        had the only mark of one may have died together with that worker.
+        """
+        state = self._state
+        if epoch.rollback:
+            state.proven_clock = 0
+        elif state.is_bsp:
+            state.proven_clock = max([state.proven_clock, *(group.clock for group in epoch.moved)])
 
     def _change_workers(self, epoch: Epoch, gained: bool) -> None:
         state = self._state

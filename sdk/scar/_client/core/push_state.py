@@ -118,7 +118,8 @@ NextStep = SendPush | CompareBlocks | SettleEpoch | SendMark
 class StreamState:
     """What one life of one shard is owed. ``sealed``: clocks below count there already, from a predecessor.
 
-    ``record``: the shard's first answer. ``marked``: epoch and number of the last mark.
+    ``record``: what the shard knew of this worker in epoch ``settled``. ``marked``: epoch and number of the
+    last mark.
     """
 
     def __init__(self, job: Job, shard: Member) -> None:
@@ -129,15 +130,15 @@ class StreamState:
         self.record: ShardRecord | None = None
         self.marked: tuple[int, int] = (0, -1)
         self.sealed = 0
-        self._settled = 0
+        self.settled = 0
 
     def handle(self, event: StreamEvent) -> list[ShardPush]:
         """Take in what the shard has answered. Returns pushes that need not be kept any more."""
         if isinstance(event, PushAcked):
             return self.buffer.acknowledge(event.seq, event.clock, event.joins)
         if isinstance(event, EpochSettled):
-            self._settled = max(self._settled, event.epoch)
-            self.record = self.record or event.record
+            self.settled = max(self.settled, event.epoch)
+            self.record = event.record
             return self.buffer.see_clock(event.record.clock)
         if isinstance(event, StepFailed):
             return []
@@ -160,7 +161,7 @@ class StreamState:
         if self.buffer.merges and mark is not None:
             # nobody waits for what is on its way, so there is always some
             finished = mark = min(mark, self.buffer.first_clock)
-        settle = self._settled < epoch and not self.buffer.blocks_settle()
+        settle = self.settled < epoch and not self.buffer.blocks_settle()
         due = mark is not None and self.marked != (epoch, mark)
         push = self.buffer.next_push()
         if push is not None and (self.buffer.blocks_mark(finished) or not (settle or due)):
@@ -269,9 +270,12 @@ class PushState:
 
     # --- clocks
 
-    def is_introduced(self) -> bool:
-        """Whether every shard has said what it knows of this worker."""
-        return bool(self.streams) and all(stream.record for stream in self.streams.values())
+    def is_introduced(self, epoch: Epoch) -> bool:
+        """Whether every shard has said what it knows of this worker, in an epoch that ``epoch`` is not after:
+        blocks that move tell shards of clocks.
+        """
+        streams = self.streams.values()
+        return bool(streams) and all(stream.record and stream.settled >= epoch.number for stream in streams)
 
     def resume_clocks(self, epoch: Epoch) -> None:
         """Go on where a predecessor of the same name has stopped."""
