@@ -21,8 +21,16 @@ from typing import Any, Self
 import grpc
 
 from scar.errors import ConfigError, InvalidRequest
+from scar.placement import Role
 from scar.tables import Job
-from scar.wire.credentials import INSECURE, active_token, bind_server, has_token
+from scar.wire.credentials import (
+    INSECURE,
+    active_certificate,
+    active_token,
+    bind_server,
+    caller_identity,
+    has_token,
+)
 from scar.wire.transport import Backoff, Deadline, open_channel, server_options
 from scar_chaos.oracles.history import History
 
@@ -77,8 +85,8 @@ class Recorder:
 
     def _write_events(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         """A write that comes again, because its answer was lost, is written once."""
-        if not has_token(context, active_token()):
-            context.abort(grpc.StatusCode.PERMISSION_DENIED, "this call is without the token of the cluster")
+        if not _may_write(context):
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, "only workers of this cluster may write here")
         now = time.monotonic()
         worker, number, events = decode_events(request)
         with self._lock:
@@ -87,6 +95,15 @@ class Recorder:
                     file.writelines(json.dumps({**event, "at": now}) + "\n" for event in events)
                 self._written[worker] = number
         return json.dumps(self.orders).encode()
+
+
+def _may_write(context: grpc.ServicerContext) -> bool:
+    """Whether a worker calls: by its certificate, or the token of a cluster on one machine."""
+    own = active_certificate()
+    if own is None:
+        return has_token(context, active_token())
+    caller = caller_identity(context)
+    return caller is not None and (caller.cluster, caller.role) == (own.identity.cluster, Role.WORKER.label)
 
 
 def decode_events(request: bytes) -> tuple[str, int, list[dict[str, Any]]]:

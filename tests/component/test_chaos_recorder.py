@@ -12,9 +12,12 @@ import grpc
 import pytest
 
 from scar.errors import ConfigError
+from scar.wire.certificates import read_certificate
+from scar.wire.credentials import channel_credentials, use_certificate
 from scar.wire.transport import open_channel
 from scar_chaos.core.counting_job import make_job
 from scar_chaos.recorder import METHOD, Recorder, RecorderClient, read_history
+from scar_local.authority import create_authority, role_files
 
 WORKER = "scar-worker-0@0123456789ab"
 
@@ -74,3 +77,35 @@ def test_only_members_write(recorder: Recorder, name: str) -> None:
 def test_a_taken_port_says_what_to_do(recorder: Recorder, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot listen"):
         Recorder(tmp_path / "second", listen=recorder.address)
+
+
+@pytest.mark.parametrize(
+    ("authority", "role", "written"),
+    [("ours", "worker", True), ("ours", "shard", False), ("other", "worker", False)],
+)
+def test_with_tls_only_workers_of_the_cluster_write(
+    tmp_path: Path, authority: str, role: str, written: bool
+) -> None:
+    """One of another cluster has the same authority here, so that gRPC alone lets it in."""
+    for name, cluster in (("ours", "one"), ("other", "two")):
+        create_authority(tmp_path / name, cluster)
+    trust_both(tmp_path / "ours", tmp_path / "other")
+    use_certificate(role_files(tmp_path / "ours", "operator"))
+    own = read_certificate(role_files(tmp_path / authority, role))
+    name = ("grpc.ssl_target_name_override", "operator.one.scar")
+    with (
+        Recorder(tmp_path / "history") as recorder,
+        grpc.secure_channel(recorder.address, channel_credentials(own), [name]) as channel,
+    ):
+        request = json.dumps({"worker": WORKER, "number": 1, "events": [{"open": 0}]}).encode()
+        refusal = channel.unary_unary(METHOD).future(request, timeout=10).exception()
+        assert (refusal is None) is written, refusal
+        assert written or refusal.code() is grpc.StatusCode.PERMISSION_DENIED
+        assert (recorder.folder / f"{WORKER}.jsonl").exists() is written
+
+
+def trust_both(one: Path, other: Path) -> None:
+    both = (one / "ca.crt").read_bytes() + (other / "ca.crt").read_bytes()
+    for folder in (one, other):
+        for path in folder.rglob("ca.crt"):
+            path.write_bytes(both)
