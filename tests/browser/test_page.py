@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from scar.placement import Epoch, Member, Role
 from scar.tables import Job, Table
 from scar.v1 import checkpoint_pb2, recovery_pb2, worker_pb2
 from scar.wire.codec import epoch_to_proto, job_to_proto
+from scar_admin.log_text import LogText
 from scar_admin.observer import ClusterObserver
 from scar_admin.status import ClusterStatus, ProcessInfo
 from scar_console.server import serve_cluster
@@ -32,6 +34,7 @@ PAGE_BYTES = 200_000  # all of it: loads within a second over 2 Mbit/s
 READABLE = 4.5  # contrast of text, WCAG 2.2 AA
 VISIBLE = 3.0  # of lines and of the focus
 HEALED = record(1, epoch=3, load_seconds=0.25, detect_seconds=0.5, wait_seconds=1.0, delta_norm=0.75)
+HOSTILE = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
 LONG = "a-long-name-that-nobody-would-choose-but-a-program-might-well"
 
 
@@ -49,6 +52,35 @@ ROUND = checkpoint_pb2.RoundReport(
     commit_seconds=0.75,
     missed=["ps-1"],
 )
+
+
+class StillLogs:
+    """One line more at each look, after these."""
+
+    def __init__(self) -> None:
+        self._said = [
+            written("ps-0", "info", "shard.adopted", blocks=12),
+            written("ps-0", "warning", "redis.unavailable"),
+            written("recovery-0", "error", "service.failed", reason=HOSTILE),
+            LogText("worker-0", HOSTILE),
+            written("ps-10", "debug", "shard.asked"),
+        ]
+
+    def read(self) -> list[LogText]:
+        said, self._said = self._said, [LogText("worker-0", "again")]
+        return said
+
+
+def written(name: str, level: str, event: str, **fields: object) -> LogText:
+    """As a service writes it."""
+    record = {
+        "time": "2026-11-23T16:00:00.000+00:00",
+        "level": level,
+        "event": event,
+        "member": name,
+        **fields,
+    }
+    return LogText(name, json.dumps(record))
 
 
 class StillCluster:
@@ -100,6 +132,9 @@ class StillCluster:
 
     def store(self) -> Store:
         return open_store(self._url)
+
+    def logs(self) -> StillLogs:
+        return StillLogs()
 
     def kill(self, name: str) -> str:
         self.killed.append(name)
@@ -210,6 +245,39 @@ def test_each_view_says_what_the_cluster_says(chromium: Browser, url: str) -> No
     words = "Manifest 12, 400 ms old, of clock 39: a restore would read 99 B in 5 objects."
     expect(page.locator("#checkpoint")).to_have_text(words)
     expect(page.locator("#store")).to_have_text("Store: file:///there")
+    page.close()
+
+
+def log_texts(page: Page) -> list[str]:
+    """Level and text of the lines that are shown; those that come at each look are left out."""
+    rows = [row.inner_text().split(" ", 1)[1] for row in page.locator("#log-lines p").all()]
+    return [row for row in rows if not row.endswith("again")]
+
+
+def test_logs_have_their_members_name_and_are_filtered(chromium: Browser, url: str) -> None:
+    page = opened(chromium, url)
+    expect(page.locator("#log-lines .member", has_text="recovery-0")).to_have_count(1)
+    shown = page.locator("#log-lines p:not(.printed)")
+    words = ["ps-0 info shard.adopted blocks=12", "ps-0 warning redis.unavailable"]
+    failed = f"recovery-0 error service.failed reason={HOSTILE}"
+    expect(shown).to_have_text([re.compile(re.escape(one) + " $") for one in [*words, failed]])
+    page.get_by_label("Least level").select_option("warning")
+    expect(page.locator("#log-lines p")).to_have_count(2)
+    page.get_by_label("Logs of", exact=True).select_option("ps-0")
+    expect(page.locator("#log-lines p")).to_have_text([re.compile(re.escape(words[1]))])
+    page.get_by_label("Least level").select_option("debug")
+    expect(page.locator("#log-lines p")).to_have_count(2)
+    names = page.locator("#log-member option").all_text_contents()
+    assert names == ["everybody", "ps-0", "ps-10", "recovery-0", "worker-0"]
+    expect(page.locator("#log-problem")).to_be_hidden()
+    page.close()
+
+
+def test_what_a_log_says_is_text_and_never_markup(chromium: Browser, url: str) -> None:
+    page = opened(chromium, url)
+    expect(page.locator("#log-lines p.printed").first).to_contain_text(HOSTILE)
+    assert page.locator("#log-lines img, #log-lines script").count() == 0
+    assert "broken" not in page.title()
     page.close()
 
 
