@@ -38,7 +38,9 @@ def read_line(raw: LogText) -> LogLine:
     record = _record_of(raw.text)
     if record is None:
         return LogLine(raw.member, PRINTED, _short_text(raw.text), raw.written)
-    data = " ".join(f"{key}={value}" for key, value in record.items() if key not in HEAD)
+    data = " ".join(
+        f"{key}={value}" for key, value in record.items() if key not in HEAD and value not in ("", [], None)
+    )
     level = LEVELS.get(str(record["level"]), PRINTED)
     text = f"{record['event']} {data}".rstrip()
     return LogLine(raw.member, level, _short_text(text), _seconds(record.get("time")) or raw.written)
