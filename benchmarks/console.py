@@ -1,8 +1,10 @@
-"""What the live page costs: processor time of `scar console` with no viewer, one and a hundred.
+"""What the live page costs a training: pairs of windows, without a page, and with one and its viewers.
 
-The cluster trains on this machine meanwhile, and its time per clock is measured beside it.
+Training goes on through all of them; a pair's order is drawn, so a busy moment of the machine meets both.
+Viewers run on this machine, too, and what they take is said beside. ``--clocks``: the run is that long before
+the first pair.
 
-python -m benchmarks.console [--seconds 10] [--viewers 100]
+python -m benchmarks.console [--pairs 20] [--seconds 8] [--viewers 100] [--clocks 0]
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -18,66 +21,129 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from scar_admin.observer import ClusterObserver
+from scar_cli.cluster_ref import ClusterRef
+from scar_cli.clusters import find_cluster
+from scar_compare.statistics import mean_estimate
+
 OUTPUT = Path("build/bench/console.json")
+SETTLE_SECONDS = 2.0
 TRAIN = """
 import time
 import numpy as np
 import scar
 
-job = scar.Job("busy", [scar.Table("w", (4096, 16), rule=scar.add())], shards=4, workers=2)
+job = scar.Job("busy", [scar.Table("w", (64, 16), rule=scar.add())], shards={shards}, workers={workers})
 
 def train(worker):
+    ones = np.ones((64, 16), np.float32)
     for clock in worker.clocks(limit=10**9):
         worker.pull("w")
-        worker.push("w", np.ones((4096, 16), np.float32))
+        worker.push("w", ones)
         worker.report(1.0 / (1 + clock))
-        time.sleep(0.05)
+        if clock > {clocks}:
+            time.sleep(0.02)
 """
 
 
+@dataclass(frozen=True)
+class PairedWindows:
+    """``bare``, ``watched``: milliseconds of training per clock. ``core``, ``viewers_core``: of one core,
+    what the page and its viewers took.
+    """
+
+    bare: float
+    watched: float
+    core: float
+    viewers_core: float
+    bytes_per_second_each: float
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Processor time of the live page, by its viewers.")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
-    parser.add_argument("--viewers", type=int, default=100, help="at the same time, at most")
+    parser = argparse.ArgumentParser(description="What the live page costs, with and without its viewers.")
+    parser.add_argument("--pairs", type=int, default=20, help="of windows")
+    parser.add_argument("--seconds", type=float, default=8.0, help="of each window")
+    parser.add_argument("--viewers", type=int, default=100, help="at the same time")
+    parser.add_argument("--clocks", type=int, default=0, help="of the run before the first window")
+    parser.add_argument("--shards", type=int, default=4)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=1, help="of the order of windows")
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as folder, _trained_cluster(Path(folder)):
-        rows: list[dict[str, object]] = [
-            {"console": False, "clocks_per_second": _measure_clocks(folder, options.seconds)}
-        ]
-        with _page(folder) as (page, url):
-            for viewers in sorted({0, 1, options.viewers}):
-                rows.append(asyncio.run(_measure_page(page, url, viewers, options.seconds, folder)))
-    for row in rows:
-        print(json.dumps(row))  # noqa: T201
-    OUTPUT.parent.mkdir(parents=True, exist_ok=True)
-    OUTPUT.write_text(json.dumps({"load": os.getloadavg()[0], "rows": rows}, indent=1) + "\n")
+    output = OUTPUT.absolute()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        (Path(folder) / "busy.py").write_text(TRAIN.format(**vars(options)))
+        with _trained_cluster(options.shards), find_cluster(ClusterRef()).observer() as observer:
+            began = _await_clock(observer, options.clocks)
+            order = random.Random(options.seed)
+            pairs = [_measure_pair(observer, options, order.random() < 0.5) for _ in range(options.pairs)]
+    _report(pairs, began, output)
     return 0
 
 
-def _scar(folder: str, *arguments: str) -> subprocess.Popen[str]:
+def _report(pairs: list[PairedWindows], began: int, output: Path) -> None:
+    share = mean_estimate([100 * (one.watched / one.bare - 1) for one in pairs])
+    summary = {
+        "pairs": len(pairs),
+        "first_clock": began,
+        "ms_per_clock_bare": asdict(mean_estimate([one.bare for one in pairs])),
+        "ms_per_clock_watched": asdict(mean_estimate([one.watched for one in pairs])),
+        "slower_percent": asdict(share),
+        "page_percent_of_a_core": asdict(mean_estimate([100 * one.core for one in pairs])),
+        "viewers_percent_of_a_core": asdict(mean_estimate([100 * one.viewers_core for one in pairs])),
+        "bytes_per_second_each": round(sum(one.bytes_per_second_each for one in pairs) / len(pairs)),
+        "load": round(os.getloadavg()[1], 1),
+        "cores": os.cpu_count(),
+    }
+    print(json.dumps(summary, indent=1))  # noqa: T201
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps(summary | {"windows": [asdict(one) for one in pairs]}, indent=1) + "\n")
+
+
+def _scar(*arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "scar_cli", *arguments]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
 @contextmanager
-def _trained_cluster(folder: Path) -> Iterator[None]:
-    (folder / "busy.py").write_text(TRAIN)
-    _scar(str(folder), "up", "--shards", "4", "--detach").communicate()
-    training = _scar(str(folder), "train", "busy.py", "--quiet")
+def _trained_cluster(shards: int) -> Iterator[None]:
+    _scar("up", "--shards", str(shards), "--detach").communicate()
+    training = _scar("train", "busy.py", "--quiet")
     try:
         yield
     finally:
         training.terminate()
         training.communicate()
-        _scar(str(folder), "down").communicate()
+        _scar("down").communicate()
+
+
+def _await_clock(observer: ClusterObserver, clock: int) -> int:
+    """The clock at which the windows begin."""
+    while True:
+        status = observer.read()
+        if status.workers and status.clock > clock + 10:
+            return int(status.clock)
+        time.sleep(1.0)
+
+
+def _measure_pair(
+    observer: ClusterObserver, options: argparse.Namespace, watched_first: bool
+) -> PairedWindows:
+    bare = None if watched_first else _measure_clocks(observer, options.seconds)
+    with _page() as (page, url):
+        watched, core, own, received = asyncio.run(_watch(observer, page, url, options))
+    if bare is None:
+        bare = _measure_clocks(observer, options.seconds)
+    return PairedWindows(bare, watched, core, own, received)
 
 
 @contextmanager
-def _page(folder: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    page = _scar(folder, "console")
+def _page() -> Iterator[tuple[subprocess.Popen[str], str]]:
+    page = _scar("console")
     assert page.stdout is not None
     found = re.search(r"http://\S+", page.stdout.readline())
     assert found
@@ -88,28 +154,24 @@ def _page(folder: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
         page.communicate()
 
 
-async def _measure_page(
-    page: subprocess.Popen[str], url: str, viewers: int, seconds: float, folder: str
-) -> dict[str, object]:
-    """``core``: of one core, how much the page's process used."""
-    received = [0] * viewers
-    watching = [asyncio.create_task(_view(url, received, number)) for number in range(viewers)]
-    await asyncio.sleep(2.0)  # all have connected, and seen the first look
-    received[:] = [0] * viewers
-    before = _processor_seconds(page.pid)
-    started = time.monotonic()
-    clocks = await asyncio.to_thread(_measure_clocks, folder, seconds)
-    used = (_processor_seconds(page.pid) - before) / (time.monotonic() - started)
+async def _watch(
+    observer: ClusterObserver, page: subprocess.Popen[str], url: str, options: argparse.Namespace
+) -> tuple[float, float, float, float]:
+    """Milliseconds per clock, of a core what the page and its viewers used, bytes a second of one viewer."""
+    received = [0] * options.viewers
+    watching = [asyncio.create_task(_view(url, received, number)) for number in range(options.viewers)]
+    while not all(received):  # every viewer sees the first look, which is the largest
+        await asyncio.sleep(0.1)
+    await asyncio.sleep(SETTLE_SECONDS)
+    received[:] = [0] * options.viewers
+    before, own_before, started = _processor_seconds(page.pid), time.process_time(), time.monotonic()
+    clock_ms = await asyncio.to_thread(_measure_clocks, observer, options.seconds)
+    passed = time.monotonic() - started
+    core = (_processor_seconds(page.pid) - before) / passed
+    own = (time.process_time() - own_before) / passed
     for task in watching:
         task.cancel()
-    bytes_each = sum(received) / max(1, viewers) / seconds
-    return {
-        "console": True,
-        "viewers": viewers,
-        "core": round(used, 4),
-        "bytes_per_second_each": round(bytes_each),
-        "clocks_per_second": clocks,
-    }
+    return clock_ms, core, own, sum(received) / options.viewers / passed
 
 
 async def _view(url: str, received: list[int], number: int) -> None:
@@ -126,17 +188,12 @@ def _processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / float(os.sysconf("SC_CLK_TCK"))
 
 
-def _measure_clocks(folder: str, seconds: float) -> float:
-    """Clocks a second of the training, meanwhile."""
-    first = _read_clock(folder)
-    started = time.monotonic()
+def _measure_clocks(observer: ClusterObserver, seconds: float) -> float:
+    """Milliseconds of one clock of the training, meanwhile."""
+    first, started = observer.read().clock, time.monotonic()
     time.sleep(seconds)
-    return round((_read_clock(folder) - first) / (time.monotonic() - started), 2)
-
-
-def _read_clock(folder: str) -> int:
-    said, _ = _scar(folder, "status", "-o", "json").communicate()
-    return int(json.loads(said)["clock"])
+    last, passed = observer.read().clock, time.monotonic() - started
+    return 1000 * passed / (last - first)
 
 
 if __name__ == "__main__":

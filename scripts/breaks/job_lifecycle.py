@@ -116,9 +116,9 @@ BREAKS = (
     ),
     Break(
         "prints-once",
-        "services/scar_local/worker_output.py",
-        "        self._rest[name] = rest\n",
-        '        self._rest[name] = b""\n',
+        "services/scar_local/growing_files.py",
+        "        self._files[file] = ReadFile(known.read + len(data), rest)\n",
+        "        self._files[file] = ReadFile(known.read + len(data))\n",
         "tests/unit/test_cli_commentary.py::test_lines_are_told_once_and_whole",
     ),
     Break(

@@ -77,8 +77,8 @@ BREAKS = (
     Break(
         "load-busy",  # a load waits for a busy apply thread, and ends the process when it is busy for long
         LOADER,
-        "apply_thread.post(self._make_load(load))",
-        "apply_thread.call(self._make_load(load), 0.01)",
+        "apply_thread.post(made)",
+        "apply_thread.call(made, 0.01)",
         "tests/unit/test_ps_loader.py::test_a_load_that_ends_while_the_apply_thread_is_busy_is_installed",
     ),
     Break(

@@ -7,6 +7,7 @@ future.
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import queue
 import threading
@@ -53,6 +54,7 @@ from scar_checkpoint.core.rounds import RoundSummary, RoundTicket, SavedObject
 from scar_checkpoint.shard_calls import ShardCalls
 from scar_runtime.checkpoint.manifest_codec import create_manifest, object_ref_from_proto
 from scar_runtime.checkpoint.running_checkpoint import HeaderCache, RunningCheckpoint, load_readable
+from scar_runtime.process import tracing
 from scar_runtime.store import Store
 from scar_runtime.store.layout import MANIFESTS
 from scar_runtime.store.records import newest
@@ -138,7 +140,13 @@ class RoundDriver:
         with self.lock:
             actions = self.core.handle(event, time.monotonic())
         for action in actions:
-            self._carry_out(action)
+            operation = ("round", _round_of(action))
+            if isinstance(action, MeasureDistances):
+                tracing.begin_operation(operation, "checkpoint round")
+            with tracing.join_operation(operation):
+                self._carry_out(action)
+            if isinstance(action, RoundDone):
+                tracing.end_operation(operation)
 
     def _carry_out(self, action: CoordinatorAction) -> None:
         match action:
@@ -165,7 +173,8 @@ class RoundDriver:
         def note_error(done: Future[None]) -> None:
             self._error = done.exception() or self._error
 
-        self._pool.submit(work, *arguments).add_done_callback(note_error)
+        traced = contextvars.copy_context()
+        self._pool.submit(traced.run, work, *arguments).add_done_callback(note_error)
 
     # --- shards
 
@@ -253,7 +262,8 @@ class RoundDriver:
     def _create_manifest(self, action: CommitManifest) -> CommitEvent:
         manifest = replace(action.running.manifest, created=time.time())
         try:
-            create_manifest(self._store, manifest)
+            with tracing.trace_span("commit manifest"):
+                create_manifest(self._store, manifest)
         except AlreadyExists:
             return self._read_winner(action)
         except ScarError as error:
@@ -291,3 +301,8 @@ class RoundDriver:
             waiting = self._tickets.pop(number, None)
             if waiting is not None:
                 waiting.set_result(summary)
+
+
+def _round_of(action: CoordinatorAction) -> int:
+    """0: it belongs to none."""
+    return action.summary.round if isinstance(action, RoundDone) else getattr(action, "round", 0)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from scar.errors import ConfigError, Unreachable
+from scar_admin.log_text import LogReader
 from scar_admin.observer import ClusterObserver
 from scar_admin.status import ClusterStatus, ProcessInfo
 from scar_cli.cluster_ref import ClusterRef
@@ -105,6 +106,12 @@ class ReleaseTarget:
             if not self._seen:
                 raise
         return self._seen
+
+    def logs(self) -> LogReader:
+        """Of its pods."""
+        from scar_kube.pod_logs import PodLogs
+
+        return PodLogs(self.release)
 
     def ended(self) -> bool:
         return False  # it may be installed again

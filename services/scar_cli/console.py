@@ -8,17 +8,20 @@ from functools import partial
 from pathlib import Path
 
 from scar.errors import ConfigError
+from scar_admin.log_text import LogReader
 from scar_admin.observer import ClusterObserver
 from scar_admin.status import ProcessInfo
 from scar_cli.checkpoints import job_names, open_signed
 from scar_cli.cluster_ref import ClusterRef
-from scar_cli.clusters import ClusterTarget, DirectTarget, find_cluster, read_status
+from scar_cli.clusters import ClusterTarget, DirectTarget, ReleaseTarget, find_cluster, read_status
 from scar_cli.kill import send_local_signal
 from scar_cli.output import make_console
 from scar_cli.up import stop_signal
 from scar_console.page_model import BREAKABLE
 from scar_console.server import ConsoleServer, serve_cluster
 from scar_console.stored_runs import stored_view
+from scar_local import ClusterDirectory
+from scar_local.cluster_logs import ClusterLogs
 from scar_runtime.store import Store, open_store
 from scar_runtime.store.signatures import find_key
 
@@ -47,6 +50,13 @@ class ConsoleCluster:
         target = self._target
         state = target.state if isinstance(target, DirectTarget) else None
         return open_store(state.store, find_key(state.store)) if state is not None else None
+
+    def logs(self) -> LogReader | None:
+        """Of processes of this machine, or of a release's pods."""
+        target = self._target
+        if isinstance(target, DirectTarget):
+            return ClusterLogs(ClusterDirectory(target.directory).logs) if target.directory else None
+        return target.logs() if isinstance(target, ReleaseTarget) else None
 
     def kill(self, name: str) -> str:
         """A shard or a worker. Raises :class:`ConfigError` for others, and for one that does not run."""

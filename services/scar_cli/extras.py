@@ -12,6 +12,7 @@ MODULES = {  # by the extra that brings them; what is only in [services] comes w
     ),
     "tls": ("cryptography",),
     "console": ("starlette", "uvicorn"),
+    "otel": ("opentelemetry",),
     "demo": ("matplotlib",),
     "kubernetes": ("kubernetes", "yaml", "websocket"),
     "compare": ("scipy",),

@@ -20,7 +20,7 @@ class PageUpdate:
 
 
 class PageView(Protocol):
-    """For one thread at a time; another one may call :meth:`read_saved`."""
+    """For one thread at a time; two others may call :meth:`read_saved` and :meth:`read_logs`."""
 
     def look(self) -> PageUpdate: ...
 
@@ -28,7 +28,12 @@ class PageView(Protocol):
         """What may take its time, beside the looks."""
         ...
 
+    def read_logs(self) -> None:
+        """The same, of another thread."""
+        ...
+
 
 def encode_json(value: object) -> bytes:
     """Raises :class:`ValueError` for a number that is not finite: JSON has none."""
-    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return text.encode(errors="replace")

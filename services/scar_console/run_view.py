@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import Any, Protocol
 
+from scar.errors import ScarError
 from scar.v1.recovery_pb2 import FailureRecord
+from scar_admin.log_text import LogReader
 from scar_admin.status import LATE_CLOCKS, ClusterStatus, ProcessInfo
 from scar_console.block_map import BlockMap
+from scar_console.log_ring import LogRing, read_line
 from scar_console.map_reader import BlockMapReader
 from scar_console.page_model import MAX_FAILURES, SeenBefore, is_repaired, page_model
 from scar_console.page_update import PageUpdate, encode_json
@@ -20,6 +23,11 @@ from scar_runtime.loss_curve import LossCurve
 from scar_runtime.store import Store
 
 NO_MAP = BlockMap()
+STEP_LINES = 60  # of logs that a look sends at most, the newest
+NO_LOGS = (
+    "The logs of these members cannot be read from here: see them where they run, or use `scar console --on"
+    " kubernetes`"
+)
 
 
 class StatusReader(Protocol):
@@ -47,6 +55,10 @@ class WatchedCluster(Protocol):
 
     def store(self) -> Store | None:
         """With its jobs; None: it cannot be read from here. Raises :class:`scar.errors.ScarError`."""
+        ...
+
+    def logs(self) -> LogReader | None:
+        """Of its members; None: they cannot be read from here."""
         ...
 
     def kill(self, name: str) -> str:
@@ -87,7 +99,9 @@ class RunHistory:
 
 
 class RunView:
-    """Bounded, however long the run is. For one thread at a time; another one may call :meth:`read_saved`."""
+    """Bounded, however long the run is. For one thread at a time; two others may call :meth:`read_saved` and
+    :meth:`read_logs`.
+    """
 
     def __init__(self, cluster: WatchedCluster, observer: StatusReader) -> None:
         self._cluster = cluster
@@ -97,6 +111,10 @@ class RunView:
         self._saved = BlockMapReader(cluster.store)
         self._map = NO_MAP
         self._shown: tuple[dict[str, Any], BlockMap | None] = ({}, None)  # by the last look
+        self._logs = cluster.logs()
+        self._log_problem = "" if self._logs else NO_LOGS
+        self._lines = LogRing()
+        self._lines_shown = 0
 
     def read_saved(self) -> None:
         """Ask the store what is saved, for the looks that follow. It may take its time, beside them."""
@@ -104,6 +122,16 @@ class RunView:
         found = saved.read(self._status)
         if found is not None and saved is self._saved:  # else another run has begun meanwhile
             self._map = found
+
+    def read_logs(self) -> None:
+        """Take what members have written since. It may take its time, beside the looks."""
+        if self._logs is None:
+            return
+        try:
+            self._lines.add([read_line(one) for one in self._logs.read()])
+            self._log_problem = ""
+        except ScarError as error:
+            self._log_problem = f"{error.message}. {error.next_step}"
 
     def look(self) -> PageUpdate:
         """Ask all services. One that is silent is a problem on the page, never an error."""
@@ -121,18 +149,26 @@ class RunView:
         rates = self._run.rates.note(status.shards, time.monotonic())
         before = SeenBefore(self._run.healed, rates, blocks.oldest)
         state = page_model(status, self._cluster.processes(), before)
-        state |= {"can_kill": self._cluster.can_kill, "ended": ended}
+        state |= {"can_kill": self._cluster.can_kill, "ended": ended, "log_problem": self._log_problem}
         return self._update(state, 0 if another else since, blocks)
 
     def _update(self, state: dict[str, Any], since: int, blocks: BlockMap) -> PageUpdate:
         """Everything, and what is new; ``since``: from which clock on the curve has changed, -1: nowhere."""
-        whole = {"state": state, "curve": self._curve_from(0), "blocks": _map_document(blocks)}
+        lines = self._lines.newest()
+        whole = {
+            "state": state,
+            "curve": self._curve_from(0),
+            "blocks": _map_document(blocks),
+            "logs": [asdict(one) for one in lines],
+        }
         before, drawn = self._shown
         step = {
             "state": _changed_parts(state, before),
             "curve": self._curve_from(since) if since >= 0 else None,
             "blocks": whole["blocks"] if blocks is not drawn else None,
+            "logs": [asdict(one) for one in lines if one.number > self._lines_shown][-STEP_LINES:],
         }
+        self._lines_shown = max((one.number for one in lines), default=0)
         self._shown = (state, blocks)
         return PageUpdate(encode_json(whole), encode_json(step), state["ended"])
 

@@ -19,7 +19,7 @@ from scar_console.page_update import PageView
 from scar_console.run_view import WatchedCluster, live_view
 
 TOKEN_BYTES = 32
-SAVED_SECONDS = 1.0  # between two looks at the store
+BESIDE_SECONDS = 1.0  # between two looks at the store, and at the logs
 CLOSE_SECONDS = 10  # for a look that is under way, and viewers to take the last one
 
 
@@ -79,22 +79,24 @@ class ConsoleServer:
         """One look for all viewers. Ends the server when the cluster has ended."""
         try:
             with self._open_view() as view:
-                reading = asyncio.create_task(self._read_saved_until_the_end(view))
+                beside = [asyncio.create_task(_read_on(read)) for read in (view.read_saved, view.read_logs)]
                 while not (self._server.should_exit or self._stop.is_set()):
                     update = await asyncio.to_thread(view.look)
                     await self._feed.publish(update)
                     if update.ended:
                         break
                     await asyncio.sleep(self._interval)
-                reading.cancel()
+                for reading in beside:
+                    reading.cancel()
         finally:
             await self._feed.close()
             self._server.should_exit = True
 
-    async def _read_saved_until_the_end(self, view: PageView) -> None:
-        while True:
-            await asyncio.to_thread(view.read_saved)
-            await asyncio.sleep(SAVED_SECONDS)
+
+async def _read_on(read: Callable[[], None]) -> None:
+    while True:
+        await asyncio.to_thread(read)
+        await asyncio.sleep(BESIDE_SECONDS)
 
 
 def serve_cluster(

@@ -131,6 +131,9 @@ class StoredRuns:
     def read_saved(self) -> None:
         """There is nothing beside."""
 
+    def read_logs(self) -> None:
+        """Nor are there logs."""
+
     def _read_changed(self) -> None:
         keys = self._root.list("")
         found: dict[str, set[str]] = {name: set() for name in jobs_among(keys)}

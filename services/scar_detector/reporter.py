@@ -11,6 +11,7 @@ from scar.v1 import recovery_pb2, recovery_pb2_grpc
 from scar.wire import codec
 from scar.wire.transport import RECOVERY, Link
 from scar_detector.core.events import ReportFailed, ReportTaken, SendReport
+from scar_runtime.process import tracing
 
 REPORT_SECONDS = 0.5  # a leader that is gone must not keep us from its successor
 
@@ -38,8 +39,10 @@ class DeathReporter:
     def _deliver(self, report: SendReport) -> ReportOutcome:
         accusation = report.accusation
         key = accusation.member.key
+        silence = accusation.silence + report.waited
         try:
-            self._link.call(self._stub.ReportFailure, _report_to_proto(report), REPORT_SECONDS)
+            with tracing.trace_span(f"{accusation.member.name} seen dead", age=silence):
+                self._link.call(self._stub.ReportFailure, _report_to_proto(report), REPORT_SECONDS)
         except InvalidRequest as error:
             _log.error("report.refused", extra={"member": key, "reason": error.message})
             return ReportTaken(report.number, error.message)

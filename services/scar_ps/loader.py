@@ -26,6 +26,7 @@ from scar_runtime.checkpoint.manifest import ObjectRef
 from scar_runtime.checkpoint.manifest_codec import read_manifest
 from scar_runtime.checkpoint.object_reader import read_blocks
 from scar_runtime.checkpoint.running_checkpoint import HeaderCache
+from scar_runtime.process import tracing
 from scar_runtime.store import Store
 
 _log = logging.getLogger(__name__)
@@ -61,7 +62,9 @@ class Loader:
 
     def _run_load(self, load: BlockLoad, apply_thread: ApplyThread) -> None:
         try:
-            apply_thread.post(self._make_load(load))
+            with tracing.trace_span(f"load {len(load.ids)} blocks of {load.table}", ("epoch", load.epoch)):
+                made = self._make_load(load)
+            apply_thread.post(made)
         except Exception as error:
             self._fail(error)
 

@@ -42,6 +42,7 @@ from scar_ps.round_runner import RoundRunner
 from scar_ps.wire import copy_stream, migration, pull_encoder, replication_stream, status_encoder
 from scar_ps.wire.push_decoder import PushStaging
 from scar_ps.wire.shared_memory_pool import SharedMemoryPool
+from scar_runtime.process import tracing
 from scar_runtime.process.addresses import is_local_peer
 
 DATA_SERVICE = ps_pb2.DESCRIPTOR.services_by_name["ShardData"].full_name
@@ -203,6 +204,7 @@ class ControlServicer(ps_pb2_grpc.ShardControlServicer):
         return ps_pb2.SettleReply(clock=state.clock, finished=state.finished, joins=state.joins)
 
     def Adopt(self, request: ps_pb2.AdoptRequest, context: grpc.ServicerContext) -> ps_pb2.AdoptReply:
+        tracing.remember_operation(("epoch", request.epoch))
         job = self._epochs.find_job(request.job)
         adopted = self._epochs.adopt_stored(request.epoch, request.digest, job, _seconds_left(context))
         return ps_pb2.AdoptReply(epoch=adopted.epoch, loading=adopted.loading)

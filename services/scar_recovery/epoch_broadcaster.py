@@ -39,6 +39,7 @@ from scar_recovery.core.epoch_delivery import (
 )
 from scar_recovery.epoch_log import EpochLog
 from scar_recovery.shard_client import ShardClient, UnreadableBlocks
+from scar_runtime.process import tracing
 
 _log = logging.getLogger(__name__)
 
@@ -200,7 +201,8 @@ class _ShardCourier:
         return StateRead(state.epoch, state.loading, state.clock, bool(state.unreadable), state.adopted)
 
     def _send_epoch(self, number: int) -> AdoptAnswered:
-        known, loading = self._shards.send_epoch(self._member, self._epochs.get(number))
+        with tracing.join_operation(("epoch", number)):
+            known, loading = self._shards.send_epoch(self._member, self._epochs.get(number))
         if known < number:
             raise ScarError(f"{self._member.key} stays at epoch {known}")
         return AdoptAnswered(known, loading)

@@ -55,6 +55,7 @@ from scar_recovery.ledger_writer import LedgerWriter
 from scar_recovery.offer_board import OfferBoard
 from scar_recovery.recovery_store import RecoveryStore
 from scar_recovery.shard_client import ShardClient, UnreadableBlocks
+from scar_runtime.process import tracing
 
 COLLECT = 8  # epochs after which old ones are looked for
 PARALLEL = 16  # calls to members at once
@@ -201,10 +202,14 @@ class Executor:
     def _commit_epoch(self, action: CommitEpoch) -> PlannerEvent | None:
         intent = action.intent
         started = self.state.now()
+        operation = ("epoch", intent.number)
+        kind = "recovery" if intent.dead else "change of members"
+        tracing.begin_operation(operation, kind, *(("failure", key) for key in intent.dead))
         try:
-            saved = self._seal_checkpoint(intent)
-            wanted = epoch_to_proto(draft_epoch(intent, saved, action.copies, action.offers))
-            winner = self.store.create_epoch(wanted)
+            with tracing.trace_span("plan and commit", operation):
+                saved = self._seal_checkpoint(intent)
+                wanted = epoch_to_proto(draft_epoch(intent, saved, action.copies, action.offers))
+                winner = self.store.create_epoch(wanted)
         except ScarError as error:
             return EpochRefused(intent.number, intent.cause, error.message)
         before = self.state.epoch
@@ -303,6 +308,7 @@ class Executor:
     def epoch_loaded(self, number: int, clock: int) -> None:
         """Every shard of the newest epoch serves all its blocks."""
         self.ledger.record_loaded(number, clock)
+        tracing.end_operation(("epoch", number))
         self.state.post(EpochLoaded(number))
 
     # --- upkeep
@@ -334,14 +340,7 @@ def _report_epoch(epoch: Epoch, failures: int, seconds: float) -> None:
     metrics.EPOCHS.labels(epoch.cause).inc()
     metrics.COMMIT_SECONDS.observe(seconds)
     metrics.FAILURES.inc(failures)
-    _log.info(
-        "epoch.created",
-        extra={
-            "number": epoch.number,
-            "cause": epoch.cause,
-            "shards": len(epoch.shards),
-            "workers": len(epoch.workers),
-            "moved": sum(len(group.ids) for group in epoch.moved),
-            "seconds": round(seconds, 4),
-        },
-    )
+    counts = {"shards": len(epoch.shards), "workers": len(epoch.workers)}
+    counts["moved"] = sum(len(group.ids) for group in epoch.moved)
+    told = {"number": epoch.number, "cause": epoch.cause, **counts, "seconds": round(seconds, 4)}
+    _log.info("epoch.created", extra=told)

@@ -14,6 +14,7 @@ from scar.v1 import recovery_pb2_grpc
 from scar.wire import codec
 from scar_recovery.core.events import FailureReport
 from scar_recovery.leader_session import RecoverySession
+from scar_runtime.process import tracing
 from scar_runtime.process.claims import ClaimCheck
 
 MAX_EVIDENCE = 500  # characters
@@ -71,6 +72,7 @@ class RecoveryServicer(recovery_pb2_grpc.RecoveryServicer):
         if not all(math.isfinite(seconds) and seconds >= 0 for seconds in durations):
             raise InvalidRequest("silence and detect_seconds must be at least 0")
         member = codec.member_from_proto(request.member)
+        tracing.remember_operation(("failure", member.key))
         report = FailureReport(
             member, request.proved, request.silence, request.detect_seconds, request.evidence[:MAX_EVIDENCE]
         )

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
+
+from scar_console.server import serve_cluster
+from tests.browser.still_cluster import TIMEOUT, StillCluster
 
 # no accelerator, no sandbox within a container, and nothing that asks the network by itself
 OPTIONS = [
@@ -30,3 +34,20 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=path, args=OPTIONS)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> StillCluster:
+    return StillCluster(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="module")
+def url(cluster: StillCluster) -> Iterator[str]:
+    stop = threading.Event()
+    server = serve_cluster(cluster, stop, interval=0.05)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    yield server.url
+    stop.set()
+    thread.join(TIMEOUT)
+    assert not thread.is_alive()

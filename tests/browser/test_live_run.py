@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import io
-import os
 import re
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from tests.browser import screenshots
+from tests.browser.screenshots import both_themes, save_png
 from tests.component.test_cli import Shell
 from tests.system.test_console import PATIENCE, page
 
 pytestmark = pytest.mark.timeout(400)  # many processes, and other tests may run beside them
 
-SCREENSHOTS = os.environ.get("SCAR_SCREENSHOTS", "")  # a folder; empty: none are made
 PATIENCE_MS = 1000 * PATIENCE
 SEEN_SECONDS = 1.0  # from an entry of the ledger to its flag on the curve
-COLOURS = 96  # of a screenshot, which makes it a third as large
 TRAIN = """
 import time
 import numpy as np
@@ -112,8 +108,8 @@ def test_two_shards_killed_by_their_buttons_heal_on_the_curve_as_the_ledger_has_
     assert {member.partition("@")[0] for one in told for member in one["members"]} >= {"ps-1", "ps-2"}
     for record in told:
         check_opened(live, record)
-    if SCREENSHOTS:
-        take_screenshots(live, Path(SCREENSHOTS), told[0]["number"])
+    if screenshots.FOLDER:
+        take_screenshots(live)
 
 
 def check_opened(live: LiveRun, record: dict[str, Any]) -> None:
@@ -153,26 +149,18 @@ def test_a_failure_is_on_the_curve_within_a_second_of_its_entry_in_the_ledger(li
 # --- for docs/console.md
 
 
-def take_screenshots(live: LiveRun, folder: Path, failure: int) -> None:
+def take_screenshots(live: LiveRun) -> None:
     """Of each view, light and dark, and of the whole on a phone."""
-    folder.mkdir(parents=True, exist_ok=True)
     shown = live.page
     shown.wait_for_timeout(4000)  # the curve goes on
+    shown.get_by_label("Logs of", exact=True).select_option("recovery-0")  # it tells what a recovery does
     shown.evaluate("document.getElementById('store').hidden = true")  # it names a folder of this machine
-    for scheme in ("light", "dark"):
-        shown.emulate_media(color_scheme=scheme)
-        shown.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
-        shown.wait_for_timeout(500)  # it is drawn anew
-        save_png(shown.screenshot(), folder / f"console-run-{scheme}.png")
+    for scheme in both_themes(shown):
+        save_png(shown.screenshot(), f"run-{scheme}")
         for section in shown.locator("section:visible").all():
             name = (section.locator("h2").first.text_content() or "").split()[0].lower()
             if name not in ("", "loss"):
-                save_png(section.screenshot(), folder / f"console-{name}-{scheme}.png")
+                save_png(section.screenshot(), f"{name}-{scheme}")
     shown.set_viewport_size({"width": 390, "height": 844})
-    shown.evaluate("scrollTo(0, 0)")
-    shown.wait_for_timeout(500)
-    save_png(shown.screenshot(), folder / "console-phone-dark.png")
-
-
-def save_png(image: bytes, path: Path) -> None:
-    Image.open(io.BytesIO(image)).convert("RGB").quantize(COLOURS).save(path, optimize=True)
+    for scheme in both_themes(shown):
+        save_png(shown.screenshot(), f"phone-{scheme}")

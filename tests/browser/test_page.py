@@ -3,132 +3,18 @@
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, cast
 from urllib.parse import urlsplit
 
-import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from scar.placement import Epoch, Member, Role
-from scar.tables import Job, Table
-from scar.v1 import checkpoint_pb2, recovery_pb2, worker_pb2
-from scar.wire.codec import epoch_to_proto, job_to_proto
-from scar_admin.observer import ClusterObserver
-from scar_admin.status import ClusterStatus, ProcessInfo
-from scar_console.server import serve_cluster
-from scar_runtime.store import Store, open_store
-from tests.unit.test_console_page import SPLIT, STATUS, process, record, shard
-from tests.unit.test_running import save
+from tests.browser.still_cluster import HOSTILE, LONG, StillCluster, opened
 
-TIMEOUT = 60.0
 PHONE = 390  # pixels, the width of most
 TOUCH = 32  # pixels, the least height of a button on a phone
 PAGE_BYTES = 200_000  # all of it: loads within a second over 2 Mbit/s
 READABLE = 4.5  # contrast of text, WCAG 2.2 AA
 VISIBLE = 3.0  # of lines and of the focus
-HEALED = record(1, epoch=3, load_seconds=0.25, detect_seconds=0.5, wait_seconds=1.0, delta_norm=0.75)
-LONG = "a-long-name-that-nobody-would-choose-but-a-program-might-well"
-
-
-SHARDS = tuple(Member(Role.SHARD, f"ps-{number}", "a" * 12) for number in range(2))
-WORKER = Member(Role.WORKER, "worker-0", "a" * 12)
-ROUND = checkpoint_pb2.RoundReport(
-    round=9,
-    manifest=12,
-    clock=39,
-    blocks_total=10,
-    blocks_saved=4,
-    bytes=77,
-    select_seconds=0.25,
-    copy_seconds=0.5,
-    commit_seconds=0.75,
-    missed=["ps-1"],
-)
-
-
-class StillCluster:
-    """Always the same. Its second failure is open."""
-
-    can_kill = True
-
-    def __init__(self, folder: Path) -> None:
-        self.killed: list[str] = []
-        job = Job(LONG, tables=[Table("w", 10)])
-        owners = np.array([0, 0, 0, *[1] * 7], np.uint16)
-        epoch = Epoch(number=3, author="me", job=LONG, shards=SHARDS, workers=(WORKER,), owners={"w": owners})
-        self.status = replace(
-            STATUS,
-            job=job_to_proto(job),
-            epoch=epoch_to_proto(epoch),
-            shards={"ps-0": shard("ps-0", 3), "ps-1": shard("ps-1", 7, clock=42)},
-            workers={
-                "worker-0": worker_pb2.WorkerStatus(
-                    state="training", clock=41, seconds_per_clock=0.0125, waited=0.25, per_clock=SPLIT
-                )
-            },
-            checkpoint=checkpoint_pb2.CheckpointStatus(
-                leader=True, manifest=12, age=0.4, clock=39, bytes=99, objects=5, recent=[ROUND]
-            ),
-            recovery=recovery_pb2.RecoveryStatus(leader=True, epoch=3, store="file:///there"),
-            failures=(HEALED, record(2)),
-            losses={clock: 1 / (1 + clock) for clock in range(40)},
-        )
-        self._url = f"file://{folder}"
-        save(self.store().under(LONG), 1, {"w": [0, 1, 2]}, job=job)
-
-    def observer(self) -> ClusterObserver:
-        return cast(ClusterObserver, self)
-
-    def __enter__(self) -> StillCluster:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def read(self, since_clock: int = 0) -> ClusterStatus:
-        return self.status
-
-    def processes(self) -> tuple[ProcessInfo, ...]:
-        return (process("ps-0"), process("ps-1", "killed"), process("worker-0"), process("recovery-0"))
-
-    def ended(self) -> bool:
-        return False
-
-    def store(self) -> Store:
-        return open_store(self._url)
-
-    def kill(self, name: str) -> str:
-        self.killed.append(name)
-        return f"{name} killed"
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> StillCluster:
-    return StillCluster(tmp_path_factory.mktemp("store"))
-
-
-@pytest.fixture(scope="module")
-def url(cluster: StillCluster) -> Iterator[str]:
-    stop = threading.Event()
-    server = serve_cluster(cluster, stop, interval=0.05)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    yield server.url
-    stop.set()
-    thread.join(TIMEOUT)
-    assert not thread.is_alive()
-
-
-def opened(browser: Browser, url: str, scheme: str = "light", width: int = 1280) -> Page:
-    page = browser.new_page(color_scheme=cast(Any, scheme), viewport={"width": width, "height": 800})
-    page.set_default_timeout(1000 * TIMEOUT)
-    page.goto(url)
-    expect(page.locator(".flag")).to_have_count(2)
-    return page
 
 
 def test_without_the_token_nothing_is_shown(chromium: Browser, url: str) -> None:
@@ -210,6 +96,39 @@ def test_each_view_says_what_the_cluster_says(chromium: Browser, url: str) -> No
     words = "Manifest 12, 400 ms old, of clock 39: a restore would read 99 B in 5 objects."
     expect(page.locator("#checkpoint")).to_have_text(words)
     expect(page.locator("#store")).to_have_text("Store: file:///there")
+    page.close()
+
+
+def log_texts(page: Page) -> list[str]:
+    """Level and text of the lines that are shown; those that come at each look are left out."""
+    rows = [row.inner_text().split(" ", 1)[1] for row in page.locator("#log-lines p").all()]
+    return [row for row in rows if not row.endswith("again")]
+
+
+def test_logs_have_their_members_name_and_are_filtered(chromium: Browser, url: str) -> None:
+    page = opened(chromium, url)
+    expect(page.locator("#log-lines .member", has_text="recovery-0")).to_have_count(1)
+    shown = page.locator("#log-lines p:not(.printed)")
+    words = ["ps-0 info shard.adopted blocks=12", "ps-0 warning redis.unavailable"]
+    failed = f"recovery-0 error service.failed reason={HOSTILE}"
+    expect(shown).to_have_text([re.compile(re.escape(one) + " $") for one in [*words, failed]])
+    page.get_by_label("Least level").select_option("warning")
+    expect(page.locator("#log-lines p")).to_have_count(2)
+    page.get_by_label("Logs of", exact=True).select_option("ps-0")
+    expect(page.locator("#log-lines p")).to_have_text([re.compile(re.escape(words[1]))])
+    page.get_by_label("Least level").select_option("debug")
+    expect(page.locator("#log-lines p")).to_have_count(2)
+    names = page.locator("#log-member option").all_text_contents()
+    assert names == ["everybody", "ps-0", "ps-10", "recovery-0", "worker-0"]
+    expect(page.locator("#log-problem")).to_be_hidden()
+    page.close()
+
+
+def test_what_a_log_says_is_text_and_never_markup(chromium: Browser, url: str) -> None:
+    page = opened(chromium, url)
+    expect(page.locator("#log-lines p.printed").first).to_contain_text(HOSTILE)
+    assert page.locator("#log-lines img, #log-lines script").count() == 0
+    assert "broken" not in page.title()
     page.close()
 
 

@@ -23,6 +23,8 @@ from scar_runtime.store.failure_log import FailureLog
 from scar_runtime.store.history_log import HistoryLog
 from scar_runtime.store.layout import JOB, epoch_key, finished_key
 from scar_runtime.store.records import create_record
+from tests.browser import screenshots
+from tests.browser.screenshots import both_themes, save_png
 
 TIMEOUT = 60.0
 BEGAN = 1_700_000_000.0
@@ -112,6 +114,10 @@ def test_runs_are_compared_and_each_can_be_opened(page: Page, root: Store) -> No
     page.get_by_role("button", name="failure 1: ps-0 at clock 4, recovered").click()
     expect(page.locator("#failure h3")).to_have_text("Failure 1: ps-0 at clock 4")
     expect(page.locator("#failure .key li").last).to_have_text(re.compile("at 1.0 s$"))
+    if screenshots.FOLDER:
+        page.evaluate("document.getElementById('runs-store').hidden = true")  # a folder of this machine
+        for scheme in both_themes(page):
+            save_png(page.screenshot(), f"stored-{scheme}")
     keep_run(root, "later", 8, 1.0, finished=False)
     expect(page.locator("#runs tbody tr")).to_have_count(4)
     expect(page.locator("h1")).to_have_text("short")

@@ -14,12 +14,25 @@ from urllib.parse import urlsplit
 import pytest
 
 from scar.errors import ConfigError
+from scar_admin.log_text import LogText
 from scar_admin.observer import ClusterObserver
 from scar_admin.status import ClusterStatus, ProcessInfo
 from scar_cli.console import ConsoleOptions
 from scar_console.server import serve_cluster
 
 TIMEOUT = 60.0
+SECRET = "what nobody else shall read"
+
+
+class WrittenLogs:
+    """Says something at its first look."""
+
+    def __init__(self) -> None:
+        self._said = [LogText("worker-0", SECRET)]
+
+    def read(self) -> list[LogText]:
+        said, self._said = self._said, []
+        return said
 
 
 class MadeUpCluster:
@@ -54,6 +67,9 @@ class MadeUpCluster:
         return self.over.is_set()
 
     def store(self) -> None: ...
+
+    def logs(self) -> WrittenLogs:
+        return WrittenLogs()
 
     def kill(self, name: str) -> str:
         if name == "ps-9":
@@ -135,8 +151,9 @@ def test_with_the_token_there_is_a_page_that_asks_no_other_host(served: Served) 
     "path", ["/", "/?token=", "/?token=wrong", "/events", "/events?token=wrong", "/other"]
 )
 def test_without_the_token_nothing_of_the_run_is_shown(served: Served, path: str) -> None:
+    next(look for look in served.looks() if look["logs"])  # there is something to tell
     status, said = served.ask("GET", path)
-    assert (status, "open the whole URL" in said) == (403, True)
+    assert (status, "open the whole URL" in said, SECRET in said) == (403, True, False)
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example:80", ""])

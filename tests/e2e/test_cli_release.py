@@ -161,6 +161,10 @@ def test_the_live_page_looks_at_the_release_and_cannot_break_it(site: Site) -> N
             state = look_of_the_same_moment(site, looks(url.netloc, token))
             assert any(row["leader"] for row in state["services"])
             assert not state["can_kill"]
+            lines = (line for look in looks(url.netloc, token) for line in look["logs"])
+            written = next(line for line in lines if line["level"] == "info")
+            assert written["member"] in site.pods()
+            assert written["time"] > 0
             connection = http.client.HTTPConnection(url.netloc, timeout=SECONDS)
             connection.request("POST", "/kill/ps-0", headers={"X-Scar-Token": token})
             assert connection.getresponse().status == 404

@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,8 +76,15 @@ def test_a_kill_by_the_page_heals_on_it_as_the_ledger_has_it(tmp_path: Path) -> 
             state = next(look["state"] for look in seen if look["state"]["clock"] > 10)
             assert [row["name"] for row in state["shards"]["rows"]] == ["ps-0", "ps-1"]
             assert sum(row["blocks"] for row in state["shards"]["rows"]) == 40
+            killed_at = time.time()
             assert re.fullmatch(r"ps-0 \(pid \d+\) killed", kill(host, token, "ps-0")["done"])
             next(look for look in seen if is_settled(look["state"]["failures"]))
+            lines = (line for look in looks(host, token) for line in look["logs"] if line["time"] > killed_at)
+            next(
+                line
+                for line in lines
+                if line["member"] == "ps-0" and line["text"].startswith("service.started")
+            )
             told = [ledger_facts(one) for one in shell.json("failures")["failures"]]
             shown = (look["state"]["failures"] for look in itertools.islice(seen, LOOKS))
             failures = next(one for one in shown if [page_facts(record) for record in one] == told)

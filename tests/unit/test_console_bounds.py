@@ -10,9 +10,11 @@ import pytest
 from scar.tables import Job, Table
 from scar.v1 import checkpoint_pb2, ps_pb2, recovery_pb2, types_pb2, worker_pb2
 from scar.wire.codec import job_to_proto
+from scar_admin.log_text import LogText
 from scar_admin.status import ClusterStatus
 from scar_console.block_map import MAX_CELLS, BlockMap
 from scar_console.page_model import MAX_FAILURES, MAX_ROWS
+from scar_console.run_view import STEP_LINES
 from tests.unit.test_console_page import Looks, shard
 
 CLOCKS = 1_000_000
@@ -64,6 +66,18 @@ def _busy_shard(name: str) -> ps_pb2.ShardStatus:
     return made
 
 
+class ChattyCluster(Looks):
+    """All of its members write more than anybody reads."""
+
+    def logs(self) -> ChattyLogs:  # type: ignore[override]
+        return ChattyLogs()
+
+
+class ChattyLogs:
+    def read(self) -> list[LogText]:
+        return [LogText(f"ps-{number % 1000}", '"\\\u20ac\ud800\x00' * 300) for number in range(20_000)]
+
+
 @pytest.mark.parametrize("shards", [1000, 2000])
 def test_a_thousand_shards_and_a_million_clocks_fit_into_half_a_megabyte(shards: int) -> None:
     run = large_status(shards, {clock: 1 / (1 + clock) for clock in range(CLOCKS)})
@@ -71,10 +85,14 @@ def test_a_thousand_shards_and_a_million_clocks_fit_into_half_a_megabyte(shards:
         state="training", clock=CLOCKS, seconds_per_clock=0.0123456789, waited=0.00123456789, per_clock=SPLIT
     )
     next_clock = replace(run, losses={CLOCKS: 0.0123456789}, workers=dict.fromkeys(run.workers, working))
-    view = Looks(run, run, next_clock).view()
+    written = ChattyCluster(run, run, next_clock)
+    view = written.view()
+    view.read_logs()
     first = view.look()
     assert len(first.whole) < WHOLE_BYTES
+    view.read_logs()
     step = view.look().step
+    assert len(json.loads(step)["logs"]) == STEP_LINES
     assert len(step) < STEP_BYTES
     page = json.loads(first.whole)
     assert (page["state"]["shards"]["total"], len(page["state"]["shards"]["rows"])) == (shards, MAX_ROWS)

@@ -241,6 +241,8 @@ class Looks:
 
     def store(self) -> None: ...
 
+    def logs(self) -> None: ...
+
     def kill(self, name: str) -> str:
         raise ConfigError(f"{name} stays")
 
@@ -258,7 +260,7 @@ def test_a_step_has_what_is_new_and_a_whole_look_has_all() -> None:
         "rates are known from now on"
     )
     third = json.loads(view.look().step)
-    assert third == {"state": {}, "curve": None, "blocks": None}, "nothing is new"
+    assert third == {"state": {}, "curve": None, "blocks": None, "logs": []}, "nothing is new"
     assert looks.asked == [0, 0, 0, 200 - 64]
 
 

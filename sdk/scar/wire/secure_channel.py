@@ -12,6 +12,7 @@ import grpc
 
 from scar.wire.certificates import Certificate, CertificateSource
 from scar.wire.credentials import answering_role, channel_credentials
+from scar.wire.interception import intercepted
 
 Option = tuple[str, int | str]
 
@@ -68,9 +69,8 @@ class SecureChannel(grpc.Channel):  # type: ignore[misc]  # grpc has no types
     def _connect(self, role: str, certificate: Certificate) -> _Connection:
         name = certificate.identity.peer_name(role)
         options = [*self._options, ("grpc.ssl_target_name_override", name)]
-        return _Connection(
-            certificate, grpc.secure_channel(self._address, channel_credentials(certificate), options)
-        )
+        channel = grpc.secure_channel(self._address, channel_credentials(certificate), options)
+        return _Connection(certificate, intercepted(channel))
 
     def unary_unary(self, method: str, *how: Any, **more: Any) -> Any:
         return _Method(self, "unary_unary", (method, *how), more)

@@ -24,6 +24,7 @@ from scar import errors
 from scar.wire.cluster_token import TokenChannel
 from scar.wire.codec import MAX_MESSAGE_BYTES
 from scar.wire.credentials import active_credentials, answering_role
+from scar.wire.interception import intercepted
 from scar.wire.secure_channel import SecureChannel
 
 KEEPALIVE_MS = 10_000
@@ -124,7 +125,7 @@ def open_channel(address: str, service: str = "", role: str = "") -> grpc.Channe
     options: list[tuple[str, int | str]] = [*(leader_options(service) if service else channel_options())]
     own = active_credentials()
     if own.certificate is None:
-        channel = grpc.insecure_channel(address, options=options)
+        channel = intercepted(grpc.insecure_channel(address, options=options))
         return TokenChannel(channel, own.token) if own.token else channel
     if service and not role:
         role = answering_role(f"/{service}/")

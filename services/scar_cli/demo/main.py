@@ -77,7 +77,7 @@ def _make_report(output: Path, dataset: str, seed: int, console: Console, show: 
     report = DemoReport(data.name, data.origin, setting.epsilon, seed, _run_plans(setting, console))
     image = plots.draw_picture(report)
     (output / "curves.png").write_bytes(image)
-    (output / "report.html").write_text(plots.html_page(report, image), encoding="utf-8")
+    (output / "report.html").write_text(plots.html_page(report), encoding="utf-8")
     (output / "report.json").write_text(json.dumps(report.document(), indent=1) + "\n", encoding="utf-8")
     return report
 
@@ -124,7 +124,7 @@ def _print_report(report: DemoReport, output: Path, console: Console) -> None:
         title=f"{report.dataset}, loss <= {report.epsilon}: one failure of {SHARDS // 2} of {SHARDS} servers"
     )
     for heading in table_headings(report):
-        table.add_column(heading, justify="right" if heading else "left")
+        table.add_column(heading, justify="left" if heading == "figure" else "right")
     for entry in table_cells(report):
         table.add_row(*entry)
     console.print(table)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import math
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from scar_cli.demo.report import DemoReport
+from scar_console.report_page import report_page
 
 COLOURS = ("#5b6573", "#1b7f5c", "#c0492f")
 FIGURES = {
@@ -28,17 +28,9 @@ FIGURES = {
     "final_loss": "final loss",
 }
 
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #222; }
-body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; } img { max-width: 100%; }
-table { border-collapse: collapse; margin: 1rem 0; } caption { text-align: left; font-weight: 600; }
-th, td { padding: .3rem .8rem; border-bottom: 1px solid #ddd; text-align: right; vertical-align: top; }
-th:first-child, td:first-child { text-align: left; } .failed { color: #c0392b; font-weight: 600; }
-"""
-
 
 def table_headings(report: DemoReport) -> list[str]:
-    return ["", *(row.name for row in report.rows)]
+    return ["figure", *(row.name for row in report.rows)]
 
 
 def table_cells(report: DemoReport) -> list[list[str]]:
@@ -67,8 +59,8 @@ def draw_picture(report: DemoReport) -> bytes:
     return image.getvalue()
 
 
-def html_page(report: DemoReport, image: bytes) -> str:
-    """One HTML page with the picture, the figures and the checks."""
+def html_page(report: DemoReport) -> str:
+    """One HTML page with the curves, the figures and the checks."""
     kills = "; ".join(
         f"{run.name}: "
         + ", ".join(f"{kill.shard} (pid {kill.pid}) after iteration {kill.iteration}" for kill in run.killed)
@@ -77,23 +69,20 @@ def html_page(report: DemoReport, image: bytes) -> str:
     )
     runs = _table("Three runs", table_headings(report), table_cells(report))
     verdicts = [["passed" if check.passed else "FAILED", check.name, check.detail] for check in report.checks]
-    checks = _table("Checks", ["", "what", "found"], verdicts)
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>SCAR demo</title><style>{STYLE}</style></head><body>
-<h1>SCAR: training that heals itself</h1>
+    checks = _table("Checks", ["verdict", "what", "found"], verdicts)
+    curves = {run.name: [None if math.isnan(loss) else loss for loss in run.losses] for run in report.runs}
+    marks = sorted({kill.iteration + 0.5 for run in report.runs for kill in run.killed})
+    body = f"""<section class="wide"><h2>What was done</h2>
 <p>Multinomial logistic regression on {escape(report.origin)}, until the loss is at most
 ε = {report.epsilon}, by 2 workers and 4 parameter servers, with the same seed in each run.
 Killed with SIGKILL: {escape(kills)}.</p>
-<img alt="loss by iteration" src="data:image/png;base64,{base64.b64encode(image).decode()}">
-{runs}
 <p>Rework: iterations that the run without a failure did not need. ‖δ‖: what the recovery changed, from the
 workers' copies. Servers that are noticed one after the other are several failures; what the second had got
 from the first is then lost twice. Partial recovery puts back only what died, from a checkpoint that saves an
 eighth of the blocks in each iteration, those that changed most first;
-full recovery rolls everything back to the last full checkpoint.</p>
-{checks}
-</body></html>
-"""
+full recovery rolls everything back to the last full checkpoint.</p></section>
+{runs}{checks}"""
+    return report_page("SCAR: training that heals itself", curves, marks, body)
 
 
 def _zoom(report: DemoReport, axes: Axes) -> None:
@@ -109,13 +98,15 @@ def _zoom(report: DemoReport, axes: Axes) -> None:
 
 
 def _table(caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{escape(text)}</th>" for text in headings)
+    head = "".join(f'<th scope="col">{escape(text)}</th>' for text in headings)
     body = "".join("<tr>" + "".join(_cell(text) for text in row) + "</tr>\n" for row in rows)
-    return f"<table><caption>{escape(caption)}</caption><tr>{head}</tr>\n{body}</table>"
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>"
+    scrolled = f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(caption)}">{table}</div>'
+    return f'<section class="wide"><h2>{escape(caption)}</h2>{scrolled}</section>\n'
 
 
 def _cell(text: str) -> str:
-    return f'<td class="failed">{text}</td>' if text == "FAILED" else f"<td>{escape(text)}</td>"
+    return f'<td class="bad">{text}</td>' if text == "FAILED" else f"<td>{escape(text)}</td>"
 
 
 def _text(value: object) -> str:

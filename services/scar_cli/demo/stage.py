@@ -8,13 +8,16 @@ import threading
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import TracebackType
 
 from scar.errors import ConfigError
+from scar_admin.log_text import LogText
 from scar_admin.observer import ClusterObserver
 from scar_admin.status import ClusterStatus, ProcessInfo
 from scar_console.server import serve_cluster
 from scar_local import LocalCluster
+from scar_local.cluster_logs import ClusterLogs
 from scar_runtime.store import Store, open_store
 from scar_runtime.store.signatures import find_key
 
@@ -54,6 +57,14 @@ class DemoStage:
         cluster = self._cluster
         return open_store(cluster.store_url, find_key(cluster.store_url)) if cluster is not None else None
 
+    def logs(self) -> StageLogs:
+        return StageLogs(self)
+
+    def logs_folder(self) -> Path | None:
+        """Of the cluster that is shown; None: none is."""
+        cluster = self._cluster
+        return cluster.directory / "logs" if cluster is not None else None
+
     def kill(self, name: str) -> str:
         raise ConfigError(f"the demo kills by itself, not {name}", "Try it with `scar up` and `scar console`")
 
@@ -89,6 +100,22 @@ class StageObserver:
                 self._observer = ClusterObserver(address)
             self._last = self._observer.read(since_clock)
             return self._last
+
+
+class StageLogs:
+    """Of whatever cluster is shown. For one thread."""
+
+    def __init__(self, stage: DemoStage) -> None:
+        self._stage = stage
+        self._folder: Path | None = None
+        self._logs: ClusterLogs | None = None
+
+    def read(self) -> list[LogText]:
+        folder = self._stage.logs_folder()
+        if folder != self._folder:
+            self._folder = folder
+            self._logs = ClusterLogs(folder) if folder is not None else None
+        return self._logs.read() if self._logs is not None else []
 
 
 @contextmanager

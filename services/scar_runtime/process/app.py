@@ -45,6 +45,7 @@ from scar_runtime.process.memory import keep_freed
 from scar_runtime.process.request_streams import RequestStreams
 from scar_runtime.process.server import bind_port, make_health_server, make_server, show_services
 from scar_runtime.process.signals import on_stop
+from scar_runtime.process.tracing import start_tracing, stop_tracing
 
 COORDINATORS = (Role.CHECKPOINT, Role.RECOVERY, Role.DETECTOR)
 GRACE_SECONDS = 2.0  # for calls in flight, after the service has drained
@@ -90,6 +91,7 @@ class App:
         self.context = logs.Context(
             role.label, settings.name, self.incarnation, epoch=lambda: self.liveness.epoch
         )
+        start_tracing(settings.traces, role.label, settings.name, self.incarnation)
         self.certificate = take_credentials(settings, role)
         self._heartbeats = open_heartbeats(settings)
         self._requests = RequestStreams()
@@ -202,6 +204,7 @@ class App:
         self._server.stop(GRACE_SECONDS).wait(GRACE_SECONDS + 1)
         if self._health_server is not None:
             self._health_server.stop(0)
+        stop_tracing()
         self.log.info("service.stopped", extra={"exit_code": self._exit_code})
 
     def _register_servicers(self, service: Service, watchers: MemberServicer) -> HealthBoard:

@@ -76,6 +76,12 @@ class ServiceSettings(BaseSettings):
         le=60,
         description="A shard serves this long, in seconds, after its last accepted heartbeat",
     )
+    traces: str = Field(
+        "",
+        pattern=r"^(https?://\S+)?$",
+        description="URL of an OTLP receiver over gRPC, such as http://collector:4317, that gets traces of"
+        " pushes, rounds and recoveries; needs scar-ps[otel]; empty: none",
+    )
     metrics_port: int = Field(
         -1, ge=-1, le=65535, description="Port of the Prometheus metrics; 0: any free port, -1: none"
     )

@@ -16,6 +16,7 @@ from scar_runtime.process.config import variable
 from scar_runtime.process.health_board import HEALTH, HealthBoard
 from scar_runtime.process.interceptors import Guard
 from scar_runtime.process.request_streams import RequestStreams
+from scar_runtime.process.tracing import server_interceptors
 
 WORKERS = 64
 MAX_CALLS = 1024  # that run or wait for a thread
@@ -40,7 +41,7 @@ def make_server(
     return grpc.server(
         ThreadPoolExecutor(max_workers=workers, thread_name_prefix="rpc"),
         options=_limited(connection_ms),
-        interceptors=[Guard(check, requests, probes)],
+        interceptors=[*server_interceptors(), Guard(check, requests, probes)],
         maximum_concurrent_rpcs=MAX_CALLS,
     )
 

@@ -3,9 +3,9 @@
 import { memberNames } from "./dom.js";
 
 const HEIGHT = 280;
-const FLAG_WIDTH = 32;
-const FLAG_HEIGHT = 20;
-const FLAG_ROWS = 10;
+const FLAG_WIDTH = 36;
+const FLAG_HEIGHT = 26;
+const FLAG_ROWS = 8;
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 // Clocks, and losses.

@@ -3,6 +3,7 @@ import { showBlocks } from "./blocks.js";
 import { LossChart } from "./chart.js";
 import { byId, memberNames, plural, seconds, setText, number } from "./dom.js";
 import { openFailure, showFailures } from "./failures.js";
+import { showLogs } from "./logs.js";
 import { showCheckpoint, showServices, showShards, showWorkers } from "./members.js";
 import { takeRuns } from "./runs.js";
 
@@ -25,6 +26,7 @@ stream.onmessage = (event) => {
   state = { ...state, ...look.state };  // what has not changed is not sent again
   showState(state);
   showBlocks(look.blocks, state);
+  showLogs(look.logs, state.log_problem);
 };
 
 // One of a store's: of its processes nothing is known.

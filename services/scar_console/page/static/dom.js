@@ -7,15 +7,19 @@ export function setText(element, text) {
 }
 
 // Fills a table. Cells are text, or [text, class], or an element. Rows keep their elements from look to look, so that
-// the focus and a selection stay. `columns`: names; a leading ">" is for numbers.
+// the focus and a selection stay. `columns`: names; a leading ">" is for numbers, a leading "~" for
+// one that only readers of the screen need.
 export function fillTable(table, columns, rows) {
   if (!table.tHead) {
     const head = table.createTHead().insertRow();
     for (const name of columns) {
       const cell = document.createElement("th");
       cell.scope = "col";
-      cell.textContent = name.replace(">", "");
+      const said = document.createElement("span");
+      said.textContent = name.replace(/^[>~]/, "");
+      if (name.startsWith("~")) said.className = "unseen";
       if (name.startsWith(">")) cell.className = "number";
+      cell.append(said);
       head.append(cell);
     }
     table.createTBody();

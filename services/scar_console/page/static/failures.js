@@ -23,7 +23,7 @@ export function showFailures(state) {
   const failures = [...state.failures].reverse();
   byId("no-failure").hidden = failures.length > 0;
   setText(byId("failure-count"), state.failure_count || "");
-  fillTable(byId("failures"), [">#", "", "who", "state", ">down", ">clock", ">blocks lost", "came back"], failures.map((one) => [
+  fillTable(byId("failures"), [">#", "~details", "who", "state", ">down", ">clock", ">blocks lost", "came back"], failures.map((one) => [
     one.number, openButton(one.number), memberNames(one),
     one.repaired ? ["recovered", "good"] : ["recovering", "bad"], one.epoch ? seconds(total(one)) : "-",
     one.clock, `${one.lost_blocks} of ${one.total_blocks}`, sources(one),

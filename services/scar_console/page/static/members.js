@@ -10,7 +10,7 @@ const bars = new Map();
 export function showShards(state, kill) {
   const most = Math.max(1, ...state.shards.rows.map((row) => row.blocks));
   showCount("shard-count", state.shards);
-  fillTable(byId("shards"), ["shard", "", "health", "owns", ">blocks", ">bytes", ">pushes/s", ">clock", ">last saved", ">oldest block"],
+  fillTable(byId("shards"), ["shard", "~kill", "health", "owns", ">blocks", ">bytes", ">pushes/s", ">clock", ">last saved", ">oldest block"],
     state.shards.rows.map((row) => [
       row.name, killButton(row, state, kill), health(row), barOf(row.name, row.blocks / most, `${(100 * row.blocks / (state.job?.blocks || 1)).toFixed(1)} %`),
       row.loading ? [`${row.blocks} (${row.loading} loading)`, "warn"] : row.blocks,
@@ -24,7 +24,7 @@ export function showWorkers(state, kill) {
   const { rows } = state.workers;
   const slowest = Math.max(1e-9, ...rows.map((row) => row.seconds_per_clock));
   const first = Math.max(...rows.map((row) => row.clock ?? 0));
-  const columns = ["worker", "", "health", "state", ">clock", "per clock", ...PARTS.map((part) => `>${part}`), ">last clock"];
+  const columns = ["worker", "~kill", "health", "state", ">clock", "per clock", ...PARTS.map((part) => `>${part}`), ">last clock"];
   fillTable(byId("workers"), columns, rows.map((row) => [
     row.name, killButton(row, state, kill), health(row), row.straggler ? [`${row.state}, straggler`, "warn"] : row.state || "-",
     workerClock(row, first), splitBarOf(row.name, row.split.map((part) => part / slowest), seconds(row.seconds_per_clock || -1)),

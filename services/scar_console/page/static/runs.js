@@ -1,11 +1,7 @@
 // The runs of a store side by side: a curve and a row for each, and which one is shown below.
-/* global uPlot */
-import { lossAxes } from "./chart.js";
+import { drawCurves, fitCurves } from "./curves.js";
 import { byId, fillTable, number, plural, setText } from "./dom.js";
 
-const HEIGHT = 280;
-const STROKES = ["curve", "fail", "heal", "warn", "dim"];  // of the theme; then again, dashed
-const DASHES = [[], [8, 4], [2, 4], [12, 4, 2, 4]];
 const links = new Map();
 let names = [];
 let runs = new Map();  // by name, as they were sent last
@@ -28,7 +24,7 @@ export function takeRuns(look, onShow) {
 
 addEventListener("hashchange", () => choose());
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw());
-new ResizeObserver(() => plot?.setSize({ width: byId("comparison").clientWidth, height: HEIGHT })).observe(byId("comparison"));
+new ResizeObserver(() => fitCurves(plot, byId("comparison"))).observe(byId("comparison"));
 
 const readable = () => [...runs.values()].filter((run) => !run.error);
 const chosen = () => runs.get(decodeURIComponent(location.hash.slice(1))) ?? readable()[0];
@@ -75,20 +71,5 @@ function draw() {
   plot = null;
   const drawn = readable().filter((run) => run.curve.clocks.length);
   if (drawn.length < 2) return;  // one is shown below
-  const style = getComputedStyle(document.documentElement);
-  const series = drawn.map((run, index) => ({
-    label: run.name,
-    stroke: style.getPropertyValue(`--${STROKES[index % STROKES.length]}`).trim(),
-    dash: DASHES[Math.floor(index / STROKES.length)],
-    width: 2,
-    spanGaps: true,
-    points: { show: run.curve.clocks.length < 2 },
-  }));
-  plot = new uPlot({
-    width: byId("comparison").clientWidth,
-    height: HEIGHT,
-    scales: { x: { time: false } },
-    axes: lossAxes(),
-    series: [{ label: "clock" }, ...series],
-  }, uPlot.join(drawn.map((run) => [run.curve.clocks, run.curve.losses])), byId("comparison"));
+  plot = drawCurves(byId("comparison"), drawn.map((run) => ({ name: run.name, ...run.curve })));
 }

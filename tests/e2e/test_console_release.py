@@ -1,0 +1,117 @@
+"""The live page that the chart runs: who sees it, what a port-forward shows, and that it breaks nothing."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import itertools
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.e2e.site import ROOT, WAIT_SECONDS, Site, environment, missing
+from tests.system.test_console import LOOKS, is_settled, ledger_facts, looks, page_facts
+
+if reason := missing():
+    pytest.skip(reason, allow_module_level=True)
+pytestmark = pytest.mark.timeout(600)
+
+STEADY = str(ROOT / "tests" / "e2e" / "steady.py")
+DENIED = (ROOT / "tests" / "e2e" / "denied.py").read_text()
+CHANGES = {  # of each service, some of what a reader must not do
+    *("Recovery/Join", "Recovery/StartJob", "Recovery/ReportFailure", "Checkpoint/Trigger"),
+    *("ShardData/Push", "ShardData/Restore", "ShardControl/Adopt", "ShardControl/Freeze", "Detector/Beat"),
+}
+
+
+@dataclass(frozen=True)
+class ForwardedPage:
+    """``host``: where a port of this machine leads to it."""
+
+    host: str
+    token: str
+
+    def ask(self, method: str, path: str, **headers: str) -> tuple[int, str]:
+        connection = http.client.HTTPConnection(self.host, timeout=WAIT_SECONDS)
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        said = answer.read().decode()
+        connection.close()
+        return answer.status, said
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _training(site: Site) -> Iterator[None]:
+    site.install(
+        ps__replicas="3",
+        console__enabled="true",
+        bundled__minio__persistence__enabled="false",
+        chaos__enabled="false",
+    )
+    with site.background("train", STEADY, "--shards", "3"):
+        site.until(lambda status: len(status.workers) == 2 and status.clock >= 5, "training to begin")
+        yield
+
+
+@pytest.fixture(scope="module")
+def page(site: Site) -> Iterator[ForwardedPage]:
+    """As docs/console.md says: the Secret has the token, and kubectl forwards."""
+    secret = site.core.read_namespaced_secret("scar-console", site.namespace)
+    command = ["kubectl", "port-forward", "--namespace", site.namespace, "deploy/scar-console", ":8080"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as forward:
+        assert forward.stdout is not None
+        try:
+            found = re.search(r"127\.0\.0\.1:\d+", forward.stdout.readline())
+            assert found
+            yield ForwardedPage(found[0], base64.b64decode(secret.data["token"]).decode())
+        finally:
+            forward.terminate()
+
+
+def test_without_its_token_nothing_is_shown(page: ForwardedPage) -> None:
+    for path in ("/", "/events", f"/?token={page.token}x"):
+        status, said = page.ask("GET", path)
+        assert (status, "steady" in said) == (403, False)
+    assert page.ask("GET", f"/?token={page.token}")[0] == 200
+
+
+def test_the_token_is_in_no_log(site: Site, page: ForwardedPage) -> None:
+    page.ask("GET", f"/?token={page.token}")
+    (pod,) = site.pods("console")
+    log = site.core.read_namespaced_pod_log(pod, site.namespace)
+    assert "the page:" in log
+    assert page.token not in log
+
+
+def test_a_killed_shard_heals_on_it_as_the_ledger_has_it(site: Site, page: ForwardedPage) -> None:
+    seen = looks(page.host, page.token)
+    before = next(look["state"] for look in seen if look["state"]["clock"] > 5)
+    assert before["job"]["name"] == "steady"
+    assert [row["name"] for row in before["shards"]["rows"]] == ["scar-ps-0", "scar-ps-1", "scar-ps-2"]
+    assert not before["can_kill"]
+    site.run("kill", "ps-1")
+    next(look for look in seen if is_settled(look["state"]["failures"]))
+    told = json.loads(site.run("failures", "-o", "json"))["failures"]
+    killed = [one for one in told if any(key.startswith("scar-ps-1@") for key in one["members"])]
+    assert killed
+    shown = (look["state"]["failures"] for look in itertools.islice(seen, LOOKS))
+    assert next(
+        one for one in shown if [page_facts(record) for record in one] == list(map(ledger_facts, told))
+    )
+
+
+def test_it_can_break_nothing(site: Site, page: ForwardedPage) -> None:
+    """Neither by its buttons, nor whoever gets into its pod: its certificate may only look."""
+    assert page.ask("POST", "/kill/scar-ps-0", **{"X-Scar-Token": page.token})[0] == 404
+    (pod,) = site.pods("console")
+    text = site.python(pod, DENIED)
+    assert "found: " in text, text
+    denied = json.loads(text.rpartition("found: ")[2])["denied"]
+    assert set(denied.values()) == {"PERMISSION_DENIED"}, denied
+    assert set(denied) >= CHANGES, CHANGES - set(denied)
+    account = site.core.read_namespaced_pod(pod, site.namespace).spec
+    assert account.automount_service_account_token is False, "the API server hears nothing from it"
