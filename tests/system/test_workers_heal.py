@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -20,18 +21,26 @@ from tests.framework import healing
 from tests.framework.cluster import TIMEOUT
 
 SHARDS = 4
+FAILING = Path(healing.__file__).with_name("failing_source.py")
+FAILED = "source-failed"  # the file that says so
 Kills = Callable[[LocalCluster, random.Random], None]
 
 
-def trained(folder: Path, kills: Kills, seed: int = 0) -> tuple[dict[str, bytes], Sequence[FailureRecord]]:
+def trained(
+    folder: Path,
+    kills: Kills,
+    seed: int = 0,
+    training: str = healing.__file__,
+    more: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[dict[str, bytes], Sequence[FailureRecord]]:
     """Everything that each of two workers ended with, and the ledger."""
     options = {"seed": 3, "shards": SHARDS, "workers": 2, "sources": "workers"}
     folder.mkdir(exist_ok=True)
-    environment = {"SCAR_TEST_JOB": json.dumps(options), "SCAR_TEST_HISTORY": str(folder)}
+    environment = {"SCAR_TEST_JOB": json.dumps(options), "SCAR_TEST_HISTORY": str(folder), **more}
     environment["SCAR_OFFER_SECONDS"] = "30"  # a worker on a busy machine is a source, too
     with LocalCluster(folder / "cluster", shards=SHARDS, environment=environment) as cluster:
         cluster.start_job(healing.make_job(**options))
-        cluster.start_workers(healing.__file__, 2)
+        cluster.start_workers(training, 2)
         kills(cluster, random.Random(seed))
         (folder / "over").touch()
         assert cluster.wait(TIMEOUT) == {"worker-0": 0, "worker-1": 0}
@@ -93,3 +102,21 @@ def test_not_one_bit_is_different(tmp_path: Path, kills: Kills, seed: int) -> No
         assert record.lost_pushes == 0
         assert record.delta_norm in (0.0, -1.0)  # -1: the blocks had died again before they were compared
     assert found == undisturbed()
+
+
+@pytest.mark.parametrize("how", ["silent", "killed"])
+def test_another_worker_is_asked_when_a_source_fails(tmp_path: Path, how: str) -> None:
+    """It has offered, and is to send: nothing comes from the checkpoint all the same."""
+    options = {"SCAR_TEST_SOURCE": how}
+    found, ledger = trained(tmp_path, kill_first, training=str(FAILING), more=options)
+    assert (tmp_path / FAILED).exists(), "the source has failed"
+    assert len(ledger) > 1
+    assert {source for record in ledger for source, blocks in record.sources.items() if blocks} == {"worker"}
+    if how == "silent":
+        assert found == undisturbed()
+
+
+def kill_first(cluster: LocalCluster, _draw: random.Random) -> None:
+    wait_clock(cluster, 8)
+    cluster.kill("ps-0")
+    cluster.until(lambda status: len(status.failures) > 1, TIMEOUT, "the source that fails")

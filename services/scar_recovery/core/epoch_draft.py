@@ -50,7 +50,10 @@ def draft_epoch(
     reads = intent.reads_checkpoint
     if reads:
         found = find_sources(intent.job, intent.lost_blocks(), saved, intent.workers, copies, offers)
-        moved += [group for _, group in _place_lost_blocks(intent, previous, owners, saved, found)]
+        # they stay with the owner that could not load them
+        staying = find_sources(intent.job, intent.damaged, saved, intent.workers, offers=offers)
+        placed = _place_lost_blocks(intent, previous, owners, saved, found)
+        moved += [group for _, group in (placed if intent.rollback else [*placed, *staying])]
     recovered = any(group.source == BlockSource.OBJECT for group in moved)
     return Epoch(
         number=intent.number,
@@ -136,8 +139,6 @@ def _place_lost_blocks(
             owners[global_ids(intent.job, group.table, group.ids)] = intent.shards.index(holder)
     ids = _in_stored_order(intent.job, [group for holder, group in found if holder is None])
     owners[ids] = deal_blocks(len(ids), _taking_seats(intent, previous), intent.job.seed, intent.number)
-    # they stay with the owner that could not load them
-    found = [*found, *find_sources(intent.job, intent.damaged, saved)]
     if intent.rollback:
         everything = blocks_by_owner(intent.job, previous) | dict(intent.orphans)
         return find_sources(intent.job, everything, saved)

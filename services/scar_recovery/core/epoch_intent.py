@@ -64,6 +64,7 @@ class EpochIntent:
     # "" -> blocks that their owners cannot load
     damaged: Mapping[str, GlobalIds] = field(default_factory=dict)
     damage: tuple[str, ...] = ()  # what cannot be read, in words
+    failed_senders: frozenset[str] = frozenset()  # keys of workers that did not send what they had to
     restoring: tuple[int, ...] = ()  # manifests from which blocks may still be loaded
     awaits_workers: bool = False  # those that are there wait for the rest of the job's
     restart: int = 0  # first clock that counts after a rollback of which a worker is the reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -87,13 +88,22 @@ def _first_question(intent: EpochIntent) -> PlannerAction | None:
     previous = intent.previous
     if previous is None or intent.rollback or not intent.restores_blocks:
         return None
-    lost = np.sort(np.concatenate([np.empty(0, np.int64), *intent.lost_blocks().values()]))
+    lost = _sorted_blocks(intent.lost_blocks())
     if intent.job.strategy.replicas:
         return _replica_question(intent, previous, lost)
-    if not (intent.job.strategy.asks_workers and len(lost)):
+    wanted = _sorted_blocks({**intent.lost_blocks(), **intent.damaged})
+    if not (intent.job.strategy.asks_workers and len(wanted)):
         return None
-    staying = tuple(worker for worker in intent.workers if worker in previous.workers)
-    return CollectOffers(intent.number, staying, by_table(intent.job, lost)) if staying else None
+    staying = tuple(
+        worker
+        for worker in intent.workers
+        if worker in previous.workers and worker.key not in intent.failed_senders
+    )
+    return CollectOffers(intent.number, staying, by_table(intent.job, wanted)) if staying else None
+
+
+def _sorted_blocks(found: Mapping[str, GlobalIds]) -> GlobalIds:
+    return np.sort(np.concatenate([np.empty(0, np.int64), *found.values()]))
 
 
 def _replica_question(intent: EpochIntent, previous: Epoch, lost: GlobalIds) -> CollectReplicas:

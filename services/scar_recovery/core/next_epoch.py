@@ -43,6 +43,7 @@ class PendingChanges:
     orphans: Mapping[str, GlobalIds] = field(default_factory=dict)
     orphan_failure: int = 0
     damage: Mapping[str, GlobalIds] = field(default_factory=dict)
+    failed_senders: frozenset[str] = frozenset()
     loaded: bool = False
     former: frozenset[str] | None = None
 
@@ -118,6 +119,7 @@ def next_epoch(pending: PendingChanges) -> EpochIntent:
         moved=moved,
         damaged=damaged,
         damage=tuple(pending.damage) if damaged else (),
+        failed_senders=pending.failed_senders,
         failure=_failure_number(pending, restores, bool(admitted)),
     )
 

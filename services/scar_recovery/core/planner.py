@@ -16,6 +16,7 @@ from scar.event_log import EventRing
 from scar.placement import END, Epoch, Role
 from scar.tables import Job
 from scar_recovery.core.actions import CommitEpoch, ConfirmSuspects, PlannerAction
+from scar_recovery.core.damage_record import DamageRecord
 from scar_recovery.core.epoch_intent import GlobalIds, orphaned_blocks
 from scar_recovery.core.epoch_preparation import EpochPreparation, SurvivorsSilent
 from scar_recovery.core.events import (
@@ -78,9 +79,7 @@ class Planner:
         self.ending = False
         self._orphans: dict[str, GlobalIds] = {}  # former owner -> blocks that nobody owns
         self._orphan_failure = 0
-        # what cannot be read, in words -> blocks that their owners cannot load
-        self._damage: dict[str, GlobalIds] = {}
-        self._damaged_since = NEVER
+        self._damage = DamageRecord()
         self._newest_failure = 0
         self._leads = False  # an epoch of our own exists, or none at all
         self._loaded = 0  # newest epoch in which every shard has all its blocks
@@ -143,8 +142,9 @@ class Planner:
                 self._record_move(event, now)
             case EpochLoaded(number):
                 self._loaded = max(self._loaded, number)
+                self._damage.end_heal(number)
             case DamageFound():
-                self._record_damage(event, now)
+                self._damage.record_damage(event, now)
             case TimePassed() | ReplicasCollected() | OffersCollected() | ClocksRead():
                 pass
             case _:
@@ -204,14 +204,9 @@ class Planner:
         self.epoch = epoch
         self._newest_failure = max(self._newest_failure, epoch.failure)
         self._moves.adopt_epoch()
-        self._damage = {}
-        self._damaged_since = NEVER
+        if self.job is not None:
+            self._damage.adopt_epoch(self.job, epoch)
         self.members.adopt_epoch(epoch, now)
-
-    def _record_damage(self, event: DamageFound, now: float) -> None:
-        if self.epoch is not None and self.epoch.number == event.number:
-            self._damaged_since = min(self._damaged_since, now)
-            self._damage[event.description] = event.blocks
 
     # --- questions
 
@@ -261,7 +256,7 @@ class Planner:
             return max(arrival.since for arrival in shards) if enough else NEVER
         if not self._leads or self._moves.moved is not None:
             return 0.0
-        failed = [self._damaged_since, *(failure.allowed for failure in self.members.proved_dead())]
+        failed = [self._damage.since, *(failure.allowed for failure in self.members.proved_dead())]
         times = [since + FAILURE_BATCH for since in failed]
         if not self._moves.in_progress:
             times.append(self._admission_due(bool(self.epoch.shards)))
@@ -330,7 +325,8 @@ class Planner:
             finished=frozenset(self.members.finished),
             orphans=dict(self._orphans),
             orphan_failure=self._orphan_failure,
-            damage=dict(self._damage),
+            damage=dict(self._damage.blocks),
+            failed_senders=self._damage.failed_senders,
             loaded=self._loaded >= epoch.number,
             former=self._rendezvous.former,
         )
