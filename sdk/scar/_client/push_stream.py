@@ -248,7 +248,8 @@ class PushStream:
                 table=table,
                 dtype=bfloat16.NAME if blocks.short else self._view.job.table(table).dtype_name,
                 dense=table in step.dense,
-                block_ids=b"" if table in step.dense else codec.ids_to_bytes(blocks.ids),
+                block_ids=b"" if table in step.dense or blocks.rows is not None else codec.ids_to_bytes(blocks.ids),
+                rows=b"" if blocks.rows is None else codec.ids_to_bytes(blocks.rows),
                 epoch=step.epoch,
                 worker=self._streams.member.name,
                 incarnation=self._streams.member.incarnation,
@@ -284,7 +285,11 @@ class PushStream:
 
     def _compare_blocks(self, step: CompareBlocks) -> None:
         blocks = step.blocks
-        wanted = ps_pb2.TableBlocks(table=blocks.table, block_ids=codec.ids_to_bytes(blocks.ids))
+        wanted = ps_pb2.TableBlocks(table=blocks.table)
+        if blocks.rows is None:
+            wanted.block_ids = codec.ids_to_bytes(blocks.ids)
+        else:
+            wanted.rows = codec.ids_to_bytes(blocks.rows)
         restored = np.empty_like(blocks.cached)
         squared = None
         try:

@@ -57,12 +57,18 @@ class Relocation:
         stayed[stayed] = ~self.gained[target[stayed]]
         if not stayed.any():
             return None
-        if stayed.all():
-            return StoreSlice(self.new, None if len(target) == len(self.new) else target, part.values)
-        values = self.old.packed_layout(part.positions).gather(
-            np.asarray(part.values), np.flatnonzero(stayed)
-        )
-        return StoreSlice(self.new, target[stayed], values)
+        if not stayed.all():
+            part = part.select_blocks(np.flatnonzero(stayed))
+            target = target[stayed]
+        rows = None if part.rows is None else self.new.locate_rows(self.old.table_rows(part.rows))[1]
+        return StoreSlice(self.new, None if len(target) == len(self.new) else target, part.values, rows)
+
+    def place_inherited(self, push: InheritedPush) -> StoreSlice:
+        """What came along with gained blocks."""
+        if push.rows is None:
+            return StoreSlice(self.new, self.new.locate_blocks(push.ids), push.values)
+        positions, rows = self.new.locate_rows(push.rows)
+        return StoreSlice(self.new, positions, push.values, rows)
 
 
 @dataclass(eq=False, slots=True)

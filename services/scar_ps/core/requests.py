@@ -14,6 +14,13 @@ if TYPE_CHECKING:
 WantedBlocks = Sequence[tuple[str, Ids | None]]  # tables with block ids; None: all blocks of the shard
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class WantedRows:
+    """Rows of a table, ascending, in the place of block ids."""
+
+    rows: Ids
+
+
 class MustWait(Exception):
     """A request cannot be served yet; it is tried again after the next change.
 

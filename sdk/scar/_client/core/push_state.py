@@ -15,8 +15,9 @@ from scar._client.core.clocks import DONE, ShardRecord, WorkerClocks
 from scar._client.core.comparisons import RecoveredBlocks, take_recovered
 from scar._client.core.epoch_change import EpochChange, EpochFollowed
 from scar._client.core.pull_buffer import PullBuffer
-from scar._client.core.pushes import NOWHERE, ResendBuffer, ShardPush, TablePush, merge_pushes
+from scar._client.core.pushes import NOWHERE, ShardPush, TablePush, merge_pushes
 from scar._client.core.rerouting import AckedPushes, MovedBlocks, reroute
+from scar._client.core.resend_buffer import ResendBuffer
 from scar._client.core.shard_map import ShardMap
 from scar.event_log import EventRing
 from scar.losses import LossPart, LossPoint
@@ -187,7 +188,7 @@ class StreamState:
         return frozenset(
             table
             for table, blocks in push.tables.items()
-            if len(blocks.ids) == len(shards.owned(table, index))
+            if blocks.rows is None and len(blocks.ids) == len(shards.owned(table, index))
         )
 
 
