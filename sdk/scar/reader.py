@@ -47,9 +47,7 @@ class Reader:
         self, tables: list[str] | tuple[str, ...], ids: TableIds = None, rows: TableIds = None
     ) -> dict[str, Values]: ...
 
-    def pull(
-        self, tables: Names, ids: TableIds = None, rows: TableIds = None
-    ) -> Values | dict[str, Values]:
+    def pull(self, tables: Names, ids: TableIds = None, rows: TableIds = None) -> Values | dict[str, Values]:
         """As :meth:`Worker.pull`, of values as they are now."""
         ensure_not_forked(self._pid)
         request = PullRequest(self.job, tables, ids, rows)

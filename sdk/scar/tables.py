@@ -53,6 +53,7 @@ NORMS = ("l2", "l1", "tv", "histogram")  # the last: for tables of categories, s
 # per job; descriptions come over the wire, so sizes are checked before anything is allocated
 MAX_BLOCKS = 1 << 24
 MAX_ELEMENTS = 1 << 40
+MAX_ROWS = 1 << 32  # of a table, that a call can name
 
 
 class Table:
@@ -162,6 +163,13 @@ class Table:
     def slot_layout(self, slot: str) -> Layout:
         """All blocks of a slot of the rule, in its elements."""
         return self.row_counts if slot in self.rule.row_slots else self.layout
+
+    @property
+    def block_bytes(self) -> NDArray[np.int64]:
+        """int64[blocks]: of values and slots of each block."""
+        layouts = [self.layout, *map(self.slot_layout, self.rule.slots)]
+        sizes: NDArray[np.int64] = np.sum([layout.sizes for layout in layouts], axis=0)
+        return sizes * self.dtype.itemsize
 
     @cached_property
     def row_counts(self) -> Layout:

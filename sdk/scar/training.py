@@ -207,9 +207,7 @@ class Worker:
         self, tables: list[str] | tuple[str, ...], ids: TableIds = None, rows: TableIds = None
     ) -> dict[str, Values]: ...
 
-    def pull(
-        self, tables: Names, ids: TableIds = None, rows: TableIds = None
-    ) -> Values | dict[str, Values]:
+    def pull(self, tables: Names, ids: TableIds = None, rows: TableIds = None) -> Values | dict[str, Values]:
         """Read-only values of a table, in its shape, or a dict of several; change a ``.copy()`` of them.
 
         ``rows``: these rows of the first axis, in any order, however the table was cut. ``ids``: these
@@ -233,8 +231,8 @@ class Worker:
         tables: str | Mapping[str, ArrayLike],
         values: ArrayLike | None = None,
         ids: TableIds = None,
-        rows: TableIds = None,
         bfloat16: Collection[str] = (),
+        rows: TableIds = None,
     ) -> None:
         """Send an update: ``push("w", gradient)``, with ``rows`` or ``ids`` (blocks) for some only, or
         ``push({"a": ..., "b": ...})`` as one.
@@ -246,7 +244,7 @@ class Worker:
         """
         client = self._client
         with client.pace.time_push():
-            packed = pack_tables(self.job, tables, values, ids, rows, bfloat16)
+            packed = pack_tables(self.job, tables, values, ids, bfloat16, rows)
             client.pushes.push(packed, client.deadline())
 
     def report(self, loss: float, examples: int | None = None, of: int | None = None) -> None:

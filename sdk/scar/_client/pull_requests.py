@@ -40,7 +40,7 @@ def select_blocks(job: Job, name: str, ids: TableIds, rows: TableIds, single: bo
     if own_rows is None:
         return AskedBlocks(None if own_ids is None else check_ids(table, own_ids))
     if own_ids is not None:
-        raise InvalidRequest(f"table {name} has both ids= and rows=", "Name its blocks by ids, or rows by rows")
+        raise InvalidRequest(f"table {name} has both ids= and rows=", "Name blocks by ids, or rows by rows")
     numbers = check_rows(table, own_rows)
     return AskedBlocks(numbers) if table.has_row_blocks else AskedBlocks(rows=numbers)
 

@@ -20,8 +20,8 @@ def pack_tables(
     tables: str | Mapping[str, ArrayLike],
     values: ArrayLike | None,
     ids: TableIds = None,
-    rows: TableIds = None,
     bfloat16: Collection[str] = (),
+    rows: TableIds = None,
 ) -> dict[str, PackedTable]:
     """As :meth:`scar.Worker.push` has them. Raises what it raises."""
     single = isinstance(tables, str)

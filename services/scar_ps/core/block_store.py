@@ -148,10 +148,14 @@ class BlockStore:
         """Positions of the blocks of these rows of the table (strictly ascending; None: all blocks), and
         these rows of the store.
         """
+        if len(rows) and int(rows[-1]) >= self.table.shape[0]:
+            raise BlockOutOfRange(
+                f"row {int(rows[-1])} is out of range, table {self.table.name} has {self.table.shape[0]}"
+            )
         blocks = self.table.find_blocks(rows)
         positions = self.locate_blocks(drop_repeats(blocks))
-        shift = self.row_counts.starts[:-1] - self.table.row_offsets[self.ids]
-        return positions, rows + shift[self.find_blocks(blocks)]
+        starts = self.row_counts.starts[self.find_blocks(blocks)]
+        return positions, rows + (starts - self.table.row_offsets[blocks])
 
     def find_row_blocks(self, rows: Positions) -> Positions:
         """Position of the block of each of these rows of the store."""
@@ -167,8 +171,8 @@ class BlockStore:
 
     def table_rows(self, rows: Positions) -> Ids:
         """Rows of the table that these rows of the store are."""
-        shift = self.table.row_offsets[self.ids] - self.row_counts.starts[:-1]
-        return (rows + shift[self.find_row_blocks(rows)]).astype(np.uint32)
+        at = self.find_row_blocks(rows)
+        return (rows + (self.table.row_offsets[self.ids[at]] - self.row_counts.starts[at])).astype(np.uint32)
 
     def packed_layout(self, positions: Positions | None) -> Layout:
         """Layout of these blocks, packed."""

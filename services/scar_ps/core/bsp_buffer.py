@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from scar.blocks import Ids, Layout
+from scar.blocks import Array, Ids, Layout
 from scar_ps.core.block_data import InheritedPush
-from scar_ps.core.block_store import StoreSlice
+from scar_ps.core.block_store import BlockStore, StoreSlice
 from scar_ps.core.ownership import Relocation, select_kept
 from scar_ps.core.requests import Sender
 
@@ -236,7 +236,7 @@ def sum_parts(parts: Sequence[StoreSlice]) -> StoreSlice:
     sparse = [part.positions for part in parts if part.positions is not None]
     union = None if len(sparse) < len(parts) else np.unique(np.concatenate(sparse))
     layout = store.packed_layout(union)
-    total = np.full(layout.elements, -0.0, store.values.dtype)  # plus anything: that, to the last bit
+    total = _empty_sum(store, layout)
     for part in parts:
         if part.positions is None:
             total += np.asarray(part.values)
@@ -253,9 +253,14 @@ def _sum_rows(parts: Sequence[StoreSlice]) -> StoreSlice:
     rows = [store.rows_of(part.positions) if part.rows is None else part.rows for part in parts]
     union = np.unique(np.concatenate(rows))
     layout = Layout.even(len(union), store.table.row_elements)
-    total = np.full(layout.elements, -0.0, store.values.dtype)
+    total = _empty_sum(store, layout)
     for part, own in zip(parts, rows, strict=True):
         at = np.searchsorted(union, own)
         before: Any = layout.gather(total, at)
         layout.scatter(total, at, before + np.asarray(part.values))
     return StoreSlice(store, np.unique(store.find_row_blocks(union)), total, union)
+
+
+def _empty_sum(store: BlockStore, layout: Layout) -> Array:
+    """Plus anything it is that, to the last bit."""
+    return np.full(layout.elements, -0.0, store.values.dtype)

@@ -17,9 +17,8 @@ from scar._client.core.shard_map import ShardMap
 from scar.blocks import Array, Ids, Layout, Positions, all_finite, drop_repeats, is_ascending, positions_of
 from scar.errors import BlockOutOfRange, InvalidRequest, NonFinite, ShapeMismatch
 from scar.placement import NOBODY
-from scar.tables import Job, Table
+from scar.tables import MAX_ROWS, Job, Table
 
-MAX_ROWS = 1 << 32  # of a table, that a call can name
 NOWHERE = ""  # key of pushes to blocks that have no owner at the moment
 
 
@@ -103,7 +102,8 @@ def pack_rows(table: Table, values: Array, rows: Ids) -> TablePush:
             " them would take steps of their own",
             "Cut the table by scar.rows(1), or push whole blocks by ids=",
         )
-    rows, values = _combine_entries(table, rows, values, lambda keys: Layout.even(len(keys), table.row_elements))
+    width = table.row_elements
+    rows, values = _combine_entries(table, rows, values, lambda keys: Layout.even(len(keys), width))
     return TablePush(drop_repeats(table.find_blocks(rows)), values, rows)
 
 
@@ -278,7 +278,8 @@ def _merge_parts(table: Table, parts: Sequence[TablePush]) -> TablePush:
     """Whole blocks count as all of their rows where others are rows."""
     values = np.concatenate([part.values for part in parts])
     if all(part.rows is None for part in parts):
-        return combine_repeats(table, np.concatenate([part.ids for part in parts]), values)
+        ids = np.concatenate([part.ids for part in parts])
+        return combine_repeats(table, ids, values)
     return pack_rows(table, values, np.concatenate([_rows_of(table, part) for part in parts]))
 
 
