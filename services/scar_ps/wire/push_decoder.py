@@ -202,8 +202,9 @@ def _locate_part(store: BlockStore, header: TensorHeader) -> StoreSlice:
 
 def _not_finite(part: StoreSlice, element: int) -> NonFinite:
     index = int(np.searchsorted(part.layout.starts, element, side="right")) - 1
-    where = f"block {part.ids[index]}"
-    if part.rows is not None:
+    if part.rows is None:
+        where = f"block {part.ids[index]}"
+    else:
         where = f"row {part.store.table_rows(part.rows[index : index + 1])[0]}"
     return NonFinite(f"table {part.store.table.name}, {where}: the push has a value that is not finite")
 
