@@ -2,7 +2,7 @@
 
 python -m benchmarks.rows [--rows 1000000 10000000 100000000] [--burners 2]
 
-Four shards and one worker, which in a clock pulls and pushes 20,000 random rows of 8 float32; row-wise AdaGrad,
+Four shards and one worker, which pulls and pushes 20,000 random rows of 8 float32 a clock; row-wise AdaGrad,
 1,024 rows a block. docs/scale.md has what it printed.
 """
 

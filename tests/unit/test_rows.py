@@ -18,12 +18,15 @@ from scar.tables import Job, Rule, Table
 from scar.v1.ps_pb2 import TensorHeader
 from scar.wire import codec
 from scar.wire.codec import Chunk, decode_chunk
+from scar_ps.core import ownership
+from scar_ps.core.block_data import BlockContents
+from scar_ps.core.events import BlocksLoaded
 from scar_ps.core.pushes import PulledBlocks
-from scar_ps.core.requests import WantedRows
+from scar_ps.core.requests import MustWait, WantedRows
 from scar_ps.wire import migration, pull_encoder
 from scar_ps.wire.push_decoder import PushStaging
 from scar_runtime.checkpoint.block_records import pack_records, record_sizes, unpack_records
-from tests.unit.ps_support import DrivenShard, every_rule, first_epoch, ids, job, sender, started
+from tests.unit.ps_support import ME, DrivenShard, every_rule, first_epoch, ids, job, sender, started
 
 ROWS, WIDTH = 11, 3
 CUTS = [tables.rows(2), tables.rows(4), tables.layer(), tables.ragged([0, 1, 5, 6, 11])]
@@ -299,3 +302,29 @@ def test_pushes_of_rows_go_with_blocks_that_move() -> None:
     assert push.rows.tolist() == [4, 6]
     assert push.values.tolist() == [3, 4, 5, 6, 7, 8]
     assert incoming.contents.slots["squares"].shape == (4,)
+
+
+@pytest.mark.parametrize("init", [tables.uniform(-1, 3), tables.normal(0, 1)], ids=["uniform", "normal"])
+@pytest.mark.parametrize("cut", [tables.rows(512), tables.rows(333), tables.rows(1)], ids=["512", "333", "1"])
+def test_a_shard_that_draws_its_own_blocks_alone_has_the_values_of_all(
+    init: tables.Init, cut: tables.Blocks
+) -> None:
+    table = Table("w", (40_000, 5), init=init, blocks=cut)
+    every = np.arange(table.blocks, dtype=np.uint32)
+    some = np.flatnonzero(np.random.default_rng(2).random(table.blocks) < 0.3).astype(np.uint32)
+    whole = table.layout.gather(table.initial(7, every), some.astype(np.int64))
+    np.testing.assert_array_equal(table.initial(7, some), whole)
+
+
+def test_a_large_share_of_a_table_is_loaded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is installed at once holds up everything else."""
+    monkeypatch.setattr(ownership, "LOAD_BYTES", 4 * WIDTH * 4)
+    spec = spec_of(tables.add(), tables.rows(2))
+    shard, epoch = DrivenShard(ME), first_epoch(spec)
+    loads = shard.adopt(epoch, spec)
+    assert [load.ids.tolist() for load in loads] == [[0, 1], [2, 3], [4, 5]]
+    shard.handle(BlocksLoaded(loads[1], BlockContents(np.ones(4 * WIDTH, np.float32))))
+    assert shard.ownership.loading_blocks == 4
+    with pytest.raises(MustWait):
+        pull_rows(shard, 0, np.array([3]))
+    assert pull_rows(shard, 0, np.array([4, 7])).tolist() == [[1, 1, 1], [1, 1, 1]]

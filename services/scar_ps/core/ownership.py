@@ -32,9 +32,12 @@ from scar_ps.core.block_store import (
     StoreSlice,
     differing_values,
     no_lock,
+    split_runs,
 )
 from scar_ps.core.push_sequences import merge_watermarks
 from scar_ps.core.requests import MustWait
+
+LOAD_BYTES = 32 << 20  # of values that one load brings: what is installed at once holds up everything else
 
 
 @dataclass(eq=False, slots=True)
@@ -226,7 +229,8 @@ class BlockOwnership:
             store.loading[at] = epoch.number
             if job.strategy.asks_workers and (epoch.failure or group.former_owner):  # else nobody pushed
                 store.begin_replay(at, group.clock)
-            loads.append(make_load(epoch, group, store.ids[at]))
+            pieces = split_runs(store.packed_layout(at), LOAD_BYTES // store.table.dtype.itemsize)
+            loads += [make_load(epoch, group, store.ids[at[start:stop]]) for start, stop in pieces]
         self.any_unsettled |= bool(change.groups)
         store.update_blocked()
         return loads
