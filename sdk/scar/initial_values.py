@@ -90,8 +90,8 @@ def _draw_blocks(init: Init, key: NDArray[np.uint64], page: int, layout: Layout,
     """
     if init.kind != "uniform" or len(wanted) == len(layout) or layout.elements < LARGE_BLOCK * len(layout):
         return layout.gather(_draw_range(init, key, page, 0, layout.elements), wanted)
-    starts, stops = layout.starts[wanted].tolist(), layout.starts[wanted + 1].tolist()
-    return np.concatenate([_draw_range(init, key, page, *span) for span in zip(starts, stops, strict=True)])
+    spans = zip(layout.starts[wanted].tolist(), layout.starts[wanted + 1].tolist(), strict=True)
+    return np.concatenate([_draw_range(init, key, page, *span) for span in spans])
 
 
 def _draw_range(init: Init, key: NDArray[np.uint64], page: int, start: int, stop: int) -> NDArray[np.float64]:

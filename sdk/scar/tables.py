@@ -134,7 +134,8 @@ class Table:
         if self.cut.offsets and not _grow_to(self.row_offsets, self.shape[0]):
             raise ConfigError(f"table {self.name}: block offsets must grow from 0 to {self.shape[0]}")
         if self.weights is not None and not (
-            self.weights.shape == (self.blocks,) and _all_positive(self.weights)
+            self.weights.shape == (self.blocks,)
+            and bool((np.isfinite(self.weights) & (self.weights > 0)).all())
         ):
             raise ConfigError(
                 f"table {self.name}: weights must be {self.blocks} positive numbers, one for each block"
@@ -178,7 +179,7 @@ class Table:
 
     @property
     def has_row_blocks(self) -> bool:
-        """Every block is a row, so a row's number is that of its block."""
+        """Every block is a row."""
         return self.blocks == self.shape[0]
 
     def find_blocks(self, rows: Ids) -> Ids:
@@ -234,10 +235,6 @@ def _grow_to(offsets: NDArray[np.int64], end: int) -> bool:
     """From 0 to ``end``. Compared, not subtracted: a difference of two int64 can wrap."""
     ends_fit = len(offsets) > 1 and offsets[0] == 0 and offsets[-1] == end
     return bool(ends_fit) and is_ascending(offsets)
-
-
-def _all_positive(weights: NDArray[np.float32]) -> bool:
-    return bool((np.isfinite(weights) & (weights > 0)).all())
 
 
 def _parse_dtype(table: str, name: str) -> np.dtype[np.generic]:

@@ -209,9 +209,7 @@ class Worker:
 
     def pull(self, tables: Names, ids: TableIds = None, rows: TableIds = None) -> Values | dict[str, Values]:
         """Read-only values of a table, in its shape, or a dict of several; change a ``.copy()`` of them.
-
-        ``rows``: these rows of the first axis, in any order, however the table was cut. ``ids``: these
-        blocks, rows packed.
+        ``rows``: these rows of the first axis, in any order. ``ids``: these blocks, rows packed.
         """
         client = self._client
         with client.pace.time_pull() as timed:
@@ -222,8 +220,7 @@ class Worker:
 
     def pull_async(self, tables: Names, ids: TableIds = None, rows: TableIds = None) -> PullFuture:
         """The same in the background, while this thread computes."""
-        request = PullRequest(self.job, tables, ids, rows)
-        client = self._client
+        client, request = self._client, PullRequest(self.job, tables, ids, rows)
         return PullFuture(request, client.pulls.pull_async(request.wants), client.pace.note_pull)
 
     def push(
@@ -237,10 +234,9 @@ class Worker:
         """Send an update: ``push("w", gradient)``, with ``rows`` or ``ids`` (blocks) for some only, or
         ``push({"a": ..., "b": ...})`` as one.
 
-        Returns at once, unless too much is unacknowledged. The arrays may be changed afterwards. A repeated
-        row or block is summed (rule ``assign``: the last one wins). Rows that are not named take no step.
-        ``bfloat16``: names of float32 tables whose values are rounded to it, so that they travel in half the
-        bytes; the rule gets them in float32.
+        Returns at once, unless too much is unacknowledged; the arrays may be changed then. A repeated row or
+        block is summed (rule ``assign``: the last one wins). ``bfloat16``: names of float32 tables, rounded
+        to it so that they travel in half the bytes; the rule gets float32.
         """
         client = self._client
         with client.pace.time_push():

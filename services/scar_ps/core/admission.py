@@ -91,7 +91,7 @@ class Admission:
         parts = []
         for name, ids in wanted:
             store = self._state.ownership.get_store(name)
-            positions, rows = None, None
+            positions = rows = None
             if isinstance(ids, WantedRows):
                 positions, rows = store.locate_rows(ids.rows)
             elif ids is not None:

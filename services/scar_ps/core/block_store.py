@@ -27,6 +27,7 @@ from scar_ps.core.segments import Segments
 
 # about 1 MiB: temporaries stay in the cache, a lock is held for a quarter of a millisecond
 RUN_ELEMENTS = 1 << 18
+LOAD_BYTES = 32 << 20  # of values that one load brings: what is installed at once holds up everything else
 Mask = NDArray[np.bool_]
 OnProgress = Callable[[], None]  # called during long work, about every millisecond
 Lock = AbstractContextManager[Any]

@@ -25,6 +25,7 @@ from scar_ps.core.block_data import (
     select_contents,
 )
 from scar_ps.core.block_store import (
+    LOAD_BYTES,
     BlockStore,
     Mask,
     NewLock,
@@ -36,8 +37,6 @@ from scar_ps.core.block_store import (
 )
 from scar_ps.core.push_sequences import merge_watermarks
 from scar_ps.core.requests import MustWait
-
-LOAD_BYTES = 32 << 20  # of values that one load brings: what is installed at once holds up everything else
 
 
 @dataclass(eq=False, slots=True)
@@ -155,7 +154,7 @@ class BlockOwnership:
         for change in changes:
             loads += self._begin_loads(change, epoch, job, relocations[change.table.name].new)
         self.tables = {name: relocation.new for name, relocation in relocations.items()}
-        self.loads = tuple(self._remaining_loads((*self.loads, *loads)))
+        self.loads = tuple(filter(None, map(self._remaining_load, (*self.loads, *loads))))
         self._incoming = {at: one for at, one in self._incoming.items() if one.epoch >= epoch.number}
         return loads, {name: moved for name, moved in relocations.items() if moved.old is not moved.new}
 
@@ -249,12 +248,6 @@ class BlockOwnership:
             store.update_blocked()
         others = [one for one in self.loads if one is not load]
         self.loads = tuple(one for one in others if self._remaining_load(one) is not None)
-
-    def _remaining_loads(self, loads: Iterable[BlockLoad]) -> Iterable[BlockLoad]:
-        for load in loads:
-            remaining = self._remaining_load(load)
-            if remaining is not None:
-                yield remaining
 
     def _remaining_load(self, load: BlockLoad) -> BlockLoad | None:
         """What still waits for this load; None: nothing."""

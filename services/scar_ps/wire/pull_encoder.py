@@ -55,8 +55,10 @@ def encode_blocks(
 
     ``segment``: where the values are to go instead, in memory that the receiver shares.
     """
-    store, layout = part.store, part.layout
-    whole, at = (store.layout, part.positions) if part.rows is None else (store.row_layout, part.rows)
+    store = part.store
+    layout = part.layout
+    at = part.positions if part.rows is None else part.rows
+    whole = store.layout if part.rows is None else store.row_layout
     size = store.table.dtype.itemsize
     header.table = store.table.name
     header.dtype = store.table.dtype_name

@@ -151,7 +151,8 @@ def _find_outside(array: NDArray[np.integer[Any]], end: int) -> int | None:
     """One of these that is not in ``range(end)``."""
     if not len(array):
         return None
-    low, high = int(array.min()), int(array.max())
+    low = int(array.min())
+    high = int(array.max())
     return low if low < 0 else high if high >= end else None
 
 
