@@ -220,8 +220,9 @@ class Worker:
 
     def pull_async(self, tables: Names, ids: TableIds = None, rows: TableIds = None) -> PullFuture:
         """The same in the background, while this thread computes."""
-        client, request = self._client, PullRequest(self.job, tables, ids, rows)
-        return PullFuture(request, client.pulls.pull_async(request.wants), client.pace.note_pull)
+        request = PullRequest(self.job, tables, ids, rows)
+        future = self._client.pulls.pull_async(request.wants)
+        return PullFuture(request, future, self._client.pace.note_pull)
 
     def push(
         self,
