@@ -68,7 +68,7 @@ BREAKS = (
     ),
     Break(
         "heal-kept",  # the copy is a clock old, and what was pushed in it is gone
-        "sdk/scar/_client/core/pushes.py",
+        "sdk/scar/_client/core/resend_buffer.py",
         "oldest = self.clock - self._closed_kept",
         "oldest = self.clock",
         "tests/unit/test_resend_buffer.py::test_one_more_clock_is_kept_where_the_state_before_it_may_come_back",

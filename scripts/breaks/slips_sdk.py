@@ -20,7 +20,7 @@ BREAKS = (
     # --------------------------------------------------------------------------------------------------------
     Break(
         "sdk-released",
-        "sdk/scar/_client/core/pushes.py",
+        "sdk/scar/_client/core/resend_buffer.py",
         "if push.applied_clock < oldest]",
         "if push.applied_clock <= oldest]",
         f"{RESEND_BUFFER}::test_bsp_keeps_a_part_until_its_clock_is_seen_closed",
@@ -62,7 +62,7 @@ BREAKS = (
     ),
     Break(
         "sdk-joined",
-        "sdk/scar/_client/core/pushes.py",
+        "sdk/scar/_client/core/resend_buffer.py",
         "max(push.clock, clock, joins)",
         "push.clock",
         f"{RESEND_BUFFER}::test_bsp_a_late_part_belongs_to_the_clock_that_was_open",

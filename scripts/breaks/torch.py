@@ -104,8 +104,8 @@ BREAKS = (
     Break(
         "bfloat16-of-sums",
         "sdk/scar/_client/core/pushes.py",
-        "tables[name] = combine_repeats(job.table(name), ids, values)",
-        "tables[name] = replace(combine_repeats(job.table(name), ids, values), short=parts[0].short)",
+        "return combine_repeats(table, ids, values)",
+        "return TablePush(ids, values, short=parts[0].short)",
         "tests/unit/test_bfloat16.py::test_parts_of_a_push_stay_short_and_a_sum_of_several_does_not",
     ),
     Break(

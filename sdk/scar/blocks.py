@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,21 +38,35 @@ class Layout:
     """Blocks of given sizes (elements), back to back. ``starts[i]:starts[i + 1]`` is block ``i``."""
 
     def __init__(self, sizes: NDArray[np.int64]) -> None:
-        self.sizes = np.ascontiguousarray(sizes, dtype=np.int64)
-        self.starts: Positions = np.zeros(len(self.sizes) + 1, dtype=np.int64)
-        self.sizes.cumsum(out=self.starts[1:])
-        first = int(self.sizes[0]) if len(self.sizes) else 0
-        evenly = bool((self.sizes[:-1] == first).all())
-        uniform = evenly and bool((self.sizes[-1:] == first).all())
+        sizes = np.ascontiguousarray(sizes, dtype=np.int64)
+        starts: Positions = np.zeros(len(sizes) + 1, dtype=np.int64)
+        sizes.cumsum(out=starts[1:])
+        first = int(sizes[0]) if len(sizes) else 0
+        evenly = bool((sizes[:-1] == first).all())
+        uniform = evenly and bool((sizes[-1:] == first).all())
+        self._blocks = len(sizes)
+        self.elements = int(starts[-1])
         self.width = first if uniform else 0  # elements per block; 0: ragged
         self._body = first if evenly and not uniform else 0  # only the last block has another size
+        self.sizes = sizes
+        self.starts = starts
 
     def __len__(self) -> int:
-        return len(self.sizes)
+        return self._blocks
 
-    @property
-    def elements(self) -> int:
-        return int(self.starts[-1])
+    @cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        """int64[n], in elements."""
+        return np.full(self._blocks, self.width, dtype=np.int64)
+
+    @cached_property
+    def starts(self) -> Positions:
+        """int64[n + 1]: where each block begins, and the end of the last."""
+        return np.arange(0, self.elements + 1, max(1, self.width), dtype=np.int64)[: self._blocks + 1]
+
+    def find_start(self, block: int) -> int:
+        """Where this block begins; of ``n``: where the last one ends."""
+        return block * self.width if self.width else int(self.starts[block])
 
     def take(self, positions: Positions) -> Layout:
         """The layout of these blocks when they are packed one after the other."""
@@ -59,10 +74,10 @@ class Layout:
 
     @classmethod
     def even(cls, blocks: int, width: int) -> Layout:
-        """The layout of so many blocks of one size, without a look at each."""
+        """The layout of so many blocks of one size (at least 1), without memory for each."""
         layout = cls.__new__(cls)
-        layout.sizes = np.full(blocks, width, dtype=np.int64)
-        layout.starts = np.arange(0, (blocks + 1) * width, width, dtype=np.int64)
+        layout._blocks = blocks
+        layout.elements = blocks * width
         layout.width = width if blocks else 0
         layout._body = 0
         return layout
@@ -73,6 +88,8 @@ class Layout:
 
     def indices(self, positions: Positions) -> Positions:
         """Flat element index of every element of these blocks, in order; 8 bytes an element."""
+        if self.width:
+            return (positions[:, None] * self.width + np.arange(self.width)).reshape(-1)
         sizes = self.sizes[positions]
         ends = np.cumsum(sizes)
         total = int(ends[-1]) if len(ends) else 0
@@ -81,7 +98,7 @@ class Layout:
 
     def is_all(self, positions: Positions) -> bool:
         """True when ``positions`` (strictly ascending) are all blocks: then packed and flat are the same."""
-        return len(positions) == len(self.sizes)
+        return len(positions) == self._blocks
 
     def gather(self, flat: Array, positions: Positions) -> Array:
         """Copy of these blocks, packed."""
@@ -91,7 +108,7 @@ class Layout:
             # take() is several times faster than indexing for narrow rows
             return np.take(flat.reshape(-1, self.width), positions, axis=0).reshape(-1)
         if self._body and len(positions):
-            whole = positions[positions < len(self.sizes) - 1]
+            whole = positions[positions < self._blocks - 1]
             rows = np.take(self._uniform_rows(flat), whole, axis=0).reshape(-1)
             return rows if len(whole) == len(positions) else np.concatenate((rows, flat[self.starts[-2] :]))
         return flat[self.indices(positions)]
@@ -103,7 +120,7 @@ class Layout:
         elif self.width:
             flat.reshape(-1, self.width)[positions] = packed.reshape(-1, self.width)
         elif self._body and len(positions):
-            whole = positions[positions < len(self.sizes) - 1]
+            whole = positions[positions < self._blocks - 1]
             cut = len(whole) * self._body
             self._uniform_rows(flat)[whole] = packed[:cut].reshape(-1, self._body)
             if len(whole) < len(positions):
@@ -127,6 +144,11 @@ def all_finite(values: Array) -> bool:
 def is_ascending(ids: Ids | Positions) -> bool:
     """Each id is above the one before: none is repeated."""
     return len(ids) < 2 or bool((ids[1:] > ids[:-1]).all())
+
+
+def drop_repeats(ids: Ids) -> Ids:
+    """Each of these (ascending) once."""
+    return ids if len(ids) < 2 else ids[np.append(True, ids[1:] != ids[:-1])]
 
 
 def positions_of(held: Ids, wanted: Ids) -> Positions:

@@ -6,13 +6,15 @@ import zlib
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from scar.blocks import Array, Ids, Layout
+from scar.blocks import Array, Ids, Layout, Positions
 from scar.errors import ConfigError, use_one_of
 
 INITIALISERS = ("zeros", "constant", "uniform", "normal", "given")
 PAGE_ELEMENTS = 1 << 16  # initial values are made in pages of about this many elements
+LARGE_BLOCK = 1 << 10  # elements, from which on it is worth while to draw one block alone
+PHILOX_NUMBERS = 4  # of 64 bits, for each count of its counter
 
 
 @dataclass(frozen=True)
@@ -72,15 +74,30 @@ def draw_values(
         last = min(first + per_page, blocks)
         run = Layout(layout.sizes[first:last])
         wanted = ids[cuts[page] : cuts[page + 1]].astype(np.int64) - first
-        mine = run.gather(_draw_page(init, table, seed, int(page), run.elements).astype(dtype), wanted)
+        mine = _draw_blocks(init, _page_key(table, seed), int(page), run, wanted).astype(dtype)
         out[written : written + len(mine)] = mine
         written += len(mine)
     return out
 
 
-def _draw_page(init: Init, table: str, seed: int, page: int, elements: int) -> Array:
-    key = np.array([seed & 0xFFFFFFFFFFFFFFFF, zlib.crc32(table.encode())], dtype=np.uint64)
-    draw = np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, page]))
+def _page_key(table: str, seed: int) -> NDArray[np.uint64]:
+    return np.array([seed & 0xFFFFFFFFFFFFFFFF, zlib.crc32(table.encode())], dtype=np.uint64)
+
+
+def _draw_blocks(init: Init, key: NDArray[np.uint64], page: int, layout: Layout, wanted: Positions) -> Array:
+    """These blocks of a page (ascending), packed. Of large blocks with uniform values only those are drawn:
+    each takes one number of the generator, so that the rest can be skipped.
+    """
+    if init.kind != "uniform" or len(wanted) == len(layout) or layout.elements < LARGE_BLOCK * len(layout):
+        return layout.gather(_draw_range(init, key, page, 0, layout.elements), wanted)
+    spans = zip(layout.starts[wanted].tolist(), layout.starts[wanted + 1].tolist(), strict=True)
+    return np.concatenate([_draw_range(init, key, page, *span) for span in spans])
+
+
+def _draw_range(init: Init, key: NDArray[np.uint64], page: int, start: int, stop: int) -> NDArray[np.float64]:
+    """Elements ``start`` to ``stop`` of a page; normal ones only from its beginning."""
+    skipped, rest = divmod(start, PHILOX_NUMBERS)
+    draw = np.random.Generator(np.random.Philox(key=key, counter=[skipped, 0, 0, page]))
     if init.kind == "uniform":
-        return draw.uniform(init.low, init.high, elements)
-    return draw.normal(init.low, init.high, elements)
+        return draw.uniform(init.low, init.high, stop - start + rest)[rest:]
+    return draw.normal(init.low, init.high, stop - start)

@@ -40,15 +40,17 @@ class Reader:
         return self._view.number
 
     @overload
-    def pull(self, tables: str, ids: TableIds = None) -> Values: ...
+    def pull(self, tables: str, ids: TableIds = None, rows: TableIds = None) -> Values: ...
 
     @overload
-    def pull(self, tables: list[str] | tuple[str, ...], ids: TableIds = None) -> dict[str, Values]: ...
+    def pull(
+        self, tables: list[str] | tuple[str, ...], ids: TableIds = None, rows: TableIds = None
+    ) -> dict[str, Values]: ...
 
-    def pull(self, tables: Names, ids: TableIds = None) -> Values | dict[str, Values]:
+    def pull(self, tables: Names, ids: TableIds = None, rows: TableIds = None) -> Values | dict[str, Values]:
         """As :meth:`Worker.pull`, of values as they are now."""
         ensure_not_forked(self._pid)
-        request = PullRequest(self.job, tables, ids)
+        request = PullRequest(self.job, tables, ids, rows)
         self._puller.pull(request.wants, 0, Deadline(self._timeout))
         values: Values | dict[str, Values] = request.values()
         return values
@@ -71,7 +73,7 @@ class Reader:
             one_block = PullBuffer(self.job.tables[0], np.zeros(1, np.uint32))
             self._puller.pull([one_block], 0, deadline)
             chosen = choice.next_clock(self._opened)
-            request = PullRequest(self.job, names, None)
+            request = PullRequest(self.job, names)
             epoch = self._view.number
             try:
                 number = self._puller.pull_exact(request.wants, chosen, deadline)

@@ -21,6 +21,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scar.block_cuts import Blocks as Blocks
+from scar.block_cuts import layer as layer
+from scar.block_cuts import layer_shards as layer_shards
+from scar.block_cuts import ragged as ragged
+from scar.block_cuts import rows as rows
 from scar.blocks import Array, Ids, Layout, is_ascending
 from scar.checkpoints import Checkpoint as Checkpoint
 from scar.errors import ConfigError, ShapeMismatch, UnknownTable, use_one_of
@@ -48,35 +53,7 @@ NORMS = ("l2", "l1", "tv", "histogram")  # the last: for tables of categories, s
 # per job; descriptions come over the wire, so sizes are checked before anything is allocated
 MAX_BLOCKS = 1 << 24
 MAX_ELEMENTS = 1 << 40
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """How a table is cut along its first axis. Exactly one of the fields is set."""
-
-    rows: int = 0
-    pieces: int = 0
-    offsets: tuple[int, ...] = ()
-
-
-def rows(count: int = 1) -> Blocks:
-    """Groups of ``count`` rows; the last may be shorter."""
-    return Blocks(rows=count)
-
-
-def layer() -> Blocks:
-    """The whole table is one block."""
-    return Blocks(pieces=1)
-
-
-def layer_shards(pieces: int) -> Blocks:
-    """The first axis cut evenly into ``pieces`` (seed 000, appendix C, by-shard)."""
-    return Blocks(pieces=pieces)
-
-
-def ragged(offsets: Sequence[int]) -> Blocks:
-    """Block ``i`` is rows ``offsets[i]`` to ``offsets[i + 1]``."""
-    return Blocks(offsets=tuple(int(value) for value in offsets))
+MAX_ROWS = 1 << 32  # of a table, that a call can name
 
 
 class Table:
@@ -157,7 +134,8 @@ class Table:
         if self.cut.offsets and not _grow_to(self.row_offsets, self.shape[0]):
             raise ConfigError(f"table {self.name}: block offsets must grow from 0 to {self.shape[0]}")
         if self.weights is not None and not (
-            self.weights.shape == (self.blocks,) and _all_positive(self.weights)
+            self.weights.shape == (self.blocks,)
+            and bool((np.isfinite(self.weights) & (self.weights > 0)).all())
         ):
             raise ConfigError(
                 f"table {self.name}: weights must be {self.blocks} positive numbers, one for each block"
@@ -182,6 +160,33 @@ class Table:
     def layout(self) -> Layout:
         """All blocks of the table, in elements."""
         return Layout(np.diff(self.row_offsets) * self.row_elements)
+
+    def slot_layout(self, slot: str) -> Layout:
+        """All blocks of a slot of the rule, in its elements."""
+        return self.row_counts if slot in self.rule.row_slots else self.layout
+
+    @property
+    def block_bytes(self) -> NDArray[np.int64]:
+        """int64[blocks]: of values and slots of each block."""
+        layouts = [self.layout, *map(self.slot_layout, self.rule.slots)]
+        sizes: NDArray[np.int64] = np.sum([layout.sizes for layout in layouts], axis=0)
+        return sizes * self.dtype.itemsize
+
+    @cached_property
+    def row_counts(self) -> Layout:
+        """All blocks of the table, in rows of the first axis."""
+        return Layout(np.diff(self.row_offsets))
+
+    @property
+    def has_row_blocks(self) -> bool:
+        """Every block is a row."""
+        return self.blocks == self.shape[0]
+
+    def find_blocks(self, rows: Ids) -> Ids:
+        """The block of each of these rows."""
+        if self.cut.offsets or self.cut.pieces:
+            return (np.searchsorted(self.row_offsets, rows, side="right") - 1).astype(np.uint32)
+        return (rows.astype(np.int64) // self.cut.rows).astype(np.uint32)
 
     @property
     def blocks(self) -> int:
@@ -230,10 +235,6 @@ def _grow_to(offsets: NDArray[np.int64], end: int) -> bool:
     """From 0 to ``end``. Compared, not subtracted: a difference of two int64 can wrap."""
     ends_fit = len(offsets) > 1 and offsets[0] == 0 and offsets[-1] == end
     return bool(ends_fit) and is_ascending(offsets)
-
-
-def _all_positive(weights: NDArray[np.float32]) -> bool:
-    return bool((np.isfinite(weights) & (weights > 0)).all())
 
 
 def _parse_dtype(table: str, name: str) -> np.dtype[np.generic]:

@@ -200,28 +200,29 @@ class Worker:
         return metrics
 
     @overload
-    def pull(self, tables: str, ids: TableIds = None) -> Values: ...
+    def pull(self, tables: str, ids: TableIds = None, rows: TableIds = None) -> Values: ...
 
     @overload
-    def pull(self, tables: list[str] | tuple[str, ...], ids: TableIds = None) -> dict[str, Values]: ...
+    def pull(
+        self, tables: list[str] | tuple[str, ...], ids: TableIds = None, rows: TableIds = None
+    ) -> dict[str, Values]: ...
 
-    def pull(self, tables: Names, ids: TableIds = None) -> Values | dict[str, Values]:
+    def pull(self, tables: Names, ids: TableIds = None, rows: TableIds = None) -> Values | dict[str, Values]:
         """Read-only values of a table, in its shape, or a dict of several; change a ``.copy()`` of them.
-
-        ``ids``: these blocks, in any order, rows packed. A block is a row unless the table was cut otherwise.
+        ``rows``: these rows of the first axis, in any order. ``ids``: these blocks, rows packed.
         """
         client = self._client
         with client.pace.time_pull() as timed:
-            request = PullRequest(self.job, tables, ids)
+            request = PullRequest(self.job, tables, ids, rows)
             timed.moving = client.pulls.pull(request.wants)
             values: Values | dict[str, Values] = request.values()
         return values
 
-    def pull_async(self, tables: Names, ids: TableIds = None) -> PullFuture:
+    def pull_async(self, tables: Names, ids: TableIds = None, rows: TableIds = None) -> PullFuture:
         """The same in the background, while this thread computes."""
-        request = PullRequest(self.job, tables, ids)
-        client = self._client
-        return PullFuture(request, client.pulls.pull_async(request.wants), client.pace.note_pull)
+        request = PullRequest(self.job, tables, ids, rows)
+        future = self._client.pulls.pull_async(request.wants)
+        return PullFuture(request, future, self._client.pace.note_pull)
 
     def push(
         self,
@@ -229,17 +230,18 @@ class Worker:
         values: ArrayLike | None = None,
         ids: TableIds = None,
         bfloat16: Collection[str] = (),
+        rows: TableIds = None,
     ) -> None:
-        """Send an update: ``push("w", gradient)``, with ``ids`` for some blocks only, or ``push({"a": ...,
-        "b": ...})`` as one.
+        """Send an update: ``push("w", gradient)``, with ``rows`` or ``ids`` (blocks) for some only, or
+        ``push({"a": ..., "b": ...})`` as one.
 
-        Returns at once, unless too much is unacknowledged. The arrays may be changed afterwards. A repeated
-        id is summed (rule ``assign``: the last one wins). ``bfloat16``: names of float32 tables whose values
-        are rounded to it, so that they travel in half the bytes; the rule gets them in float32.
+        Returns at once, unless too much is unacknowledged; the arrays may be changed then. A repeated row or
+        block is summed (rule ``assign``: the last one wins). ``bfloat16``: names of float32 tables, rounded
+        to it so that they travel in half the bytes; the rule gets float32.
         """
         client = self._client
         with client.pace.time_push():
-            packed = pack_tables(self.job, tables, values, ids, bfloat16)
+            packed = pack_tables(self.job, tables, values, ids, bfloat16, rows)
             client.pushes.push(packed, client.deadline())
 
     def report(self, loss: float, examples: int | None = None, of: int | None = None) -> None:

@@ -13,7 +13,8 @@ from scar.schedules import RateSchedule
 @dataclass(frozen=True)
 class Rule:
     """What a shard does with pushed values; ``slots`` are extra arrays of the table's shape that live and
-    die with a block. ``schedule``: of the learning rate; None: it stays.
+    die with a block; those in ``row_slots`` have one element for each row instead. ``schedule``: of the
+    learning rate; None: it stays.
     """
 
     kind: str
@@ -44,7 +45,7 @@ class Rule:
     OPTIONAL: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "sgd": ("weight_decay",),
         "momentum": ("nesterov", "weight_decay"),
-        "adagrad": ("weight_decay",),
+        "adagrad": ("weight_decay", "rowwise"),
         "adam": ("weight_decay",),
         "rmsprop": ("momentum", "weight_decay"),
     }
@@ -79,6 +80,15 @@ class Rule:
     def slots(self) -> tuple[str, ...]:
         optional = self.OPTIONAL_SLOTS.get(self.kind, {})
         return (*self.SLOTS[self.kind], *(optional[name] for name in optional if name in self.parameters))
+
+    @property
+    def row_slots(self) -> tuple[str, ...]:
+        return self.slots if self.parameters.get("rowwise") else ()
+
+    @property
+    def counts_steps(self) -> bool:
+        """Whether it needs to know how many steps a block has taken, so that rows of it take none alone."""
+        return self.kind in ("adam", "adamw")
 
 
 def _rule(kind: str, needed: Mapping[str, float], schedule: RateSchedule | None, **optional: float) -> Rule:
@@ -117,10 +127,18 @@ def momentum(
 
 
 def adagrad(
-    lr: float, eps: float = 1e-8, weight_decay: float = 0.0, schedule: RateSchedule | None = None
+    lr: float,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    schedule: RateSchedule | None = None,
+    rowwise: bool = False,
 ) -> Rule:
-    """s <- s + g^2; x <- x - lr * g / (sqrt(s) + eps)."""
-    return _rule("adagrad", {"lr": lr, "eps": eps}, schedule, weight_decay=weight_decay)
+    """s <- s + g^2; x <- x - lr * g / (sqrt(s) + eps).
+
+    ``rowwise``: one s for each row, s <- s + mean of the row's g^2 (as TorchRec and FBGEMM have it).
+    """
+    needed = {"lr": lr, "eps": eps}
+    return _rule("adagrad", needed, schedule, weight_decay=weight_decay, rowwise=float(rowwise))
 
 
 def adam(

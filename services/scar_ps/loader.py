@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from threading import Lock
 
 from scar.blocks import Ids
@@ -46,6 +47,7 @@ class Loader:
         self._fail = fail
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="load")
         self._lock = Lock()
+        self._computing = Lock()  # of x(0): threads that wait for no store only keep others waiting
         self._closed = False
         self._headers: tuple[int, HeaderCache] | None = None  # shared by the loads of one epoch
 
@@ -73,7 +75,8 @@ class Loader:
         try:
             job = self._require_job()
             headers = self._header_cache(job, load.epoch)
-            return BlocksLoaded(load, read_load(job, headers, load))
+            with self._computing if load.source is BlockSource.INITIAL else nullcontext():
+                return BlocksLoaded(load, read_load(job, headers, load))
         except ScarError as error:
             about = {"table": load.table, "blocks": len(load.ids), "reason": str(error)}
             _log.warning("load.failed", extra=about)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import grpc
 
 from scar.errors import Fenced, InvalidRequest, NotServing, StaleEpoch
+from scar.tables import MAX_ROWS
 from scar.v1 import ps_pb2, ps_pb2_grpc
 from scar.wire import codec, loss_messages
 from scar.wire.codec import Chunk
@@ -28,7 +29,7 @@ from scar_ps.core.events import (
 )
 from scar_ps.core.migrations import FrozenBlocks, FrozenState
 from scar_ps.core.pushes import PulledBlocks, PushApplied
-from scar_ps.core.requests import Sender, WantedBlocks
+from scar_ps.core.requests import PulledParts, Sender, WantedBlocks, WantedRows
 from scar_ps.core.transfer_events import (
     BatchReceived,
     BlocksReceived,
@@ -126,7 +127,7 @@ class DataServicer:
         """With the seconds until it could be served."""
         asked = time.monotonic()
         sender = Sender(request.worker, request.incarnation)
-        wanted = _decode_wanted(request.tables)
+        wanted = _decode_pulled(request.tables)
         event = PullRequested(
             sender,
             request.epoch,
@@ -256,6 +257,14 @@ class ControlServicer(ps_pb2_grpc.ShardControlServicer):
 def _decode_wanted(tables: Iterable[ps_pb2.TableBlocks]) -> WantedBlocks:
     """Raises :class:`BlockOutOfRange` or :class:`InvalidRequest` for invalid ids."""
     return [(one.table, None if one.dense else codec.ids_from_bytes(one.block_ids)) for one in tables]
+
+
+def _decode_pulled(tables: Iterable[ps_pb2.TableBlocks]) -> PulledParts:
+    """The same, with rows in the place of blocks."""
+    return [
+        (one.table, WantedRows(codec.ids_from_bytes(one.rows, MAX_ROWS))) if one.rows else wanted
+        for one, wanted in ((one, _decode_wanted([one])[0]) for one in tables)
+    ]
 
 
 def _seconds_left(context: grpc.ServicerContext) -> float:

@@ -21,6 +21,7 @@ JOB = Job(
         Table("w", (40, 3), rule=scar.adam()),
         Table("r", (30, 2), rule=scar.momentum(0.1), blocks=scar.ragged([0, 3, 4, 10, 30])),
         Table("i", 17, dtype="int32", rule=scar.add(), blocks=scar.rows(5)),
+        Table("s", (12, 2), rule=scar.adagrad(0.1, rowwise=True), blocks=scar.rows(5)),
     ],
     shards=2,
     workers=1,

@@ -161,7 +161,7 @@ def _object() -> bytes:
     groups = []
     for table in JOB.tables:
         state = BlockState(table.name, all_ids(table), 1, {WORKER.key: 4}, ME.key)
-        slots = {name: ones(table) for name in table.rule.slots}
+        slots = {name: ones(table)[: table.slot_layout(name).elements] for name in table.rule.slots}
         groups.append((state, BlockPayload(ones(table), slots, np.zeros(table.blocks, np.int64))))
     encoded = encode_object(JOB, groups)
     whole = b"".join(map(bytes, encoded.parts))

@@ -47,7 +47,7 @@ def _mutate_small(mutator: Mutator, data: bytes) -> bytes:
 
 def _contents(index: int) -> BlockContents:
     table = JOB.tables[index]
-    slots = {name: ones(table) for name in table.rule.slots}
+    slots = {name: ones(table)[: table.slot_layout(name).elements] for name in table.rule.slots}
     return BlockContents(ones(table), slots, np.zeros(table.blocks, np.int64))
 
 
@@ -55,7 +55,26 @@ def _contents(index: int) -> BlockContents:
 
 
 def _pushes() -> list[bytes]:
-    return [_push(), _push(short=True)]
+    return [_push(), _push(short=True), _push_of_rows()]
+
+
+def _push_of_rows() -> bytes:
+    """Of tables with several rows a block."""
+    parts = []
+    for table in JOB.tables[1:]:
+        rows = np.array([1, 2, 11], np.uint32)
+        header = ps_pb2.TensorHeader(
+            table=table.name,
+            dtype=table.dtype.name,
+            worker=WORKER.name,
+            incarnation=WORKER.incarnation,
+            seq=1,
+            push_id=1,
+            epoch=3,
+            rows=codec.ids_to_bytes(rows),
+        )
+        parts.append((header, ones(table)[: len(rows) * table.row_elements]))
+    return samples.stream_of(parts)
 
 
 def _push(short: bool = False) -> bytes:
@@ -126,7 +145,19 @@ def _frozen() -> bytes:
                 push_id=3,
             )
             parts.append((header, array))
+    parts.append(_frozen_rows())
     return samples.stream_of(parts)
+
+
+def _frozen_rows() -> tuple[ps_pb2.TensorHeader, np.ndarray]:
+    """A push of rows that waits for its clock."""
+    table = JOB.tables[-1]
+    rows = np.array([0, 4, 7, 11], np.uint32)
+    header = ps_pb2.TensorHeader(table=table.name, dtype=table.dtype.name, epoch=3, part=PUSH, push_id=4)
+    header.worker = WORKER.name
+    header.block_ids = codec.ids_to_bytes(all_ids(table))
+    header.rows = codec.ids_to_bytes(rows)
+    return header, ones(table)[: len(rows) * table.row_elements]
 
 
 # --- what a worker gives back

@@ -21,7 +21,7 @@ from scar.wire.codec import Chunk
 from scar.wire.lost_pushes import pack_losses
 from scar_checkpoint.core.events import CountKeys, MeasureDistances
 from scar_checkpoint.round_codec import counted_from_proto, measured_from_proto
-from scar_ps.servicer import _decode_wanted
+from scar_ps.servicer import _decode_pulled
 from scar_ps.wire.shared_memory_pool import SharedMemoryPool
 from scar_recovery.codec import job_fields_from_proto, reroute_report_from_proto
 from scar_recovery.offer_board import offer_from_proto
@@ -194,8 +194,11 @@ TARGETS = [
     message_target("epoch", [codec.epoch_to_proto(EPOCH)], _read_epoch, cost=40),
     message_target(
         "wanted-blocks",
-        [ps_pb2.PullRequest(tables=[ps_pb2.TableBlocks(table="w", block_ids=b"\0\0\0\0")], epoch=3)],
-        lambda message: _decode_wanted(message.tables),
+        [
+            ps_pb2.PullRequest(tables=[ps_pb2.TableBlocks(table="w", block_ids=b"\0\0\0\0")], epoch=3),
+            ps_pb2.PullRequest(tables=[ps_pb2.TableBlocks(table="s", rows=b"\0\0\0\0")], epoch=3),
+        ],
+        lambda message: _decode_pulled(message.tables),
     ),
     message_target("distances", [_distances()], _read_distances),
     message_target(

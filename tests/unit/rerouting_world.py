@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scar._client.core.pushes import NOWHERE, ResendBuffer, ShardPush, TablePush
+from scar._client.core.pushes import NOWHERE, ShardPush, TablePush
 from scar._client.core.rerouting import AckedPushes, reroute
+from scar._client.core.resend_buffer import ResendBuffer
 from scar.lost_ranges import LostRanges
 from scar.placement import NOBODY, BlockGroup, BlockSource, Epoch, Member, Role
 from scar.tables import Job, Table, ragged

@@ -77,7 +77,7 @@ def test_parts_of_a_push_stay_short_and_a_sum_of_several_does_not() -> None:
     one = TablePush(ids, np.ones(4, np.float32), short=True)
     assert cut_blocks(JOB, "w", one, np.array([1])).short
     pushes = [
-        ShardPush(number, 0, {"w": TablePush(ids, one.values * f, True)})
+        ShardPush(number, 0, {"w": TablePush(ids, one.values * f, short=True)})
         for number, f in ((1, 1), (2, 2**-9))
     ]
     merged = merge_pushes(JOB, pushes).tables["w"]

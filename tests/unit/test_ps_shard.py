@@ -344,28 +344,6 @@ def test_a_clock_of_which_only_another_shard_had_the_mark_keeps_what_was_pushed_
     assert values(shard) == [11.0] * 12
 
 
-def test_blocks_that_moved_tell_of_a_clock_of_which_only_a_dead_shard_had_the_mark():
-    """Else the successor would do the clock again, and it would count twice in the blocks that contain it."""
-    shard, epoch = started(BSP, {"w": ids(0, 1, 2)}, workers=2)
-    push(shard, 0, 1, None, np.full(6, 1), clock=0)
-    shard.mark(sender(1), 1, 1, None)
-    moved = replace(group("w", ids(3, 4, 5), w0=1), clock=1)
-    lives = (worker(0, life=1), worker(1))
-    shard.adopt(next_epoch(epoch, {"w": ids(3, 4, 5)}, moved=[moved], workers=lives), BSP)
-    assert shard.settle(sender(0, life=1), 2).finished == 1
-
-
-def test_after_a_rollback_blocks_prove_no_clock():
-    shard, epoch = started(BSP, {"w": ids(0, 1, 2)}, workers=2)
-    moved = replace(group("w", ids(3, 4, 5)), clock=9)
-    epoch = next_epoch(epoch, {"w": ids(3, 4, 5)}, moved=[moved])
-    shard.adopt(epoch, BSP)
-    assert shard.settle(sender(0), 2).finished == 9
-    back = [replace(group("w", ids(0, 1, 2, 3, 4, 5)), clock=5)]
-    shard.adopt(next_epoch(epoch, moved=back, rollback=True, restart=9), BSP)
-    assert shard.settle(sender(0), 3).finished == 0
-
-
 def test_a_shard_that_hears_late_of_a_new_incarnation_drops_what_that_one_has_done_itself():
     """Its first mark here is not its first: blocks moved here meanwhile, with pushes of its predecessor."""
     shard, epoch = started(BSP, workers=2)

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scar._client.core.clocks import DONE, ShardRecord, first_new_clock, resume_clocks
-from scar._client.core.pushes import ResendBuffer, ShardPush, TablePush, merge_pushes
+from scar._client.core.pushes import ShardPush, TablePush, merge_pushes
+from scar._client.core.resend_buffer import ResendBuffer
 from scar.tables import Job, Table
 
 JOB = Job("test", [Table("w", (3, 4))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+import zlib
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import scar
 from scar import tables
 from scar.blocks import Layout, positions_of
 from scar.errors import ConfigError, ShapeMismatch, UnknownTable
+from scar.initial_values import PAGE_ELEMENTS
 from scar.placement import spread_blocks
 
 SEEDED = settings(max_examples=60, derandomize=True)
@@ -90,6 +92,24 @@ def test_initial_values_of_many_pages() -> None:
     np.testing.assert_array_equal(table.initial(3, ids), table.layout.gather(whole, ids.astype(np.int64)))
     assert len(np.unique(whole)) > 0.99 * whole.size
     assert not np.array_equal(whole, table.initial(4, np.arange(table.blocks, dtype=np.uint32)))
+
+
+@pytest.mark.parametrize("init", [scar.uniform(-1, 1), scar.normal(0, 3)], ids=lambda init: init.kind)
+@pytest.mark.parametrize(
+    "cut", [scar.rows(1001), scar.ragged([0, *range(1, 50_000, 1303), 50_000])], ids=["even", "ragged"]
+)
+def test_large_blocks_drawn_alone_are_what_their_whole_page_has(init: scar.Init, cut: scar.Blocks) -> None:
+    table = scar.Table("w", (50_000, 7), dtype="float64", init=init, blocks=cut)
+    per_page = max(1, PAGE_ELEMENTS * table.blocks // table.elements)
+    for block in range(table.blocks):
+        page, within = divmod(block, per_page)
+        drawn = np.random.Generator(np.random.Philox(key=[3, zlib.crc32(b"w")], counter=[0, 0, 0, page]))
+        starts = table.layout.starts
+        start = starts[block - within]
+        end = starts[block + 1]
+        draw = drawn.uniform if init.kind == "uniform" else drawn.normal
+        expected = draw(init.low, init.high, end - start)[starts[block] - start :]
+        np.testing.assert_array_equal(table.initial(3, np.array([block], np.uint32)), expected)
 
 
 def test_tables_draw_different_values() -> None:

@@ -57,16 +57,16 @@ class Member:
     def clock_number(self) -> int:
         return self._shards.clock
 
-    def pull(self, names: Any, ids: Any = None) -> Any:
+    def pull(self, names: Any, rows: Any = None) -> Any:
         if isinstance(names, str):
-            self.pulls.append((names, ids.tolist()))
-            return self._values(names)[ids]
+            self.pulls.append((names, rows.tolist()))
+            return self._values(names)[rows]
         self.pulls.append(names)
         return {name: self._values(name) for name in names}
 
-    def pull_async(self, name: str, ids: Any) -> Future[Any]:
+    def pull_async(self, name: str, rows: Any) -> Future[Any]:
         future: Future[Any] = Future()
-        future.set_result(self.pull(name, ids).copy())
+        future.set_result(self.pull(name, rows).copy())
         return future
 
     def _values(self, name: str) -> np.ndarray:
@@ -77,14 +77,16 @@ class Member:
     def push(
         self,
         arrays: Mapping[str, np.ndarray],
-        ids: Mapping[str, np.ndarray] | None = None,
+        rows: Mapping[str, np.ndarray] | None = None,
         bfloat16: Collection[str] = (),
     ) -> None:
-        packed = pack_tables(self.job, arrays, None, ids, bfloat16)  # rounds, and refuses what it refuses
+        packed = pack_tables(
+            self.job, arrays, None, None, bfloat16, rows
+        )  # rounds, and refuses what it refuses
         self.short = {name for name, one in packed.items() if one.short}
         for name, values in arrays.items():
             table = self.job.table(name)
-            some = (ids or {}).get(name)
+            some = (rows or {}).get(name)
             if name in self.short:
                 values = packed[name].values.reshape(table.shape)
             whole = values if some is None else np.zeros(table.shape, table.dtype)

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scar._client.core.pull_buffer import PullBuffer, unpack_result
-from scar._client.core.pushes import check_ids
+from scar._client.core.pushes import check_ids, check_rows
 from scar.blocks import Ids, is_ascending
 from scar.errors import DeadlineExceeded, InvalidRequest
 from scar.tables import Job
@@ -23,25 +23,45 @@ Names = str | list[str] | tuple[str, ...]
 TableIds = ArrayLike | Mapping[str, ArrayLike] | None
 
 
-def select_ids(job: Job, name: str, ids: TableIds, single: bool) -> Ids | None:
-    """The ids that the user gave for this table, in the user's order; None: all blocks."""
+class AskedBlocks(NamedTuple):
+    """What a user named of one table, in the user's order, repeats included: blocks, or rows of blocks that
+    have several; neither: the whole table.
+    """
+
+    ids: Ids | None = None
+    rows: Ids | None = None
+
+
+def select_blocks(job: Job, name: str, ids: TableIds, rows: TableIds, single: bool) -> AskedBlocks:
+    """What the user named of this table."""
     table = job.table(name)
-    if isinstance(ids, Mapping):
-        ids = ids.get(name)
-    elif ids is not None and not single:
-        raise InvalidRequest("ids of several tables are a dict: ids={'a': ..., 'b': ...}")
-    return None if ids is None else check_ids(table, ids)
+    own_ids = _select_own("ids", name, ids, single)
+    own_rows = _select_own("rows", name, rows, single)
+    if own_rows is None:
+        return AskedBlocks(None if own_ids is None else check_ids(table, own_ids))
+    if own_ids is not None:
+        raise InvalidRequest(f"table {name} has both ids= and rows=", "Name blocks by ids, or rows by rows")
+    numbers = check_rows(table, own_rows)
+    return AskedBlocks(numbers) if table.has_row_blocks else AskedBlocks(rows=numbers)
+
+
+def _select_own(what: str, name: str, given: TableIds, single: bool) -> ArrayLike | None:
+    if isinstance(given, Mapping):
+        return given.get(name)
+    if given is not None and not single:
+        raise InvalidRequest(f"{what} of several tables are a dict: {what}={{'a': ..., 'b': ...}}")
+    return given
 
 
 class PullRequest:
     """``tables``: one name (the answer is an array) or several (a dict of arrays)."""
 
-    def __init__(self, job: Job, tables: Names, ids: TableIds) -> None:
+    def __init__(self, job: Job, tables: Names, ids: TableIds = None, rows: TableIds = None) -> None:
         self._single = isinstance(tables, str)
         names = [tables] if isinstance(tables, str) else list(tables)
-        self._asked = {name: select_ids(job, name, ids, self._single) for name in names}
+        self._asked = {name: select_blocks(job, name, ids, rows, self._single) for name in names}
         self.wants = [
-            PullBuffer(job.table(name), asked if asked is None or is_ascending(asked) else np.unique(asked))
+            PullBuffer(job.table(name), _sort_numbers(asked.ids), _sort_numbers(asked.rows))
             for name, asked in self._asked.items()
         ]
 
@@ -50,8 +70,14 @@ class PullRequest:
         arrays = {}
         for wanted in self.wants:
             name = wanted.table.name
-            arrays[name] = unpack_result(wanted, self._asked[name])
+            asked = self._asked[name]
+            arrays[name] = unpack_result(wanted, asked.ids if asked.rows is None else asked.rows)
         return next(iter(arrays.values())) if self._single else arrays
+
+
+def _sort_numbers(asked: Ids | None) -> Ids | None:
+    """Each once, ascending."""
+    return asked if asked is None or is_ascending(asked) else np.unique(asked)
 
 
 class PullFuture:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from scar._client.cluster_view import ClusterView
 from scar._client.core.pull_buffer import PullBuffer, PulledPart
 from scar._client.core.shard_map import ShardMap
@@ -52,8 +54,12 @@ class PullShare:
         return sum(buffer.nbytes for buffer in self.buffers.values())
 
     def add_blocks(self, wanted: PullBuffer, positions: Positions, ids: Ids, dense: bool) -> None:
-        raw = b"" if dense else codec.ids_to_bytes(ids)
-        self.blocks.append(ps_pb2.TableBlocks(table=wanted.table.name, dense=dense, block_ids=raw))
+        asked = ps_pb2.TableBlocks(table=wanted.table.name, dense=dense)
+        if wanted.rows is not None:
+            asked.rows = codec.ids_to_bytes(wanted.rows[positions])
+        elif not dense:
+            asked.block_ids = codec.ids_to_bytes(ids)
+        self.blocks.append(asked)
         self.buffers[wanted.table.name] = wanted.receive_buffer(positions)
         self.places.append((wanted, positions))
 
@@ -257,11 +263,12 @@ def _split_missing(wants: Sequence[PullBuffer], shards: ShardMap) -> dict[str, P
             if everything:
                 share.add_blocks(wanted, part, owned, dense=True)
             else:
-                share.add_blocks(wanted, positions[part], ids[part], dense=len(part) == len(owned))
+                dense = wanted.rows is None and len(part) == len(owned)
+                share.add_blocks(wanted, positions[part], ids[part], dense)
     return shares
 
 
 def _describe_missing(wants: Sequence[PullBuffer], epoch: Epoch, min_clock: int) -> str:
     tables = ", ".join(wanted.table.name for wanted in wants if not wanted.complete)
-    blocks = sum(len(wanted.missing_blocks()[0]) for wanted in wants)
+    blocks = sum(len(np.unique(wanted.missing_blocks()[1])) for wanted in wants)
     return f"{blocks} blocks of {tables} at clock {min_clock} in epoch {epoch.number}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from numpy.typing import ArrayLike
 
 from scar._client.core.pushes import PackedTable, pack_table
-from scar._client.pull_requests import TableIds, select_ids
+from scar._client.pull_requests import TableIds, select_blocks
 from scar.bfloat16 import round_to_bfloat16
 from scar.blocks import all_finite
 from scar.errors import InvalidRequest, NonFinite
@@ -18,18 +19,19 @@ def pack_tables(
     job: Job,
     tables: str | Mapping[str, ArrayLike],
     values: ArrayLike | None,
-    ids: TableIds,
-    bfloat16: Collection[str],
+    ids: TableIds = None,
+    bfloat16: Collection[str] = (),
+    rows: TableIds = None,
 ) -> dict[str, PackedTable]:
     """As :meth:`scar.Worker.push` has them. Raises what it raises."""
     single = isinstance(tables, str)
     arrays = _arrays_by_table(tables, values)
     if unknown := sorted(set(bfloat16) - arrays.keys()):
         raise InvalidRequest(f"bfloat16 names {', '.join(unknown)}, which this push has not")
-    packed = {
-        name: pack_table(job.table(name), array, select_ids(job, name, ids, single))
-        for name, array in arrays.items()
-    }
+    packed = {}
+    for name, array in arrays.items():
+        asked = select_blocks(job, name, ids, rows, single)
+        packed[name] = pack_table(job.table(name), array, asked.ids, asked.rows)
     return packed | {name: _round_table(job.table(name), packed[name]) for name in bfloat16}
 
 
@@ -55,4 +57,4 @@ def _round_table(table: Table, packed: PackedTable) -> PackedTable:
     values = round_to_bfloat16(packed.values)
     if not all_finite(values):
         raise NonFinite(f"table {table.name}: the push has a value beyond the largest of bfloat16")
-    return PackedTable(packed.ids, values, short=True)
+    return replace(packed, values=values, short=True)

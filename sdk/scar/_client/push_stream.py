@@ -248,7 +248,6 @@ class PushStream:
                 table=table,
                 dtype=bfloat16.NAME if blocks.short else self._view.job.table(table).dtype_name,
                 dense=table in step.dense,
-                block_ids=b"" if table in step.dense else codec.ids_to_bytes(blocks.ids),
                 epoch=step.epoch,
                 worker=self._streams.member.name,
                 incarnation=self._streams.member.incarnation,
@@ -257,6 +256,10 @@ class PushStream:
                 clock=push.clock,
                 rate=BACKLOG_RATE if push.merged > BACKLOG else 1.0,
             )
+            if blocks.rows is not None:
+                header.rows = codec.ids_to_bytes(blocks.rows)
+            elif table not in step.dense:
+                header.block_ids = codec.ids_to_bytes(blocks.ids)
             values = bfloat16.shorten_values(blocks.values) if blocks.short else blocks.values
             yield from codec.chunks(header, values)
 
@@ -284,7 +287,11 @@ class PushStream:
 
     def _compare_blocks(self, step: CompareBlocks) -> None:
         blocks = step.blocks
-        wanted = ps_pb2.TableBlocks(table=blocks.table, block_ids=codec.ids_to_bytes(blocks.ids))
+        wanted = ps_pb2.TableBlocks(table=blocks.table)
+        if blocks.rows is None:
+            wanted.block_ids = codec.ids_to_bytes(blocks.ids)
+        else:
+            wanted.rows = codec.ids_to_bytes(blocks.rows)
         restored = np.empty_like(blocks.cached)
         squared = None
         try:

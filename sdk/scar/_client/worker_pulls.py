@@ -15,7 +15,6 @@ from scar._client.core.held_copies import HeldCopies
 from scar._client.core.pull_buffer import PullBuffer
 from scar._client.core.push_state import ClockSeen, PushState
 from scar._client.pulls import Puller, PullReply
-from scar.blocks import positions_of
 from scar.errors import DeadlineExceeded
 from scar.losses import LossPoint
 from scar.placement import Epoch, Member
@@ -128,12 +127,9 @@ class WorkerPulls:
     def _fill_from_cache(self, wanted: PullBuffer) -> bool:
         """Complete it from the last pull. False when that did not have all of it."""
         known = self.cache.get(wanted.table.name)
-        positions, ids = wanted.missing_blocks()
-        at = ids.astype(np.int64) if known is None or known.ids is None else positions_of(known.ids, ids)
-        if known is None or (at < 0).any():
-            return wanted.complete
-        wanted.fill_blocks(positions, known.layout.gather(known.flat, at))
-        return True
+        if known is not None:
+            wanted.fill_from(known)
+        return wanted.complete
 
     def _note_reply(self, key: str, reply: PullReply) -> None:
         with self._view.lock:

@@ -43,7 +43,7 @@ class PulledRows:
 
     def prefetch(self, ids: torch.Tensor) -> None:
         unique = np.unique(_as_ids(ids))
-        future = self._worker.pull_async(self._table, ids=unique)
+        future = self._worker.pull_async(self._table, rows=unique)
         self._coming = self._worker.clock_number, unique, future
 
     def look_up(self, ids: torch.Tensor) -> Lookup:
@@ -68,7 +68,7 @@ class PulledRows:
             if is_new and np.isin(wanted, ids).all():
                 rows: Array = future.result()[np.searchsorted(ids, wanted)]
                 return rows
-        pulled: Array = self._worker.pull(self._table, ids=wanted)
+        pulled: Array = self._worker.pull(self._table, rows=wanted)
         return pulled
 
     def _forget_unused(self) -> None:

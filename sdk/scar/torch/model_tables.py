@@ -15,6 +15,7 @@ from scar.torch.embeddings import row_modules
 from scar.torch.optimizer_rules import rules_by_parameter
 from scar.training import Worker
 
+MOST_ROW_BLOCKS = 1 << 20  # of a table of which workers pull rows
 BLOCK_ELEMENTS = 1024  # rows are grouped to blocks of about this size: 4 KiB of float32
 _DTYPES = {
     torch.float32: "float32",
@@ -46,13 +47,19 @@ def tables(
     by_row = row_modules(model, tensors)
     for name, tensor in tensors.items():
         rule = optimizer if isinstance(optimizer, Rule) else rules.get(id(tensor))
-        elements = 1 if name in by_row else BLOCK_ELEMENTS
-        made.append(_table(name, tensor, rule if rule and tensor.requires_grad else assign(), elements))
+        rule = rule if rule and tensor.requires_grad else assign()
+        elements = _row_group(tensor, rule) * tensor[0].numel() if name in by_row else BLOCK_ELEMENTS
+        made.append(_table(name, tensor, rule, elements))
     if all(table.rule == assign() for table in made):
         raise ConfigError(
             "nothing of this model would be trained", "Make the optimizer with parameters of this model"
         )
     return made
+
+
+def _row_group(tensor: torch.Tensor, rule: Rule) -> int:
+    """Rows to a block where workers pull and push rows: few, as what changed is saved by blocks."""
+    return 1 if rule.counts_steps else -(-len(tensor) // MOST_ROW_BLOCKS)
 
 
 def _table(name: str, tensor: torch.Tensor, rule: Rule, block_elements: int) -> Table:

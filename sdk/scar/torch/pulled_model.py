@@ -79,10 +79,10 @@ class PulledModel:
         """Of parameters, and of rows by their ids, as one; one worker's buffers with them."""
         rest = (rows or {}) | self._own_buffers()
         if self._rounding is None:
-            self._worker.push(dense | rest, ids=ids)
+            self._worker.push(dense | rest, rows=ids)
             return
         dense = self._rounding.add_lost(dense)
-        self._worker.push(dense | rest, ids=ids, bfloat16=dense.keys())
+        self._worker.push(dense | rest, rows=ids, bfloat16=dense.keys())
         self._rounding.note_pushed(dense)
 
     def _own_buffers(self) -> dict[str, Array]:

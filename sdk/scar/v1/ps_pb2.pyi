@@ -196,6 +196,7 @@ class TensorHeader(_message.Message):
     CRC32_FIELD_NUMBER: _builtins.int
     WAITED_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """name"""
     dtype: _builtins.str
@@ -234,6 +235,8 @@ class TensorHeader(_message.Message):
     """Restore: of the payload"""
     waited: _builtins.float
     """pull: seconds until the shard could serve it, as a clock was open or a block loading"""
+    rows: _builtins.bytes
+    """Push, and Fetch with "push": uint32[n], strictly ascending; the data is of these rows, in place of block_ids"""
     @_builtins.property
     def shipment(self) -> Global___Shipment:
         """Ship: set in the first header; its parts are "values" | "slot:<name>" | "steps" """
@@ -276,10 +279,11 @@ class TensorHeader(_message.Message):
         crc32: _builtins.int = ...,
         waited: _builtins.float = ...,
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        rows: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["shipment", b"shipment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "block_ids", b"block_ids", "bytes", b"bytes", "clock", b"clock", "crc32", b"crc32", "dense", b"dense", "dtype", b"dtype", "epoch", b"epoch", "incarnation", b"incarnation", "loss", b"loss", "loss_clock", b"loss_clock", "loss_fraction", b"loss_fraction", "metrics", b"metrics", "part", b"part", "push_id", b"push_id", "rate", b"rate", "seq", b"seq", "settled", b"settled", "shipment", b"shipment", "table", b"table", "waited", b"waited", "watermark", b"watermark", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "block_ids", b"block_ids", "bytes", b"bytes", "clock", b"clock", "crc32", b"crc32", "dense", b"dense", "dtype", b"dtype", "epoch", b"epoch", "incarnation", b"incarnation", "loss", b"loss", "loss_clock", b"loss_clock", "loss_fraction", b"loss_fraction", "metrics", b"metrics", "part", b"part", "push_id", b"push_id", "rate", b"rate", "rows", b"rows", "seq", b"seq", "settled", b"settled", "shipment", b"shipment", "table", b"table", "waited", b"waited", "watermark", b"watermark", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -681,22 +685,26 @@ class TableBlocks(_message.Message):
     TABLE_FIELD_NUMBER: _builtins.int
     DENSE_FIELD_NUMBER: _builtins.int
     BLOCK_IDS_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """name"""
     dense: _builtins.bool
     """all blocks that the shard owns"""
     block_ids: _builtins.bytes
     """uint32[n], strictly ascending, when not dense"""
+    rows: _builtins.bytes
+    """Pull: uint32[n], strictly ascending rows of the first axis, in place of block_ids; empty: whole blocks"""
     def __init__(
         self,
         *,
         table: _builtins.str = ...,
         dense: _builtins.bool = ...,
         block_ids: _builtins.bytes = ...,
+        rows: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_ids", b"block_ids", "dense", b"dense", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_ids", b"block_ids", "dense", b"dense", "rows", b"rows", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -11,7 +11,7 @@ from scar.errors import Fenced, NotServing, StaleEpoch
 from scar.placement import Epoch
 from scar_ps.core.block_store import StoreSlice
 from scar_ps.core.core_state import CoreState
-from scar_ps.core.requests import MustWait, Sender, WantedBlocks
+from scar_ps.core.requests import MustWait, PulledParts, Sender, WantedBlocks, WantedRows
 
 
 class Admission:
@@ -86,12 +86,17 @@ class Admission:
         for name, (incarnation, first) in self._beginnings.items():
             self._state.bsp_buffer.drop_replaced(Sender(name, incarnation), first)
 
-    def resolve_blocks(self, wanted: WantedBlocks) -> list[StoreSlice]:
+    def resolve_blocks(self, wanted: WantedBlocks | PulledParts) -> list[StoreSlice]:
         """Where these blocks are; the values of a slice are those of the whole store."""
         parts = []
         for name, ids in wanted:
             store = self._state.ownership.get_store(name)
-            parts.append(StoreSlice(store, None if ids is None else store.locate_blocks(ids), store.values))
+            positions = rows = None
+            if isinstance(ids, WantedRows):
+                positions, rows = store.locate_rows(ids.rows)
+            elif ids is not None:
+                positions = store.locate_blocks(ids)
+            parts.append(StoreSlice(store, positions, store.values, rows))
         return parts
 
     def require_available(self, parts: Sequence[StoreSlice]) -> None:

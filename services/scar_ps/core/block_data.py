@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ class BlockContents:
     @property
     def bytes(self) -> int:
         """Values and slots."""
-        return self.values.nbytes * (1 + len(self.slots))
+        return self.values.nbytes + sum(slot.nbytes for slot in self.slots.values())
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -88,7 +88,8 @@ def make_load(epoch: Epoch, group: BlockGroup, ids: Ids) -> BlockLoad:
 class InheritedPush:
     """What one push owes some blocks of one table, while it waits for its clock to close (BSP).
 
-    It goes with the blocks from their owner to the next one.
+    It goes with the blocks from their owner to the next one. ``rows``: the values are of these rows of the
+    table alone (ascending).
     """
 
     sender: Sender
@@ -96,6 +97,7 @@ class InheritedPush:
     clock: int
     ids: Ids
     values: Array
+    rows: Ids | None = None
 
     def select_blocks(self, table: Table, ids: Ids) -> InheritedPush | None:
         """The same for those of these blocks that it concerns; None: for none."""
@@ -103,9 +105,13 @@ class InheritedPush:
         at = at[at >= 0]
         if not len(at):
             return None
-        layout = table.layout.take(self.ids.astype(np.int64))
-        values = layout.gather(self.values, at)
-        return InheritedPush(self.sender, self.push_id, self.clock, self.ids[at], values)
+        if self.rows is None:
+            layout = table.layout.take(self.ids.astype(np.int64))
+            return replace(self, ids=self.ids[at], values=layout.gather(self.values, at))
+        inside = np.flatnonzero(np.isin(table.find_blocks(self.rows), self.ids[at]))
+        layout = Layout.even(len(self.rows), table.row_elements)
+        values = layout.gather(self.values, inside)
+        return replace(self, ids=self.ids[at], values=values, rows=self.rows[inside])
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -127,10 +133,14 @@ def select_contents(table: Table, ids: Ids, contents: BlockContents, positions: 
     """The contents of the blocks ``ids[positions]``; no copy when these are all."""
     if len(positions) == len(ids):
         return contents
-    layout: Layout = table.layout.take(ids.astype(np.int64))
+    at = ids.astype(np.int64)
+    layout: Layout = table.layout.take(at)
     return BlockContents(
         layout.gather(contents.values, positions),
-        {name: layout.gather(slot, positions) for name, slot in contents.slots.items()},
+        {
+            name: table.slot_layout(name).take(at).gather(slot, positions)
+            for name, slot in contents.slots.items()
+        },
         None if contents.steps is None else contents.steps[positions],
         None if contents.saved is None else layout.gather(contents.saved, positions),
     )

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scar.blocks import Array, Ids, Layout, Positions
+from scar.blocks import Array, Ids, Layout, Positions, drop_repeats
 from scar.errors import BlockOutOfRange
 from scar.tables import Table
 from scar_ps.core.block_data import BlockContents
@@ -27,6 +27,7 @@ from scar_ps.core.segments import Segments
 
 # about 1 MiB: temporaries stay in the cache, a lock is held for a quarter of a millisecond
 RUN_ELEMENTS = 1 << 18
+LOAD_BYTES = 32 << 20  # of values that one load brings: what is installed at once holds up everything else
 Mask = NDArray[np.bool_]
 OnProgress = Callable[[], None]  # called during long work, about every millisecond
 Lock = AbstractContextManager[Any]
@@ -41,15 +42,36 @@ def no_lock() -> Lock:
 
 @dataclass(slots=True)
 class StoreSlice:
-    """Some blocks of a store with packed values for them. ``positions`` None: all blocks."""
+    """Some blocks of a store with packed values for them. ``positions`` None: all blocks.
+
+    ``rows``: the values are of these rows of the store alone (ascending), at least one in each of the blocks.
+    """
 
     store: BlockStore
     positions: Positions | None
     values: Array | Segments
+    rows: Positions | None = None
 
     @property
     def ids(self) -> Ids:
         return self.store.ids if self.positions is None else self.store.ids[self.positions]
+
+    @property
+    def layout(self) -> Layout:
+        """Of the packed values."""
+        if self.rows is not None:
+            return Layout.even(len(self.rows), self.store.table.row_elements)
+        return self.store.packed_layout(self.positions)
+
+    def select_blocks(self, positions: Positions) -> StoreSlice:
+        """The blocks at these (ascending) positions within it."""
+        store = self.store
+        chosen = positions if self.positions is None else self.positions[positions]
+        values = np.asarray(self.values)
+        if self.rows is None:
+            return StoreSlice(store, chosen, self.layout.gather(values, positions))
+        at = np.flatnonzero(np.isin(store.find_row_blocks(self.rows), chosen))
+        return StoreSlice(store, chosen, self.layout.gather(values, at), self.rows[at])
 
 
 class BlockStore:
@@ -69,8 +91,9 @@ class BlockStore:
         self.layout = Layout(table.layout.sizes[ids])
         self.values: Array = np.zeros(self.layout.elements, table.dtype)
         self.saved: Array = np.zeros(self.layout.elements, table.dtype)
+        self.row_counts = Layout(table.row_counts.sizes[ids])
         self.slots: dict[str, Array] = {
-            name: np.zeros(self.layout.elements, table.dtype) for name in table.rule.slots
+            name: np.zeros(self.slot_layout(name).elements, table.dtype) for name in table.rule.slots
         }
         self.steps: NDArray[np.int64] = np.zeros(len(ids), np.int64)
         self.loading: NDArray[np.int64] = np.zeros(len(ids), np.int64)
@@ -89,7 +112,16 @@ class BlockStore:
     @property
     def bytes(self) -> int:
         """Values and slots."""
-        return self.values.nbytes * (1 + len(self.slots))
+        return self.values.nbytes + sum(slot.nbytes for slot in self.slots.values())
+
+    @property
+    def row_layout(self) -> Layout:
+        """All rows, in elements."""
+        return Layout.even(self.row_counts.elements, self.table.row_elements)
+
+    def slot_layout(self, slot: str) -> Layout:
+        """All blocks of a slot, in its elements."""
+        return self.row_counts if slot in self.table.rule.row_slots else self.layout
 
     # --- finding blocks
     # ----------------------------------------------------------------------------------------------
@@ -112,6 +144,36 @@ class BlockStore:
                 f"block {block} of table {self.table.name} is not on this shard in this epoch"
             )
         return None if len(positions) == len(self) else positions
+
+    def locate_rows(self, rows: Ids) -> tuple[Positions | None, Positions]:
+        """Positions of the blocks of these rows of the table (strictly ascending; None: all blocks), and
+        these rows of the store.
+        """
+        if len(rows) and int(rows[-1]) >= self.table.shape[0]:
+            raise BlockOutOfRange(
+                f"row {int(rows[-1])} is out of range, table {self.table.name} has {self.table.shape[0]}"
+            )
+        blocks = self.table.find_blocks(rows)
+        positions = self.locate_blocks(drop_repeats(blocks))
+        starts = self.row_counts.starts[self.find_blocks(blocks)]
+        return positions, rows + (starts - self.table.row_offsets[blocks])
+
+    def find_row_blocks(self, rows: Positions) -> Positions:
+        """Position of the block of each of these rows of the store."""
+        if self.row_counts.width:
+            return rows // self.row_counts.width
+        return np.searchsorted(self.row_counts.starts, rows, side="right") - 1
+
+    def rows_of(self, positions: Positions | None) -> Positions:
+        """All rows of the store in these blocks, ascending."""
+        if positions is None:
+            return np.arange(self.row_counts.elements)
+        return self.row_counts.indices(positions)
+
+    def table_rows(self, rows: Positions) -> Ids:
+        """Rows of the table that these rows of the store are."""
+        at = self.find_row_blocks(rows)
+        return (rows + (self.table.row_offsets[self.ids[at]] - self.row_counts.starts[at])).astype(np.uint32)
 
     def packed_layout(self, positions: Positions | None) -> Layout:
         """Layout of these blocks, packed."""
@@ -160,7 +222,7 @@ class BlockStore:
 
     def copy_blocks(self, positions: Positions) -> BlockContents:
         """Values, slots and steps of these blocks, packed."""
-        slots = {name: self.layout.gather(slot, positions) for name, slot in self.slots.items()}
+        slots = {name: self.slot_layout(name).gather(slot, positions) for name, slot in self.slots.items()}
         return BlockContents(self.layout.gather(self.values, positions), slots, self.steps[positions])
 
     def install_blocks(self, positions: Positions, contents: BlockContents) -> None:
@@ -170,7 +232,7 @@ class BlockStore:
         self.layout.scatter(self.values, positions, contents.values)
         self.layout.scatter(self.saved, positions, saved)
         for name, slot in contents.slots.items():
-            self.layout.scatter(self.slots[name], positions, slot)
+            self.slot_layout(name).scatter(self.slots[name], positions, slot)
         if contents.steps is not None:
             self.steps[positions] = contents.steps
 
@@ -183,11 +245,14 @@ class BlockStore:
         source = self.find_blocks(ids)
         target = np.flatnonzero((source >= 0) & ~gained)
         source = source[target]
-        arrays = [(new.values, self.values), (new.saved, self.saved)]
-        arrays += [(new.slots[name], self.slots[name]) for name in self.slots]
+        layouts = new.layout, self.layout
+        arrays = [(new.values, self.values, *layouts), (new.saved, self.saved, *layouts)]
+        for name in self.slots:
+            layouts = new.slot_layout(name), self.slot_layout(name)
+            arrays.append((new.slots[name], self.slots[name], *layouts))
         for start, stop in split_runs(new.layout.take(target), RUN_ELEMENTS):
-            for written, read in arrays:
-                new.layout.scatter(written, target[start:stop], self.layout.gather(read, source[start:stop]))
+            for written, read, to, come_from in arrays:
+                to.scatter(written, target[start:stop], come_from.gather(read, source[start:stop]))
             progress()
         new.steps[target] = self.steps[source]
         new.loading[target] = self.loading[source]

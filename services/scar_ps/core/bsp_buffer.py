@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from scar.blocks import Ids, Positions
+from scar.blocks import Array, Ids, Layout
 from scar_ps.core.block_data import InheritedPush
-from scar_ps.core.block_store import StoreSlice
+from scar_ps.core.block_store import BlockStore, StoreSlice
 from scar_ps.core.ownership import Relocation, select_kept
 from scar_ps.core.requests import Sender
 
@@ -58,7 +58,7 @@ class BufferedPush:
             if not gone.any():
                 rest[name] = part
             elif not gone.all():
-                rest[name] = _select_part(part, np.flatnonzero(~gone))
+                rest[name] = part.select_blocks(np.flatnonzero(~gone))
         return rest
 
 
@@ -119,8 +119,9 @@ class BspBuffer:
         for kept in self._pushes:
             part = kept.parts.get(name)
             if part is not None:
+                rows = None if part.rows is None else part.store.table_rows(part.rows)
                 whole = InheritedPush(
-                    kept.sender, kept.push_id, kept.clock, part.ids, np.asarray(part.values)
+                    kept.sender, kept.push_id, kept.clock, part.ids, np.asarray(part.values), rows
                 )
                 found.append(whole.select_blocks(blocks.store.table, blocks.ids))
         return [push for push in found if push is not None]
@@ -175,7 +176,7 @@ class BspBuffer:
                 one.push_id,
                 one.clock,
                 max(one.clock, clock),
-                {name: StoreSlice(relocation.new, relocation.new.locate_blocks(one.ids), one.values)},
+                {name: relocation.place_inherited(one)},
                 inherited=True,
             )
             for name, relocation in relocations.items()
@@ -203,7 +204,7 @@ def _select_where(parts: Mapping[str, StoreSlice], replaying: bool) -> dict[str,
         if part.store.count_replaying(part.positions):
             at = np.flatnonzero((part.store.replay_clocks(part.positions) >= 0) == replaying)
             if len(at):
-                found[name] = _select_part(part, at)
+                found[name] = part.select_blocks(at)
         elif not replaying:
             found[name] = part
     return found
@@ -215,15 +216,9 @@ def _split_by_clock(owed: BufferedPush) -> Iterator[BufferedPush]:
     for name, part in owed.parts.items():
         joined = np.maximum(part.store.replay_clocks(part.positions), owed.clock)
         for clock in np.unique(joined).tolist():
-            by_clock.setdefault(clock, {})[name] = _select_part(part, np.flatnonzero(joined == clock))
+            by_clock.setdefault(clock, {})[name] = part.select_blocks(np.flatnonzero(joined == clock))
     for clock, parts in by_clock.items():
         yield replace(owed, parts=parts, joined=clock, owed=False)
-
-
-def _select_part(part: StoreSlice, positions: Positions) -> StoreSlice:
-    """The blocks of a part at these (ascending) positions within it."""
-    values = part.store.packed_layout(part.positions).gather(np.asarray(part.values), positions)
-    return StoreSlice(part.store, positions if part.positions is None else part.positions[positions], values)
 
 
 def sum_parts(parts: Sequence[StoreSlice]) -> StoreSlice:
@@ -231,6 +226,8 @@ def sum_parts(parts: Sequence[StoreSlice]) -> StoreSlice:
     if len(parts) == 1:
         return parts[0]
     store = parts[0].store
+    if any(part.rows is not None for part in parts):
+        return _sum_rows(parts)
     if all(part.positions is None for part in parts):
         total: Any = np.array(parts[0].values)
         for part in parts[1:]:
@@ -239,7 +236,7 @@ def sum_parts(parts: Sequence[StoreSlice]) -> StoreSlice:
     sparse = [part.positions for part in parts if part.positions is not None]
     union = None if len(sparse) < len(parts) else np.unique(np.concatenate(sparse))
     layout = store.packed_layout(union)
-    total = np.full(layout.elements, -0.0, store.values.dtype)  # plus anything: that, to the last bit
+    total = _empty_sum(store, layout)
     for part in parts:
         if part.positions is None:
             total += np.asarray(part.values)
@@ -248,3 +245,22 @@ def sum_parts(parts: Sequence[StoreSlice]) -> StoreSlice:
         before: Any = layout.gather(total, at)
         layout.scatter(total, at, before + np.asarray(part.values))
     return StoreSlice(store, union, total)
+
+
+def _sum_rows(parts: Sequence[StoreSlice]) -> StoreSlice:
+    """The same where some are of rows: whole blocks count as all of their rows."""
+    store = parts[0].store
+    rows = [store.rows_of(part.positions) if part.rows is None else part.rows for part in parts]
+    union = np.unique(np.concatenate(rows))
+    layout = Layout.even(len(union), store.table.row_elements)
+    total = _empty_sum(store, layout)
+    for part, own in zip(parts, rows, strict=True):
+        at = np.searchsorted(union, own)
+        before: Any = layout.gather(total, at)
+        layout.scatter(total, at, before + np.asarray(part.values))
+    return StoreSlice(store, np.unique(store.find_row_blocks(union)), total, union)
+
+
+def _empty_sum(store: BlockStore, layout: Layout) -> Array:
+    """Plus anything it is that, to the last bit."""
+    return np.full(layout.elements, -0.0, store.values.dtype)

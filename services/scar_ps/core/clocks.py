@@ -122,7 +122,7 @@ class ClockHandler:
                 parts = [sum_parts(parts)]
             for part in parts:
                 rule = store.table.rule.at_clock(clock)
-                apply_push(store, part.positions, part.values, state.progress, rule)
+                apply_push(store, part.positions, part.values, state.progress, rule, part.rows)
         for push in pushes:
             state.sequences.raise_watermark(push.sender.key, push.push_id)
 

@@ -15,7 +15,7 @@ from scar.losses import LossPart, LossPoint
 from scar.placement import Epoch
 from scar.tables import Job
 from scar_ps.core.block_data import BlockContents, BlockLoad
-from scar_ps.core.requests import Sender, StagedPush, WantedBlocks
+from scar_ps.core.requests import PulledParts, Sender, StagedPush
 
 
 class Event:
@@ -67,7 +67,7 @@ class PullRequested(Event):
     sender: Sender
     epoch: int
     min_clock: int
-    wanted: WantedBlocks
+    wanted: PulledParts
     loss_clock: int = 0
     contents: bool = False
     unsettled: bool = False

@@ -25,6 +25,7 @@ from scar_ps.core.block_data import (
     select_contents,
 )
 from scar_ps.core.block_store import (
+    LOAD_BYTES,
     BlockStore,
     Mask,
     NewLock,
@@ -32,6 +33,7 @@ from scar_ps.core.block_store import (
     StoreSlice,
     differing_values,
     no_lock,
+    split_runs,
 )
 from scar_ps.core.push_sequences import merge_watermarks
 from scar_ps.core.requests import MustWait
@@ -57,12 +59,18 @@ class Relocation:
         stayed[stayed] = ~self.gained[target[stayed]]
         if not stayed.any():
             return None
-        if stayed.all():
-            return StoreSlice(self.new, None if len(target) == len(self.new) else target, part.values)
-        values = self.old.packed_layout(part.positions).gather(
-            np.asarray(part.values), np.flatnonzero(stayed)
-        )
-        return StoreSlice(self.new, target[stayed], values)
+        if not stayed.all():
+            part = part.select_blocks(np.flatnonzero(stayed))
+            target = target[stayed]
+        rows = None if part.rows is None else self.new.locate_rows(self.old.table_rows(part.rows))[1]
+        return StoreSlice(self.new, None if len(target) == len(self.new) else target, part.values, rows)
+
+    def place_inherited(self, push: InheritedPush) -> StoreSlice:
+        """What came along with gained blocks."""
+        if push.rows is None:
+            return StoreSlice(self.new, self.new.locate_blocks(push.ids), push.values)
+        positions, rows = self.new.locate_rows(push.rows)
+        return StoreSlice(self.new, positions, push.values, rows)
 
 
 @dataclass(eq=False, slots=True)
@@ -146,7 +154,7 @@ class BlockOwnership:
         for change in changes:
             loads += self._begin_loads(change, epoch, job, relocations[change.table.name].new)
         self.tables = {name: relocation.new for name, relocation in relocations.items()}
-        self.loads = tuple(self._remaining_loads((*self.loads, *loads)))
+        self.loads = tuple(filter(None, map(self._remaining_load, (*self.loads, *loads))))
         self._incoming = {at: one for at, one in self._incoming.items() if one.epoch >= epoch.number}
         return loads, {name: moved for name, moved in relocations.items() if moved.old is not moved.new}
 
@@ -220,7 +228,8 @@ class BlockOwnership:
             store.loading[at] = epoch.number
             if job.strategy.asks_workers and (epoch.failure or group.former_owner):  # else nobody pushed
                 store.begin_replay(at, group.clock)
-            loads.append(make_load(epoch, group, store.ids[at]))
+            pieces = split_runs(store.packed_layout(at), LOAD_BYTES // store.table.dtype.itemsize)
+            loads += [make_load(epoch, group, store.ids[at[start:stop]]) for start, stop in pieces]
         self.any_unsettled |= bool(change.groups)
         store.update_blocked()
         return loads
@@ -239,12 +248,6 @@ class BlockOwnership:
             store.update_blocked()
         others = [one for one in self.loads if one is not load]
         self.loads = tuple(one for one in others if self._remaining_load(one) is not None)
-
-    def _remaining_loads(self, loads: Iterable[BlockLoad]) -> Iterable[BlockLoad]:
-        for load in loads:
-            remaining = self._remaining_load(load)
-            if remaining is not None:
-                yield remaining
 
     def _remaining_load(self, load: BlockLoad) -> BlockLoad | None:
         """What still waits for this load; None: nothing."""

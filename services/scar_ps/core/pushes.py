@@ -82,7 +82,7 @@ class PushHandler:
             return False
         for part in push.parts.values():
             rule = part.store.table.rule.at_clock(push.clock, push.rate)
-            apply_push(part.store, part.positions, part.values, state.progress, rule)
+            apply_push(part.store, part.positions, part.values, state.progress, rule, part.rows)
         state.sequences.raise_watermark(push.sender.key, push.push_id)
         state.chain.updates += 1
         return False

@@ -11,7 +11,17 @@ from scar.blocks import Ids
 if TYPE_CHECKING:
     from scar_ps.core.block_store import BlockStore, StoreSlice
 
-WantedBlocks = Sequence[tuple[str, Ids | None]]  # tables with block ids; None: all blocks of the shard
+
+@dataclass(frozen=True, eq=False, slots=True)
+class WantedRows:
+    """Rows of a table, ascending, in the place of block ids."""
+
+    rows: Ids
+
+
+# tables with block ids, or rows; None: all blocks of the shard
+WantedBlocks = Sequence[tuple[str, Ids | None]]
+PulledParts = Sequence[tuple[str, Ids | WantedRows | None]]
 
 
 class MustWait(Exception):

@@ -29,46 +29,65 @@ def apply_push(
     pushed: Array | Segments,
     progress: OnProgress,
     rule: Rule | None = None,
+    rows: Positions | None = None,
 ) -> None:
     """One step of a rule (None: the table's, as it is declared) on these blocks (None: all).
 
-    ``pushed`` is packed and has the table's dtype. The store's lock is held for each run of blocks.
+    ``pushed`` is packed and has the table's dtype. ``rows``: the step is of these rows of the store alone,
+    which lie in the blocks; not with a rule that counts steps, unless a block is a row. The store's lock is
+    held for each run of blocks or rows.
     """
     rule = rule or store.table.rule
-    layout = store.packed_layout(positions)
-    first = 0
     store.changed[slice(None) if positions is None else positions] = True
-    if positions is not None and len(positions) and int(positions[-1] - positions[0]) == len(positions) - 1:
-        first, positions = int(positions[0]), None  # neighbours: no need to copy them out and back
+    by_row = rows is not None or bool(rule.row_slots)
+    whole = store.row_layout if by_row else store.layout
+    at = positions if rows is None else rows
+    if by_row and rows is None and positions is not None:
+        at = store.rows_of(positions)
+    layout = whole if at is None else whole.take(at)
+    first = 0
+    if at is not None and len(at) and int(at[-1] - at[0]) == len(at) - 1:
+        first, at = int(at[0]), None  # neighbours: no need to copy them out and back
     with np.errstate(all="ignore"):
         for start, stop in split_runs(layout, RUN_ELEMENTS):
-            piece = pushed[layout.starts[start] : layout.starts[stop]]
+            piece = pushed[layout.find_start(start) : layout.find_start(stop)]
             with store.lock:
-                if positions is None:
-                    _apply_run(store, rule, first + start, first + stop, piece)
+                if at is None:
+                    _apply_run(store, rule, whole, slice(first + start, first + stop), piece)
                 else:
-                    _apply_scattered(store, rule, positions[start:stop], piece)
+                    _apply_scattered(store, rule, whole, at[start:stop], piece)
             progress()
 
 
-def _apply_run(store: BlockStore, rule: Rule, start: int, stop: int, pushed: Array) -> None:
-    layout = store.layout
-    span = slice(int(layout.starts[start]), int(layout.starts[stop]))
-    slots = {name: _as_rows(layout, slot[span]) for name, slot in store.slots.items()}
-    counts = _count_steps(store, slice(start, stop)) if counts_steps(rule) else 1
+def _apply_run(store: BlockStore, rule: Rule, layout: Layout, run: slice, pushed: Array) -> None:
+    """On neighbours in ``layout``: blocks, or rows."""
+    span = slice(layout.find_start(run.start), layout.find_start(run.stop))
+    row_slots = store.table.rule.row_slots
+    slots = {
+        name: slot[run, None] if name in row_slots else _as_rows(layout, slot[span])
+        for name, slot in store.slots.items()
+    }
+    counts = _count_steps(store, run) if rule.counts_steps else 1
     apply_step(rule, _as_rows(layout, store.values[span]), _as_rows(layout, pushed), slots, counts)
 
 
-def _apply_scattered(store: BlockStore, rule: Rule, positions: Positions, pushed: Array) -> None:
-    layout = store.layout
-    values = layout.gather(store.values, positions)
-    slots = {name: layout.gather(slot, positions) for name, slot in store.slots.items()}
-    shaped = {name: _as_rows(layout, slot) for name, slot in slots.items()}
-    counts = _count_steps(store, positions) if counts_steps(rule) else 1
+def _apply_scattered(store: BlockStore, rule: Rule, layout: Layout, at: Positions, pushed: Array) -> None:
+    row_slots = store.table.rule.row_slots
+    values = layout.gather(store.values, at)
+    slots = {
+        name: slot[at] if name in row_slots else layout.gather(slot, at) for name, slot in store.slots.items()
+    }
+    shaped = {
+        name: slot[:, None] if name in row_slots else _as_rows(layout, slot) for name, slot in slots.items()
+    }
+    counts = _count_steps(store, at) if rule.counts_steps else 1
     apply_step(rule, _as_rows(layout, values), _as_rows(layout, pushed), shaped, counts)
-    layout.scatter(store.values, positions, values)
+    layout.scatter(store.values, at, values)
     for name, slot in slots.items():
-        layout.scatter(store.slots[name], positions, slot)
+        if name in row_slots:
+            store.slots[name][at] = slot
+        else:
+            layout.scatter(store.slots[name], at, slot)
 
 
 def _as_rows(layout: Layout, flat: Array) -> Array:
@@ -87,15 +106,12 @@ def _count_steps(store: BlockStore, where: slice | Positions) -> StepCounts:
 # ------------------------------------------------------------------------------------------------------------
 
 
-def counts_steps(rule: Rule) -> bool:
-    """True when the rule needs to know how many steps a block has taken."""
-    return rule.kind in ("adam", "adamw")
-
-
 def apply_step(
     rule: Rule, values: Array, pushed: Array, slots: Mapping[str, Array], counts: StepCounts = 1
 ) -> None:
-    """One step of ``rule`` on ``values`` and ``slots`` (same shape as ``pushed``)."""
+    """One step of ``rule`` on ``values`` and ``slots``, shaped as ``pushed``; a slot with one element for
+    each row is a column beside rows.
+    """
     if rule.kind != "adamw" and (decay := rule.parameters.get("weight_decay")):
         pushed = np.multiply(values, decay) + pushed
     _STEPS[rule.kind](rule.parameters, values, pushed, slots, counts)
@@ -137,6 +153,8 @@ def _adagrad(
 ) -> None:
     squares = slots["squares"]
     scale = np.multiply(pushed, pushed)
+    if parameters.get("rowwise"):
+        scale = np.mean(scale, axis=1, keepdims=True)
     squares += scale
     np.sqrt(squares, out=scale)
     scale += parameters["eps"]

@@ -28,7 +28,13 @@ from scar_ps.core.block_store import StoreSlice
 from scar_ps.core.checkpoint_round import committed_values
 from scar_ps.core.migrations import FrozenBlocks
 from scar_ps.core.requests import Sender
-from scar_ps.wire.tensor_parts import allocate_part, contents_from_parts, contents_parts, part_names
+from scar_ps.wire.tensor_parts import (
+    allocate_part,
+    contents_from_parts,
+    contents_parts,
+    part_names,
+    pushed_rows,
+)
 
 PUSH = "push"
 SAVED = "saved"
@@ -66,6 +72,7 @@ def _encode_push(table: Table, push: InheritedPush, epoch: int) -> Iterator[Chun
         push_id=push.push_id,
         clock=push.clock,
         block_ids=codec.ids_to_bytes(push.ids),
+        rows=b"" if push.rows is None else codec.ids_to_bytes(push.rows),
     )
     yield from codec.chunks(header, push.values)
 
@@ -122,7 +129,8 @@ class _ReceivedTable:
         """A part begins; its array is filled later."""
         if header.part == PUSH and np.isin(ids, self.ids).all():
             sender = Sender(header.worker, header.incarnation)
-            self.pushes.append(InheritedPush(sender, header.push_id, header.clock, ids, array))
+            rows = pushed_rows(self.table, ids, header)
+            self.pushes.append(InheritedPush(sender, header.push_id, header.clock, ids, array, rows))
         elif header.part != PUSH and np.array_equal(ids, self.ids):
             self.parts[header.part] = array
         else:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from scar.blocks import Array, Positions
+from scar.blocks import Array
 from scar.errors import TooLarge
 from scar.v1.ps_pb2 import SharedRange, TensorHeader
 from scar.wire.codec import CHUNK_BYTES, Chunk, encode_chunk
 from scar.wire.shared_memory import PIECE_BYTES, shared_range
 from scar.wire.small_message import SMALL_BYTES, answer_fits
-from scar_ps.core.block_store import BlockStore, split_runs
+from scar_ps.core.block_store import StoreSlice, split_runs
 from scar_ps.core.pushes import PulledBlocks
 
 
@@ -33,14 +33,14 @@ def encode_pulled(
         header.settled = contents is not None
         header.watermark.clear()
         header.watermark.update(contents or {})
-        yield from encode_blocks(header, part.store, part.positions, segment)
+        yield from encode_blocks(header, part, segment)
 
 
 def require_small(found: PulledBlocks) -> None:
     """Raises :class:`TooLarge` when these blocks do not go into one message."""
     payload = 0
     for part in found.parts:
-        payload += part.store.count_elements(part.positions) * part.store.table.dtype.itemsize
+        payload += part.layout.elements * part.store.table.dtype.itemsize
     if not answer_fits(payload, len(found.parts), found.with_metrics):
         raise TooLarge(
             f"{payload} bytes of {len(found.parts)} tables do not go into one message of {SMALL_BYTES} bytes",
@@ -49,25 +49,28 @@ def require_small(found: PulledBlocks) -> None:
 
 
 def encode_blocks(
-    header: TensorHeader, store: BlockStore, positions: Positions | None, segment: SegmentWriter | None = None
+    header: TensorHeader, part: StoreSlice, segment: SegmentWriter | None = None
 ) -> Iterator[bytes]:
-    """The stream of these blocks (None: all) behind ``header``, whose table, dtype and size are filled in.
+    """The stream of these blocks or rows behind ``header``, whose table, dtype and size are filled in.
 
     ``segment``: where the values are to go instead, in memory that the receiver shares.
     """
-    layout = store.packed_layout(positions)
+    store = part.store
+    layout = part.layout
+    at = part.positions if part.rows is None else part.rows
+    whole = store.layout if part.rows is None else store.row_layout
     size = store.table.dtype.itemsize
     header.table = store.table.name
     header.dtype = store.table.dtype_name
-    header.dense = positions is None
+    header.dense = at is None
     header.bytes = layout.elements * size
     head: TensorHeader | None = header
     for start, stop in split_runs(layout, (CHUNK_BYTES if segment is None else PIECE_BYTES) // size):
         with store.lock:
-            if positions is None:
-                values = store.values[layout.starts[start] : layout.starts[stop]]
+            if at is None:
+                values = store.values[layout.find_start(start) : layout.find_start(stop)]
             else:
-                values = store.layout.gather(store.values, positions[start:stop])
+                values = whole.gather(store.values, at[start:stop])
             wires = (
                 _encode_chunks(head, values)
                 if segment is None

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Lock
 
 import numpy as np
 
 from scar import bfloat16
-from scar.blocks import Array, Positions, all_finite
+from scar.blocks import Array, all_finite
 from scar.errors import Busy, InvalidRequest, NonFinite, NotServing, ShapeMismatch, StaleEpoch, UnknownTable
 from scar.v1.ps_pb2 import TensorHeader
 from scar.wire.codec import Chunk, ids_from_bytes
@@ -71,8 +72,7 @@ class PushDecoder:
         self._reserve = reserve
         self._first: TensorHeader | None = None
         self._parts: dict[str, StoreSlice] = {}
-        self._store: BlockStore | None = None  # of the current table
-        self._positions: Positions | None = None
+        self._part: StoreSlice | None = None  # of the current table, without its values
         self._dtype = bfloat16.DTYPE  # that the current table travels in
         self._pieces: list[Array] = []
         self._carry = bytearray()  # bytes that are no piece yet
@@ -101,10 +101,9 @@ class PushDecoder:
 
     def _close_table(self) -> None:
         """The current table is over."""
-        if self._store is not None:
-            table = self._store.table
-            values = Segments(self._pieces, table.dtype)
-            self._parts[table.name] = StoreSlice(self._store, self._positions, values)
+        if self._part is not None:
+            table = self._part.store.table
+            self._parts[table.name] = replace(self._part, values=Segments(self._pieces, table.dtype))
 
     # --- headers
     # -----------------------------------------------------------------------------------------------------
@@ -114,10 +113,8 @@ class PushDecoder:
         self._check_epoch(header.epoch)
         self._check_same_push(header)
         store = self._find_store(header)
-        positions = None
-        if not header.dense:
-            positions = store.locate_blocks(ids_from_bytes(header.block_ids, store.table.blocks))
-        elements = store.count_elements(positions)
+        part = _locate_part(store, header)
+        elements = part.layout.elements
         self._dtype = bfloat16.DTYPE if header.dtype == bfloat16.NAME else store.table.dtype
         size = elements * self._dtype.itemsize
         if header.bytes != size:
@@ -127,8 +124,7 @@ class PushDecoder:
         kept = elements * store.table.dtype.itemsize
         self._reserve(kept)
         self.reserved += kept
-        self._store = store
-        self._positions = positions
+        self._part = part
         self._pieces = []
         return TensorSink(f"table {header.table}", size, self._add_data)
 
@@ -166,7 +162,7 @@ class PushDecoder:
     # -----------------------------------------------------------------------------------------------------
 
     def _add_data(self, data: TensorData) -> None:
-        assert self._store is not None
+        assert self._part is not None
         size = self._dtype.itemsize
         if len(data) % size or self._carry or (len(data) < PIECE_BYTES and self._reader.remaining):
             # not as our client sends it: small pieces are put together, so that they stay few
@@ -175,24 +171,42 @@ class PushDecoder:
                 return
             whole = len(self._carry) - len(self._carry) % size
             data, self._carry = bytes(self._carry[:whole]), self._carry[whole:]
-        self._add_piece(self._store, data)
+        self._add_piece(self._part, data)
 
-    def _add_piece(self, store: BlockStore, data: TensorData) -> None:
-        table = store.table
+    def _add_piece(self, part: StoreSlice, data: TensorData) -> None:
+        table = part.store.table
         piece: Array = np.frombuffer(data, self._dtype)
         if self._dtype != table.dtype:
             piece = bfloat16.lengthen_values(piece)
         if table.dtype.kind == "f" and not table.allow_nonfinite and not all_finite(piece):
             before = sum(len(earlier) for earlier in self._pieces)
-            raise _not_finite(store, self._positions, before + int(np.isfinite(piece).argmin()))
+            raise _not_finite(part, before + int(np.isfinite(piece).argmin()))
         self._pieces.append(piece)
 
 
-def _not_finite(store: BlockStore, positions: Positions | None, element: int) -> NonFinite:
-    starts = store.packed_layout(positions).starts
-    index = int(np.searchsorted(starts, element, side="right")) - 1
-    block = store.ids[index if positions is None else positions[index]]
-    return NonFinite(f"table {store.table.name}, block {block}: the push has a value that is not finite")
+def _locate_part(store: BlockStore, header: TensorHeader) -> StoreSlice:
+    """Where the values of a table go. Raises :class:`BlockOutOfRange` and :class:`InvalidRequest`."""
+    table = store.table
+    nothing = np.empty(0, table.dtype)
+    if header.rows:
+        if header.dense or header.block_ids:
+            raise InvalidRequest(f"table {table.name}: a push is of rows or of blocks, not of both")
+        if table.rule.counts_steps and not table.has_row_blocks:
+            raise InvalidRequest(f"table {table.name}: rule {table.rule.kind} counts steps of whole blocks")
+        positions, rows = store.locate_rows(ids_from_bytes(header.rows, table.shape[0]))
+        return StoreSlice(store, positions, nothing, rows)
+    if header.dense:
+        return StoreSlice(store, None, nothing)
+    return StoreSlice(store, store.locate_blocks(ids_from_bytes(header.block_ids, table.blocks)), nothing)
+
+
+def _not_finite(part: StoreSlice, element: int) -> NonFinite:
+    index = int(np.searchsorted(part.layout.starts, element, side="right")) - 1
+    if part.rows is None:
+        where = f"block {part.ids[index]}"
+    else:
+        where = f"row {part.store.table_rows(part.rows[index : index + 1])[0]}"
+    return NonFinite(f"table {part.store.table.name}, {where}: the push has a value that is not finite")
 
 
 def _push_identity(header: TensorHeader) -> tuple[str, str, int, int, int, int]:

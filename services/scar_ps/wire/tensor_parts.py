@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from scar.blocks import Array, Ids
+from scar.blocks import Array, Ids, drop_repeats
 from scar.errors import ShapeMismatch
 from scar.tables import Table
 from scar.v1.ps_pb2 import TensorHeader
+from scar.wire.codec import ids_from_bytes
 from scar_ps.core.block_data import BlockContents
 
 VALUES = "values"
@@ -44,9 +45,27 @@ def allocate_part(table: Table, ids: Ids, header: TensorHeader) -> Array:
 
     Raises :class:`ShapeMismatch` when the header has another size or dtype.
     """
-    steps = header.part == STEPS
-    count = len(ids) if steps else table.layout.count_elements(ids)
-    array: Array = np.empty(count, np.int64 if steps else table.dtype)
+    dtype = np.dtype(np.int64) if header.part == STEPS else table.dtype
+    array: Array = np.empty(_count_part(table, ids, header), dtype)
     if header.bytes != array.nbytes or header.dtype != array.dtype.name:
         raise ShapeMismatch(f"part {header.part!r} of table {table.name} has a wrong size or dtype")
     return array
+
+
+def _count_part(table: Table, ids: Ids, header: TensorHeader) -> int:
+    """Elements of one part."""
+    if header.part == STEPS:
+        return len(ids)
+    if header.rows:
+        return len(ids_from_bytes(header.rows, table.shape[0])) * table.row_elements
+    return table.slot_layout(header.part.removeprefix(SLOT)).count_elements(ids)
+
+
+def pushed_rows(table: Table, ids: Ids, header: TensorHeader) -> Ids | None:
+    """Rows that a part has values of, at least one in each of the blocks ``ids``; None: all rows of them."""
+    if not header.rows:
+        return None
+    rows = ids_from_bytes(header.rows, table.shape[0])
+    if not np.array_equal(drop_repeats(table.find_blocks(rows)), ids):
+        raise ShapeMismatch(f"part {header.part!r} of table {table.name} has rows of other blocks")
+    return rows

@@ -20,7 +20,7 @@ TOLERANCE = 0.05  # share of the mean by which block counts may differ after a r
 
 def block_bytes(job: Job) -> NDArray[np.int64]:
     """Bytes of values and slots of every block, by global id."""
-    return np.concatenate([t.layout.sizes * (t.dtype.itemsize * (1 + len(t.rule.slots))) for t in job.tables])
+    return np.concatenate([table.block_bytes for table in job.tables])
 
 
 def plan_transfers(

@@ -26,7 +26,15 @@ _MAX_ROW = 1 << 30  # numpy's limit for one structured element is 2 GiB
 
 def record_sizes(table: Table, sizes: Sizes) -> Sizes:
     """Bytes of the records of blocks with these sizes (elements)."""
-    return sizes * (table.dtype.itemsize * (1 + len(table.rule.slots))) + STEP_BYTES
+    elements: Sizes = array_sizes(table, sizes).sum(axis=1)
+    return elements * table.dtype.itemsize + STEP_BYTES
+
+
+def array_sizes(table: Table, sizes: Sizes) -> Sizes:
+    """int64[blocks, 1 + slots]: elements of the values and of each slot of blocks with these sizes."""
+    rows = sizes // table.row_elements
+    slots = [rows if slot in table.rule.row_slots else sizes for slot in table.rule.slots]
+    return np.stack([sizes, *slots], axis=1)
 
 
 def record_starts(table: Table, sizes: Sizes) -> Positions:
@@ -94,17 +102,17 @@ def unpack_records(
 def _record_dtype(table: Table, sizes: Sizes) -> np.dtype[np.void] | None:
     """One record as a packed structured type, when all have one size."""
     width = Layout(sizes).width
-    if not width or width * table.dtype.itemsize * (1 + len(table.rule.slots)) > _MAX_ROW:
+    widths = array_sizes(table, np.array([width]))[0].tolist()
+    if not width or sum(widths) * table.dtype.itemsize > _MAX_ROW:
         return None
-    columns = [(f"f{column}", table.dtype, (width,)) for column in range(1 + len(table.rule.slots))]
+    columns = [(f"f{column}", table.dtype, (width,)) for column, width in enumerate(widths)]
     return np.dtype([*columns, ("step", "<i8")])
 
 
 def _field_layout(table: Table, sizes: Sizes) -> Layout:
     """Records as a layout of their fields, counted in words of the table's element size."""
-    fields = np.repeat(sizes[:, None], 2 + len(table.rule.slots), axis=1)
-    fields[:, -1] = STEP_BYTES // table.dtype.itemsize
-    return Layout(fields.reshape(-1))
+    steps = np.full((len(sizes), 1), STEP_BYTES // table.dtype.itemsize)
+    return Layout(np.hstack([array_sizes(table, sizes), steps]).reshape(-1))
 
 
 def _word_dtype(table: Table) -> np.dtype[np.generic]:

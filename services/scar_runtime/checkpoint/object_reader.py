@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from operator import ne
@@ -175,12 +176,11 @@ def read_blocks(
     ranges, missing = _plan_ranges(spec, header, ids)
     if missing.any():
         raise CorruptCheckpoint(f"{ref.key} does not contain block {int(ids[missing][0])} of table {table}")
-    wanted = spec.layout.take(ids.astype(np.int64))
-    payload = BlockPayload(
-        np.empty(wanted.elements, dtype=spec.dtype),
-        {name: np.empty(wanted.elements, dtype=spec.dtype) for name in spec.rule.slots},
-        np.empty(len(ids), dtype=np.int64),
-    )
+    at = ids.astype(np.int64)
+    wanted = [layout.take(at) for layout in (spec.layout, *map(spec.slot_layout, spec.rule.slots))]
+    arrays = [np.empty(layout.elements, dtype=spec.dtype) for layout in wanted]
+    slots = dict(zip(spec.rule.slots, arrays[1:], strict=True))
+    payload = BlockPayload(arrays[0], slots, np.empty(len(ids), dtype=np.int64))
     if len(ranges) > 1:
         with ThreadPoolExecutor(min(THREADS, len(ranges))) as pool:
             for _ in pool.map(lambda one: _read_range(store, ref, spec, one, wanted, payload), ranges):
@@ -271,7 +271,7 @@ def _read_checked(store: Store, ref: ObjectRef, one: _Range) -> tuple[bytes, NDA
 
 
 def _read_range(
-    store: Store, ref: ObjectRef, table: Table, one: _Range, wanted: Layout, payload: BlockPayload
+    store: Store, ref: ObjectRef, table: Table, one: _Range, wanted: Sequence[Layout], payload: BlockPayload
 ) -> None:
     group = one.section.group
     raw, wrong = _read_checked(store, ref, one)
@@ -283,8 +283,8 @@ def _read_range(
             f"{ref.key}: block {block} of table {table.name} is damaged: its digest does not fit"
         )
     arrays, steps = unpack_records(table, table.layout.sizes[group.ids[one.first : one.last]], raw, one.rows)
-    for target, array in zip([payload.values, *payload.slots.values()], arrays, strict=True):
-        _place_blocks(wanted, target, one.to, array)
+    for layout, target, array in zip(wanted, [payload.values, *payload.slots.values()], arrays, strict=True):
+        _place_blocks(layout, target, one.to, array)
     payload.steps[one.to] = steps
 
 

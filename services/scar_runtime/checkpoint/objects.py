@@ -32,6 +32,7 @@ from scar.errors import ShapeMismatch
 from scar.tables import Job, Table
 from scar_runtime.checkpoint.block_records import (
     DIGEST_BYTES,
+    array_sizes,
     pack_records,
     record_starts,
     segment_bounds,
@@ -154,8 +155,10 @@ def _encode_group(table: Table, ids: Ids, payload: BlockPayload) -> tuple[list[m
     """Digests of the segments; records in pieces so small that temporaries of ragged blocks stay small."""
     layout = table.layout.take(ids.astype(np.int64))
     arrays = [payload.values, *(payload.slots[name] for name in table.rule.slots)]
+    ends = np.cumsum(np.vstack([np.zeros(len(arrays), np.int64), array_sizes(table, layout.sizes)]), axis=0)
     if (
-        any(array.dtype != table.dtype or array.shape != (layout.elements,) for array in arrays)
+        any(array.dtype != table.dtype for array in arrays)
+        or [array.shape for array in arrays] != [(end,) for end in ends[-1]]
         or payload.steps.shape != ids.shape
     ):
         raise ShapeMismatch(
@@ -168,10 +171,9 @@ def _encode_group(table: Table, ids: Ids, payload: BlockPayload) -> tuple[list[m
     pieces = []
     digests: list[bytes] = []
     for first, last in cut_range(cuts, len(ids)):
-        span = slice(int(layout.starts[first]), int(layout.starts[last]))
-        raw = pack_records(
-            table, layout.sizes[first:last], [array[span] for array in arrays], payload.steps[first:last]
-        )
+        spans = map(slice, ends[first].tolist(), ends[last].tolist())
+        cut = [array[span] for array, span in zip(arrays, spans, strict=True)]
+        raw = pack_records(table, layout.sizes[first:last], cut, payload.steps[first:last])
         edges = starts[bounds[(bounds >= first) & (bounds <= last)]] - starts[first]
         digests += segment_digests(raw, edges[:-1], edges[1:])
         pieces.append(raw)

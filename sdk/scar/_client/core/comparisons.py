@@ -18,7 +18,7 @@ class RecoveredBlocks:
     """Blocks that a recovery put back, with the values that this worker pulled last (packed).
 
     ``behind``: it has finished a clock since, whose pushes the lost values may hold, or they were put back
-    before.
+    before. ``rows``: the values are of these rows of them alone.
     """
 
     epoch: int
@@ -26,6 +26,7 @@ class RecoveredBlocks:
     ids: Ids
     cached: Array
     behind: bool
+    rows: Ids | None = None
 
     def squared_distance(self, restored: Array) -> float:
         """||restored - cached||^2; not a number where either is not."""
@@ -52,10 +53,12 @@ def take_recovered(
                     if pulled.ids is not None or pulled.clock != group.clock:
                         continue
                     behind = not pulled.holds_state(ids[part], group.clock)
-                cached = pulled.layout.gather(pulled.flat, pulled.find_positions(ids[part]))
+                at = pulled.find_positions(ids[part])
+                cached = pulled.layout.gather(pulled.flat, at)
+                rows = None if pulled.rows is None else pulled.rows[at]
                 yield (
                     epoch.shards[owner].key,
-                    RecoveredBlocks(epoch.number, group.table, ids[part], cached, behind),
+                    RecoveredBlocks(epoch.number, group.table, ids[part], cached, behind, rows),
                 )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scar._client.core.pushes import count_rows
-from scar.blocks import Array, Ids, Layout, Positions
+from scar.blocks import Array, Ids, Layout, Positions, drop_repeats, positions_of
 from scar.tables import Table
 
 
@@ -28,30 +28,39 @@ class PulledPart:
 
 class PullBuffer:
     """Blocks of one table that a pull is collecting. ``ids``: ascending, or None for the whole table.
+    ``rows``: these rows (ascending) instead; then ``ids`` are their blocks, and a position is that of a row.
 
     ``clock``: in which it was pulled; -1: not known. ``parts``: what the values contain, as far as shards
     have said. ``all_present``: no worker has left since, or about then.
     """
 
-    def __init__(self, table: Table, ids: Ids | None = None) -> None:
+    def __init__(self, table: Table, ids: Ids | None = None, rows: Ids | None = None) -> None:
         self.table = table
-        self.ids = ids
+        self.ids = ids if rows is None else drop_repeats(table.find_blocks(rows))
+        self.rows = rows
         self.clock = -1
         self.parts: list[PulledPart] = []
         self.all_present = True
-        self.layout: Layout = table.layout if ids is None else table.layout.take(ids.astype(np.int64))
+        self.layout = self._packed_layout()
         self.flat: Array = np.empty(self.layout.elements, dtype=table.dtype)
         self._missing: NDArray[np.bool_] = np.ones(len(self.layout), dtype=bool)
         self._replaced: NDArray[np.bool_] | None = None  # blocks that a recovery has put back since
         self._void: NDArray[np.bool_] | None = None  # of those, the ones that went back to before this pull
+
+    def _packed_layout(self) -> Layout:
+        if self.rows is not None:
+            return Layout.even(len(self.rows), self.table.row_elements)
+        return self.table.layout if self.ids is None else self.table.layout.take(self.ids.astype(np.int64))
 
     @property
     def complete(self) -> bool:
         return not self._missing.any()
 
     def missing_blocks(self) -> tuple[Positions, Ids]:
-        """Positions in the result that have not arrived, and their block ids."""
+        """Positions in the result that have not arrived, and their block ids (of rows: with repeats)."""
         positions = np.flatnonzero(self._missing)
+        if self.rows is not None:
+            return positions, self.table.find_blocks(self.rows[positions])
         return positions, positions.astype(np.uint32) if self.ids is None else self.ids[positions]
 
     def receive_buffer(self, positions: Positions) -> Array:
@@ -68,7 +77,20 @@ class PullBuffer:
 
     def find_positions(self, ids: Ids) -> Positions:
         """Where these blocks, which were asked for, are in the result."""
+        if self.rows is not None:
+            return np.flatnonzero(positions_of(ids, self.table.find_blocks(self.rows)) >= 0)
         return ids.astype(np.int64) if self.ids is None else np.searchsorted(self.ids, ids)
+
+    def fill_from(self, known: PullBuffer) -> None:
+        """Take what is missing from an earlier pull of the same kind, if that has all of it."""
+        positions, ids = self.missing_blocks()
+        if (self.rows is None) != (known.rows is None):
+            return
+        wanted = ids if self.rows is None else self.rows[positions]
+        held = known.ids if known.rows is None else known.rows
+        at = wanted.astype(np.int64) if held is None else positions_of(held, wanted)
+        if (at >= 0).all():
+            self.fill_blocks(positions, known.layout.gather(known.flat, at))
 
     def mark_replaced(self, ids: Ids) -> None:
         """A recovery has put these blocks back: what was pulled is not what they hold."""
@@ -107,7 +129,7 @@ class PullBuffer:
 def unpack_result(buffer: PullBuffer, asked: Ids | None) -> Array:
     """The read-only array that a pull returns.
 
-    ``asked``: the user's ids, in the user's order, with repeats; None: the whole table.
+    ``asked``: the user's ids or rows, in the user's order, with repeats; None: the whole table.
     """
     table = buffer.table
     values = buffer.flat
@@ -115,9 +137,11 @@ def unpack_result(buffer: PullBuffer, asked: Ids | None) -> Array:
     if asked is None or buffer.ids is None:
         values = values.reshape(table.shape)
     else:
-        if asked is not buffer.ids and not np.array_equal(asked, buffer.ids):
-            at = np.searchsorted(buffer.ids, asked)
+        held = buffer.ids if buffer.rows is None else buffer.rows
+        if asked is not held and not np.array_equal(asked, held):
+            at = np.searchsorted(held, asked)
             values = values[buffer.layout.indices(at)]
-        values = values.reshape(count_rows(table, asked), *table.shape[1:])
+        rows = len(asked) if buffer.rows is not None else count_rows(table, asked)
+        values = values.reshape(rows, *table.shape[1:])
     values.setflags(write=False)
     return values

@@ -15,8 +15,9 @@ from scar._client.core.clocks import DONE, ShardRecord, WorkerClocks
 from scar._client.core.comparisons import RecoveredBlocks, take_recovered
 from scar._client.core.epoch_change import EpochChange, EpochFollowed
 from scar._client.core.pull_buffer import PullBuffer
-from scar._client.core.pushes import NOWHERE, ResendBuffer, ShardPush, TablePush, merge_pushes
+from scar._client.core.pushes import NOWHERE, ShardPush, TablePush, merge_pushes
 from scar._client.core.rerouting import AckedPushes, MovedBlocks, reroute
+from scar._client.core.resend_buffer import ResendBuffer
 from scar._client.core.shard_map import ShardMap
 from scar.event_log import EventRing
 from scar.losses import LossPart, LossPoint
@@ -118,8 +119,7 @@ NextStep = SendPush | CompareBlocks | SettleEpoch | SendMark
 class StreamState:
     """What one life of one shard is owed. ``sealed``: clocks below count there already, from a predecessor.
 
-    ``record``: what the shard knew of this worker in epoch ``settled``. ``marked``: epoch and number of the
-    last mark.
+    ``record``: what the shard knew of it in epoch ``settled``. ``marked``: epoch and number of the last mark.
     """
 
     def __init__(self, job: Job, shard: Member) -> None:
@@ -140,11 +140,9 @@ class StreamState:
             self.settled = max(self.settled, event.epoch)
             self.record = event.record
             return self.buffer.see_clock(event.record.clock)
-        if isinstance(event, StepFailed):
-            return []
         if isinstance(event, MarkTaken):
             self.marked = (event.epoch, event.mark)
-        return self.buffer.see_clock(event.clock)
+        return [] if isinstance(event, StepFailed) else self.buffer.see_clock(event.clock)
 
     def repeat_mark(self) -> None:
         """Send the mark again, to hear the shard's clock."""
@@ -187,7 +185,7 @@ class StreamState:
         return frozenset(
             table
             for table, blocks in push.tables.items()
-            if len(blocks.ids) == len(shards.owned(table, index))
+            if blocks.rows is None and len(blocks.ids) == len(shards.owned(table, index))
         )
 
 
@@ -232,7 +230,7 @@ class PushState:
             self._bound_queues(limit)
 
     def _bound_queues(self, limit: int) -> None:
-        """A queue for a shard that is away takes no more memory than one push of everything that waits."""
+        """A queue for a shard that is away takes no more memory than one push of all that waits."""
         if sum(push.bytes for push in self.orphans) > limit:
             self.orphans = [merge_pushes(self._job, self.orphans)]
         for stream in self.streams.values():
@@ -265,17 +263,14 @@ class PushState:
 
     def is_unfinished(self, key: str) -> bool:
         """Whether this stream keeps something, or its shard has not answered yet."""
-        stream = self.streams[key]
-        return not stream.buffer.empty or stream.record is None
+        return not self.streams[key].buffer.empty or self.streams[key].record is None
 
     # --- clocks
 
     def is_introduced(self, epoch: Epoch) -> bool:
-        """Whether every shard has said what it knows of this worker, in an epoch that ``epoch`` is not after:
-        blocks that move tell shards of clocks.
-        """
-        streams = self.streams.values()
-        return bool(streams) and all(stream.record and stream.settled >= epoch.number for stream in streams)
+        """Whether every shard has said what it knows of this worker since ``epoch`` moved blocks."""
+        known = [stream.record and stream.settled >= epoch.number for stream in self.streams.values()]
+        return bool(known) and all(known)
 
     def resume_clocks(self, epoch: Epoch) -> None:
         """Go on where a predecessor of the same name has stopped."""

@@ -1,4 +1,4 @@
-"""A push: the user's arrays, what each shard gets of them, and what is kept until it is applied. Pure.
+"""A push: the user's arrays, and what each shard gets of them. Pure.
 
 Every check that a shard would make is made here first, so that a bad push fails in the call that made it,
 before any shard has seen a part of it.
@@ -6,19 +6,18 @@ before any shard has seen a part of it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from scar._client.core.clocks import DONE
 from scar._client.core.shard_map import ShardMap
-from scar.blocks import Array, Ids, Positions, all_finite, is_ascending
+from scar.blocks import Array, Ids, Layout, Positions, all_finite, drop_repeats, is_ascending, positions_of
 from scar.errors import BlockOutOfRange, InvalidRequest, NonFinite, ShapeMismatch
 from scar.placement import NOBODY
-from scar.tables import Job, Table
+from scar.tables import MAX_ROWS, Job, Table
 
 NOWHERE = ""  # key of pushes to blocks that have no owner at the moment
 
@@ -27,11 +26,13 @@ NOWHERE = ""  # key of pushes to blocks that have no owner at the moment
 class PackedTable:
     """What a user pushed to one table: flat values of these blocks (ascending ids; None: the whole table).
 
-    ``short``: they are bfloat16's, and travel as such.
+    ``rows``: they are of these rows alone (ascending), which lie in the blocks. ``short``: they are
+    bfloat16's, and travel as such.
     """
 
     ids: Ids | None
     values: Array
+    rows: Ids | None = None
     short: bool = False
 
 
@@ -39,11 +40,13 @@ class PackedTable:
 class TablePush:
     """Blocks of one table (ascending ids) and what was pushed to them, packed flat.
 
-    ``short``: the values are bfloat16's, and travel as such. A sum of several is not, and travels as it is.
+    ``rows``: the values are of these rows alone (ascending), at least one in each of the blocks. ``short``:
+    they are bfloat16's, and travel as such. A sum of several is not, and travels as it is.
     """
 
     ids: Ids
     values: Array
+    rows: Ids | None = None
     short: bool = False
 
 
@@ -75,11 +78,15 @@ class ShardPush:
 # ------------------------------------------------------------------------------------------------------------
 
 
-def pack_table(table: Table, values: ArrayLike, ids: Ids | None) -> PackedTable:
+def pack_table(table: Table, values: ArrayLike, ids: Ids | None, rows: Ids | None = None) -> PackedTable:
     """``values`` of shape (rows of ``ids``, *row shape), checked and flat; ``ids`` None: the whole table.
 
-    Raises :class:`ShapeMismatch` and :class:`NonFinite`.
+    ``rows``: they are of these rows instead. Raises :class:`ShapeMismatch`, :class:`NonFinite` and
+    :class:`InvalidRequest`.
     """
+    if rows is not None:
+        packed = pack_rows(table, flatten_values(table, values, len(rows)), rows)
+        return PackedTable(packed.ids, packed.values, packed.rows)
     if ids is None:
         return PackedTable(None, flatten_values(table, values, table.shape[0]))
     flat = flatten_values(table, values, count_rows(table, ids))
@@ -87,30 +94,71 @@ def pack_table(table: Table, values: ArrayLike, ids: Ids | None) -> PackedTable:
     return PackedTable(combined.ids, combined.values)
 
 
+def pack_rows(table: Table, values: Array, rows: Ids) -> TablePush:
+    """One entry per row, ascending; ``values`` is packed as ``rows``. Repeats as :func:`combine_repeats`."""
+    if table.rule.counts_steps:
+        raise InvalidRequest(
+            f"table {table.name}: rule {table.rule.kind} counts the steps of a block, and rows={len(rows)} of"
+            " them would take steps of their own",
+            "Cut the table by scar.rows(1), or push whole blocks by ids=",
+        )
+    width = table.row_elements
+    rows, values = _combine_entries(table, rows, values, lambda keys: Layout.even(len(keys), width))
+    return TablePush(drop_repeats(table.find_blocks(rows)), values, rows)
+
+
 def check_ids(table: Table, ids: ArrayLike) -> Ids:
     """Block ids as given by a user: any order, repeats allowed.
 
     Raises :class:`BlockOutOfRange` or :class:`InvalidRequest`.
     """
-    array = np.asarray(ids)
+    array = _check_integers(table, "ids", ids)
+    wrong = _find_outside(array, table.blocks)
+    if wrong is not None:
+        rows = "" if table.has_row_blocks else f" of its {table.shape[0]} rows, and ids are blocks"
+        advice = "" if table.has_row_blocks else "Address rows by rows="
+        raise BlockOutOfRange(
+            f"block {wrong} is out of range, table {table.name} has {table.blocks}{rows}", advice
+        )
+    return array.astype(np.uint32)
+
+
+def check_rows(table: Table, rows: ArrayLike) -> Ids:
+    """Rows of the first axis as given by a user: any order, repeats allowed. Raises as :func:`check_ids`."""
+    array = _check_integers(table, "rows", rows)
+    wrong = _find_outside(array, min(table.shape[0], MAX_ROWS))
+    if wrong is not None:
+        raise BlockOutOfRange(
+            f"row {wrong} is out of range, table {table.name} has {table.shape[0]}"
+            + f", of which the first {MAX_ROWS} have numbers in calls" * (table.shape[0] > MAX_ROWS)
+        )
+    return array.astype(np.uint32)
+
+
+def _check_integers(table: Table, what: str, numbers: ArrayLike) -> NDArray[np.integer[Any]]:
+    array = np.asarray(numbers)
     if array.size == 0:
-        return np.empty(0, dtype=np.uint32)
+        return np.empty(0, dtype=np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise InvalidRequest(
-            f"table {table.name}: ids must be one axis of integers, not {array.dtype} of shape {array.shape}"
+            f"table {table.name}: {what} must be one axis of integers, not {array.dtype} of shape"
+            f" {array.shape}"
         )
+    return array
+
+
+def _find_outside(array: NDArray[np.integer[Any]], end: int) -> int | None:
+    """One of these that is not in ``range(end)``."""
+    if not len(array):
+        return None
     low = int(array.min())
     high = int(array.max())
-    if low < 0 or high >= table.blocks:
-        rows = "" if table.blocks == table.shape[0] else f" of its {table.shape[0]} rows, and ids are blocks"
-        wrong = low if low < 0 else high
-        raise BlockOutOfRange(f"block {wrong} is out of range, table {table.name} has {table.blocks}{rows}")
-    return array.astype(np.uint32)
+    return low if low < 0 else high if high >= end else None
 
 
 def count_rows(table: Table, ids: Ids) -> int:
     """Rows of the first axis that these blocks have together."""
-    return int((table.row_offsets[ids.astype(np.int64) + 1] - table.row_offsets[ids]).sum())
+    return table.row_counts.count_elements(ids)
 
 
 def flatten_values(table: Table, values: ArrayLike, rows: int) -> Array:
@@ -135,14 +183,22 @@ def combine_repeats(table: Table, ids: Ids, values: Array) -> TablePush:
 
     Repeats are summed (rule ``assign``: the last wins).
     """
-    if is_ascending(ids):
-        return TablePush(ids, values)
-    unique, inverse = np.unique(ids, return_inverse=True)
-    target = table.layout.take(unique.astype(np.int64))
-    places = target.indices(inverse.astype(np.int64))
-    if table.rule.kind == "assign" or len(unique) == len(ids):
+    return TablePush(
+        *_combine_entries(table, ids, values, lambda keys: table.layout.take(keys.astype(np.int64)))
+    )
+
+
+def _combine_entries(
+    table: Table, keys: Ids, values: Array, make_layout: Callable[[Ids], Layout]
+) -> tuple[Ids, Array]:
+    """Blocks or rows, each once and ascending; ``make_layout``: of the values of such keys, packed."""
+    if is_ascending(keys):
+        return keys, values
+    unique, inverse = np.unique(keys, return_inverse=True)
+    target = make_layout(unique)
+    if table.rule.kind == "assign" or len(unique) == len(keys):
         out = np.empty(target.elements, dtype=values.dtype)
-        out[places] = values
+        out[target.indices(inverse.astype(np.int64))] = values
     elif target.width:
         order = np.argsort(inverse, kind="stable")
         starts = np.searchsorted(inverse[order], np.arange(len(unique)))
@@ -150,8 +206,8 @@ def combine_repeats(table: Table, ids: Ids, values: Array) -> TablePush:
         out = sums.reshape(-1).astype(values.dtype, copy=False)
     else:
         out = np.zeros(target.elements, dtype=values.dtype)
-        np.add.at(out, places, values)
-    return TablePush(unique.astype(np.uint32), out)
+        np.add.at(out, target.indices(inverse.astype(np.int64)), values)
+    return unique.astype(np.uint32), out
 
 
 # --- shares of shards
@@ -164,17 +220,26 @@ def split_by_owner(
     """Copies of the values, cut by owner: key of the shard (or :data:`NOWHERE`) -> table -> its blocks."""
     shares: dict[str, dict[str, TablePush]] = {}
     for name, packed in tables.items():
-        layout = job.table(name).layout
+        table = job.table(name)
+        layout = table.layout
         if packed.ids is None:
             owners = shards.split_table(name)
-        else:
+        elif packed.rows is None:
             layout = layout.take(packed.ids.astype(np.int64))
             owners = shards.epoch.split(name, packed.ids)
+        else:
+            layout = Layout.even(len(packed.rows), table.row_elements)
+            owners = shards.epoch.split(name, table.find_blocks(packed.rows))
         for owner, positions in owners:
             key = NOWHERE if owner == NOBODY else shards.epoch.shards[owner].key
-            ids = shards.owned(name, owner) if packed.ids is None else packed.ids[positions]
             values = layout.gather(packed.values, positions)
-            shares.setdefault(key, {})[name] = TablePush(ids, values, packed.short)
+            if packed.rows is not None:
+                rows = packed.rows[positions]
+                push = TablePush(drop_repeats(table.find_blocks(rows)), values, rows, packed.short)
+            else:
+                ids = shards.owned(name, owner) if packed.ids is None else packed.ids[positions]
+                push = TablePush(ids, values, short=packed.short)
+            shares.setdefault(key, {})[name] = push
     return shares
 
 
@@ -182,8 +247,14 @@ def cut_blocks(job: Job, table: str, push: TablePush, positions: Positions) -> T
     """The blocks of a push at these (ascending) positions."""
     if len(positions) == len(push.ids):
         return push
-    layout = job.table(table).layout.take(push.ids.astype(np.int64))
-    return TablePush(push.ids[positions], layout.gather(push.values, positions), push.short)
+    spec = job.table(table)
+    ids = push.ids[positions]
+    if push.rows is None:
+        layout = spec.layout.take(push.ids.astype(np.int64))
+        return TablePush(ids, layout.gather(push.values, positions), short=push.short)
+    at = np.flatnonzero(positions_of(ids, spec.find_blocks(push.rows)) >= 0)
+    layout = Layout.even(len(push.rows), spec.row_elements)
+    return TablePush(ids, layout.gather(push.values, at), push.rows[at], push.short)
 
 
 def merge_pushes(job: Job, pushes: Sequence[ShardPush]) -> ShardPush:
@@ -194,12 +265,7 @@ def merge_pushes(job: Job, pushes: Sequence[ShardPush]) -> ShardPush:
     tables: dict[str, TablePush] = {}
     for name in {table: None for push in pushes for table in push.tables}:
         parts = [push.tables[name] for push in pushes if name in push.tables]
-        if len(parts) == 1:
-            tables[name] = parts[0]
-            continue
-        ids = np.concatenate([part.ids for part in parts])
-        values = np.concatenate([part.values for part in parts])
-        tables[name] = combine_repeats(job.table(name), ids, values)
+        tables[name] = parts[0] if len(parts) == 1 else _merge_parts(job.table(name), parts)
     return ShardPush(
         max(push.push_id for push in pushes),
         min(push.clock for push in pushes),
@@ -209,105 +275,16 @@ def merge_pushes(job: Job, pushes: Sequence[ShardPush]) -> ShardPush:
     )
 
 
-class ResendBuffer:
-    """Pushes of one stream that may have to be sent again, in order.
+def _merge_parts(table: Table, parts: Sequence[TablePush]) -> TablePush:
+    """Whole blocks count as all of their rows where others are rows."""
+    values = np.concatenate([part.values for part in parts])
+    if all(part.rows is None for part in parts):
+        ids = np.concatenate([part.ids for part in parts])
+        return combine_repeats(table, ids, values)
+    return pack_rows(table, values, np.concatenate([_rows_of(table, part) for part in parts]))
 
-    ``until_closed``: keep them after the acknowledgement, until their clock is closed (BSP), and as many
-    more clocks as ``closed_kept``. ``merge``: makes one push of those that wait behind one that is under way.
-    """
 
-    def __init__(
-        self,
-        until_closed: bool,
-        merge: Callable[[Sequence[ShardPush]], ShardPush] | None = None,
-        closed_kept: int = 0,
-    ) -> None:
-        self._until_closed = until_closed
-        self._closed_kept = closed_kept
-        self._merge = merge
-        self._acked: list[ShardPush] = []
-        self._waiting: deque[ShardPush] = deque()
-        self._seq = 0
-        self.clock = 0  # newest open clock that the shard has told
-        self.waiting_bytes = 0
-
-    def append(self, push: ShardPush) -> None:
-        self._waiting.append(push)
-        self.waiting_bytes += push.bytes
-
-    def next_push(self) -> ShardPush | None:
-        """The oldest push that is not acknowledged; it gets its number now, because it is sent next."""
-        if not self._waiting:
-            return None
-        if not self._waiting[0].seq:
-            self.merge_unsent()
-        if not self._waiting[0].seq:
-            self._seq += 1
-            self._waiting[0] = replace(self._waiting[0], seq=self._seq)
-        return self._waiting[0]
-
-    def merge_unsent(self) -> None:
-        """Make one of all pushes that were never sent, where that is allowed."""
-        unsent = [push for push in self._waiting if not push.seq]
-        if self._merge is not None and len(unsent) > 1:
-            self._waiting = deque([*(push for push in self._waiting if push.seq), self._merge(unsent)])
-            self.waiting_bytes = sum(push.bytes for push in self._waiting)
-
-    def acknowledge(self, seq: int, clock: int, joins: int = 0) -> list[ShardPush]:
-        """The shard, whose open clock is ``clock``, has this number. Returns what need not be kept any more.
-
-        ``joins``: its open clock when it does not tell everybody yet; a late push is applied with that one.
-        """
-        if not self._waiting or self._waiting[0].seq != seq:
-            return []
-        push = self._waiting.popleft()
-        self.waiting_bytes -= push.bytes
-        if not self._until_closed:
-            return [push]
-        self._acked.append(replace(push, acked=True, applied_clock=max(push.clock, clock, joins)))
-        return self.see_clock(clock)
-
-    def see_clock(self, clock: int) -> list[ShardPush]:
-        """The shard contains what it applied before its open clock ``clock``. Returns what is released."""
-        self.clock = max(self.clock, clock)
-        oldest = self.clock - self._closed_kept
-        released = [push for push in self._acked if push.applied_clock < oldest]
-        if released:
-            self._acked = [push for push in self._acked if push.applied_clock >= oldest]
-        return released
-
-    def pushes(self) -> list[ShardPush]:
-        return [*self._acked, *self._waiting]
-
-    def replace_pushes(self, pushes: Sequence[ShardPush]) -> None:
-        """What is left of :meth:`pushes` after an epoch change, in the same order, and what it added."""
-        self._acked = [push for push in pushes if push.acked]
-        self._waiting = deque(push for push in pushes if not push.acked)
-        self.waiting_bytes = sum(push.bytes for push in self._waiting)
-
-    def blocks_mark(self, finished: int) -> bool:
-        """Whether pushes wait that must arrive before the mark of ``finished`` clocks."""
-        return any(push.resent or push.clock < finished for push in self._waiting)
-
-    def blocks_settle(self) -> bool:
-        """Whether something that was sent again because of an epoch is not acknowledged."""
-        return any(push.resent for push in self._waiting)
-
-    @property
-    def merges(self) -> bool:
-        return self._merge is not None
-
-    @property
-    def first_clock(self) -> int:
-        """Lowest clock of what waits; no clock: :data:`DONE`."""
-        return min((push.clock for push in self._waiting), default=DONE)
-
-    @property
-    def idle(self) -> bool:
-        """Everything is acknowledged."""
-        return not self._waiting
-
-    @property
-    def empty(self) -> bool:
-        """Everything is applied."""
-        return not self._waiting and not any(push.applied_clock >= self.clock for push in self._acked)
+def _rows_of(table: Table, push: TablePush) -> Ids:
+    if push.rows is not None:
+        return push.rows
+    return table.row_counts.indices(push.ids.astype(np.int64)).astype(np.uint32)

@@ -1,0 +1,178 @@
+"""Embedding tables of 10^6 to 10^8 rows: calls, memory, a round, a kill, and false accusations.
+
+python -m benchmarks.rows [--rows 1000000 10000000 100000000] [--burners 2]
+
+Four shards and one worker, which pulls and pushes 20,000 random rows of 8 float32 a clock; row-wise AdaGrad,
+1,024 rows a block. docs/scale.md has what it printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table as Grid
+
+import scar
+from benchmarks.accusations import BURN
+from benchmarks.training import BenchTraining, start_training
+from scar.v1 import checkpoint_pb2, recovery_pb2
+from scar_local import ClusterStatus
+
+SHARDS = 4
+WIDTH = 8
+BLOCK_ROWS = 1024
+ASKED = 20_000  # rows of a call
+SECONDS = 300.0
+ROUND = checkpoint_pb2.TriggerRequest(selection="priority", fraction=1 / 8)
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass
+class RowFigures:
+    """``start``: seconds from the job's start to the end of its first clock. ``rate``: rows pulled and pushed
+    a second. ``shard``, ``recovery``, ``checkpoint``: MB resident. ``stall``: seconds. ``saved``: bytes.
+    """
+
+    rows: int
+    start: float = 0.0
+    rate: float = 0.0
+    shard: float = 0.0
+    recovery: float = 0.0
+    checkpoint: float = 0.0
+    epoch: int = 0
+    stall: float = 0.0
+    saved: int = 0
+    repair: float = 0.0
+    lost: int = 0
+    accused: int = 0
+
+
+def measure_table(rows: int, calls: int) -> RowFigures:
+    """All figures of one size."""
+    figures = RowFigures(rows)
+    rule = scar.adagrad(0.1, rowwise=True)
+    table = scar.Table(
+        "clicks", (rows, WIDTH), rule=rule, init=scar.uniform(-1, 1), blocks=scar.rows(BLOCK_ROWS)
+    )
+    began = time.monotonic()
+    with start_training([table], shards=SHARDS) as run:
+        drawn = np.random.default_rng(1)
+        _step(run, drawn, rows)
+        figures.start = time.monotonic() - began
+        figures.rate = _measure_calls(run, drawn, rows, calls)
+        _measure_memory(run, figures)
+        report = run.cluster.endpoints.checkpoint.Trigger(ROUND, timeout=SECONDS)
+        figures.stall, figures.saved = report.copy_seconds, report.bytes
+        _kill_shard(run, drawn, figures)
+    return figures
+
+
+def _step(run: BenchTraining, drawn: np.random.Generator, rows: int) -> None:
+    asked = drawn.integers(0, rows, ASKED)
+    pulled = run.worker.pull("clicks", rows=asked)
+    run.step(lambda: run.worker.push("clicks", 0.01 * pulled, rows=asked))
+
+
+def _measure_calls(run: BenchTraining, drawn: np.random.Generator, rows: int, calls: int) -> float:
+    times = []
+    for _ in range(calls):
+        began = time.monotonic()
+        _step(run, drawn, rows)
+        times.append(time.monotonic() - began)
+    return 2 * ASKED / statistics.median(times)
+
+
+def _measure_memory(run: BenchTraining, figures: RowFigures) -> None:
+    found: dict[str, list[float]] = {}
+    for process in run.cluster.processes():
+        resident = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * PAGE / 1e6
+        found.setdefault(process.name.rpartition("-")[0] or process.name, []).append(resident)
+    figures.shard = max(found["ps"])
+    figures.recovery = max(found["recovery"])
+    figures.checkpoint = max(found["checkpoint"])
+    status = run.cluster.status()
+    assert status.epoch is not None
+    figures.epoch = status.epoch.ByteSize()
+
+
+def _kill_shard(run: BenchTraining, drawn: np.random.Generator, figures: RowFigures) -> None:
+    """What is not that shard's failure accuses somebody alive."""
+    before = {one.number for one in _failures(run)}
+    figures.accused = len(before)
+    owned = run.cluster.status().shards["ps-1"].tables
+    figures.lost = sum(one.bytes for one in owned)
+    began = time.monotonic()
+    run.cluster.kill("ps-1")
+
+    def repaired(status: ClusterStatus) -> bool:
+        new = [one for one in status.failures if one.number not in before]
+        return any(one.load_seconds != 0 for one in new) and status.loading == 0
+
+    run.cluster.until(repaired, SECONDS, "the recovery")
+    figures.repair = time.monotonic() - began
+    _step(run, drawn, figures.rows)
+    new = [one for one in _failures(run) if one.number not in before]
+    figures.accused += len(new) - 1
+
+
+def _failures(run: BenchTraining) -> Sequence[recovery_pb2.FailureRecord]:
+    request = recovery_pb2.ListFailuresRequest()
+    failures: Sequence[recovery_pb2.FailureRecord] = run.cluster.endpoints.recovery.ListFailures(
+        request, timeout=SECONDS
+    ).failures
+    return failures
+
+
+def show_figures(found: Sequence[RowFigures]) -> Grid:
+    """A column for each size."""
+    grid = Grid(title=f"Rows of {WIDTH} float32 on {SHARDS} shards, {ASKED:,} a call, {BLOCK_ROWS} a block")
+    grid.add_column("what")
+    for one in found:
+        grid.add_column(f"{one.rows:,} rows", justify="right")
+    lines = {
+        "start of the job to the end of its first clock": lambda one: f"{one.start:.1f} s",
+        "rows pulled and pushed a second": lambda one: f"{one.rate:,.0f}",
+        "resident: a shard": lambda one: f"{one.shard:.0f} MB",
+        "of it values and row-wise sums": lambda one: f"{one.rows * 4 * (WIDTH + 1) / SHARDS / 1e6:.0f} MB",
+        "resident: recovery coordinator": lambda one: f"{one.recovery:.0f} MB",
+        "resident: checkpoint coordinator": lambda one: f"{one.checkpoint:.0f} MB",
+        "an epoch": lambda one: f"{one.epoch / 1e3:.1f} kB",
+        "priority round, r = 1/8: longest stall": lambda one: f"{1e3 * one.stall:.1f} ms",
+        "priority round, r = 1/8: written": lambda one: f"{one.saved / 1e6:.1f} MB",
+        "one of four shards killed: until all blocks serve": lambda one: f"{one.repair:.1f} s",
+        "what it owned": lambda one: f"{one.lost / 1e6:.0f} MB",
+        "false accusations": lambda one: str(one.accused),
+    }
+    for name, cell in lines.items():
+        grid.add_row(name, *map(cell, found))
+    return grid
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Tables of many rows, size by size.")
+    parser.add_argument("--rows", type=int, nargs="+", default=[10**6, 10**7, 10**8])
+    parser.add_argument("--calls", type=int, default=20)
+    parser.add_argument("--burners", type=int, default=0, help="processes that each keep one core busy")
+    options = parser.parse_args(arguments)
+    burners = [subprocess.Popen(BURN) for _ in range(options.burners)]
+    try:
+        found = [measure_table(rows, options.calls) for rows in options.rows]
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
+    Console(width=150).print(show_figures(found))
+    return 1 if any(one.accused for one in found) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
