@@ -221,8 +221,8 @@ class Worker:
     def pull_async(self, tables: Names, ids: TableIds = None, rows: TableIds = None) -> PullFuture:
         """The same in the background, while this thread computes."""
         request = PullRequest(self.job, tables, ids, rows)
-        future = self._client.pulls.pull_async(request.wants)
-        return PullFuture(request, future, self._client.pace.note_pull)
+        pulls = self._client.pulls.pull_async(request.wants)
+        return PullFuture(request, pulls, self._client.pace.note_pull)
 
     def push(
         self,
@@ -292,9 +292,7 @@ class Worker:
     # -----------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Let :meth:`clocks` end with the clock that is open. May be called from any thread or from a
-        signal handler.
-        """
+        """Let :meth:`clocks` end with the clock that is open; from any thread or a signal handler."""
         self._stopping = True
 
     def leave(self, finished: bool = True) -> None:
