@@ -15,6 +15,7 @@ import numpy as np
 from scar.blocks import Array, Layout, Positions
 from scar.tables import Rule
 from scar_ps.core.block_store import RUN_ELEMENTS, BlockStore, OnProgress, split_runs
+from scar_ps.core.rule_evaluation import apply_program
 from scar_ps.core.segments import Segments
 
 Real = Any  # a float array; numpy's generic scalar type has no arithmetic for the type checker
@@ -55,8 +56,9 @@ def _apply_run(store: BlockStore, rule: Rule, start: int, stop: int, pushed: Arr
     layout = store.layout
     span = slice(int(layout.starts[start]), int(layout.starts[stop]))
     slots = {name: _as_rows(layout, slot[span]) for name, slot in store.slots.items()}
-    counts = _count_steps(store, slice(start, stop)) if counts_steps(rule) else 1
-    apply_step(rule, _as_rows(layout, store.values[span]), _as_rows(layout, pushed), slots, counts)
+    counts = _count_steps(store, slice(start, stop)) if rule.counts_steps else 1
+    values = _as_rows(layout, store.values[span])
+    apply_step(rule, values, _as_rows(layout, pushed), slots, counts, store.table.row_elements)
 
 
 def _apply_scattered(store: BlockStore, rule: Rule, positions: Positions, pushed: Array) -> None:
@@ -64,8 +66,9 @@ def _apply_scattered(store: BlockStore, rule: Rule, positions: Positions, pushed
     values = layout.gather(store.values, positions)
     slots = {name: layout.gather(slot, positions) for name, slot in store.slots.items()}
     shaped = {name: _as_rows(layout, slot) for name, slot in slots.items()}
-    counts = _count_steps(store, positions) if counts_steps(rule) else 1
-    apply_step(rule, _as_rows(layout, values), _as_rows(layout, pushed), shaped, counts)
+    counts = _count_steps(store, positions) if rule.counts_steps else 1
+    row = store.table.row_elements
+    apply_step(rule, _as_rows(layout, values), _as_rows(layout, pushed), shaped, counts, row)
     layout.scatter(store.values, positions, values)
     for name, slot in slots.items():
         layout.scatter(store.slots[name], positions, slot)
@@ -87,15 +90,20 @@ def _count_steps(store: BlockStore, where: slice | Positions) -> StepCounts:
 # ------------------------------------------------------------------------------------------------------------
 
 
-def counts_steps(rule: Rule) -> bool:
-    """True when the rule needs to know how many steps a block has taken."""
-    return rule.kind in ("adam", "adamw")
-
-
 def apply_step(
-    rule: Rule, values: Array, pushed: Array, slots: Mapping[str, Array], counts: StepCounts = 1
+    rule: Rule,
+    values: Array,
+    pushed: Array,
+    slots: Mapping[str, Array],
+    counts: StepCounts = 1,
+    row_elements: int = 1,
 ) -> None:
-    """One step of ``rule`` on ``values`` and ``slots`` (same shape as ``pushed``)."""
+    """One step of ``rule`` on ``values`` and ``slots`` (same shape as ``pushed``). ``row_elements``: of a row
+    of the table, for expressions.
+    """
+    if rule.program is not None:
+        apply_program(rule, values, pushed, slots, counts, row_elements)
+        return
     if rule.kind != "adamw" and (decay := rule.parameters.get("weight_decay")):
         pushed = np.multiply(values, decay) + pushed
     _STEPS[rule.kind](rule.parameters, values, pushed, slots, counts)
@@ -194,6 +202,26 @@ def _rmsprop(
     values -= np.multiply(move, parameters["lr"])
 
 
+def _ftrl(
+    parameters: RuleParameters, values: Real, pushed: Real, slots: Mapping[str, Real], _counts: StepCounts
+) -> None:
+    squares, linear = slots["squares"], slots["linear"]
+    before = np.sqrt(squares)
+    squares += np.multiply(pushed, pushed)
+    root = np.sqrt(squares)
+    linear += pushed
+    before -= root
+    before /= parameters["lr"]
+    before *= values
+    linear += before
+    root += parameters["beta"]
+    root /= parameters["lr"]
+    root += parameters["l2"]
+    shrunk = np.maximum(np.abs(linear) - parameters["l1"], 0)
+    shrunk /= root
+    values[...] = np.where(shrunk > 0, -np.sign(linear) * shrunk, 0)
+
+
 def _unbiased(beta: float, counts: StepCounts, like: Real) -> Any:
     """1 - beta^count in the dtype of the values, so that float32 tables stay in float32."""
     return (
@@ -212,4 +240,5 @@ _STEPS: dict[str, Callable[[RuleParameters, Any, Any, Mapping[str, Any], StepCou
     "adam": _adam,
     "adamw": _adamw,
     "rmsprop": _rmsprop,
+    "ftrl": _ftrl,
 }
