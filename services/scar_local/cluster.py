@@ -17,6 +17,7 @@ from typing import Any
 
 import grpc
 
+from scar.callbacks import TrainingCallback
 from scar.errors import ConfigError
 from scar.tables import Job
 from scar.training import Worker
@@ -25,6 +26,7 @@ from scar_admin.observer import ClusterObserver
 from scar_admin.polling import await_status
 from scar_admin.status import ClusterStatus, ProcessInfo
 from scar_local import preflight, specs
+from scar_local.callback_feed import CallbackFeed
 from scar_local.cluster_operator import become_operator, resign_operator
 from scar_local.directory import ClusterDirectory, ClusterState
 from scar_local.endpoints import ServiceEndpoints
@@ -205,11 +207,13 @@ class LocalCluster:
         resume: bool = False,
         timeout: float = math.inf,
         watch: Watch | None = None,
+        callbacks: Sequence[TrainingCallback] = (),
     ) -> TrainingResult:
         """Train ``job`` on all shards by a function of this program; returns when the model is saved.
 
         Workers are other processes: they get its source (:mod:`scar_local.function_source`). ``timeout``:
-        seconds. ``watch`` gets each look at the cluster; what it raises ends the training. Raises
+        seconds. ``watch`` gets each look at the cluster; what it raises ends the training. ``callbacks`` are
+        told of losses, metrics and failures (:mod:`scar.callbacks`), and closed at the end. Raises
         :class:`ConfigError` for a function that cannot be sent, and :class:`scar.errors.TrainingFailed` with
         the traceback of one that has raised. However it ends, its workers are gone then, and ``resume`` goes
         on with what is saved.
@@ -218,12 +222,15 @@ class LocalCluster:
         self.until(nobody_trains, START_TIMEOUT, "the workers of the last training to be gone")
         self.start_job(replace(job, shards=self._shards), resume)
         file = source.write_to(self.directory / "function")
+        feed = CallbackFeed(callbacks)
         try:
             workers = self.start_workers(file, job.workers, function=source.name)
-            return FunctionTraining(self, source, file, workers).await_result(timeout, watch)
+            watches = (feed.take, watch) if watch is not None else (feed.take,)
+            return FunctionTraining(self, source, file, workers).await_result(timeout, watches)
         finally:
             self._running_supervisor.stop(self._workers, WORKER_GRACE)
             self._workers = []
+            feed.close()
 
     def start_workers(
         self, train_file: str | Path, count: int, arguments: Sequence[str] = (), function: str = "train"

@@ -61,8 +61,8 @@ class FunctionTraining:
         self._losses: dict[int, float] = {}
         self._metrics: dict[int, Mapping[str, float]] = {}
 
-    def await_result(self, timeout: float, watch: Watch | None) -> TrainingResult:
-        """Return when all workers have ended and the model is saved. ``watch`` gets every look until then.
+    def await_result(self, timeout: float, watches: Sequence[Watch]) -> TrainingResult:
+        """Return when all workers have ended and the model is saved. ``watches`` get every look until then.
 
         Raises :class:`TrainingFailed` with the traceback of the first worker whose function has raised, and
         :class:`DeadlineExceeded` after ``timeout`` seconds.
@@ -70,11 +70,11 @@ class FunctionTraining:
         deadline = time.monotonic() + timeout
         since = 0
         while not self._all_ended():
-            status = self._look(watch)
+            status = self._look(watches)
             since = max(since, status.number)
             _check_time(deadline, "the end of the training", status)
         self._show_output(last=True)
-        while (status := self._look(watch)).finished is None:
+        while (status := self._look(watches)).finished is None:
             if status.left_early(since):
                 raise TrainingFailed(LEFT)
             _check_time(deadline, "the model to be saved", status)
@@ -97,13 +97,13 @@ class FunctionTraining:
                 raise TrainingFailed(f"{process.name} ended with exit code {process.code}\n{reason}")
         return all(process.final for process in workers)
 
-    def _look(self, watch: Watch | None) -> ClusterStatus:
+    def _look(self, watches: Sequence[Watch]) -> ClusterStatus:
         time.sleep(LOOK_PAUSE)
         self._show_output()
         status = self._cluster.status(ask_from(self._losses))
         self._losses.update(status.losses)
         self._metrics.update(status.metrics)
-        if watch is not None:
+        for watch in watches:
             watch(status)
         return status
 
