@@ -5,12 +5,15 @@ the middle: its blocks come back, the loss falls, and what a rule promises holds
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import scar
 from scar import connect, load_job
+from scar_admin.status import ClusterStatus
 from scar_local import LocalCluster
 from tests.framework.cluster import TIMEOUT
 from tests.system.test_torch_examples import EXAMPLES, write_ratings
@@ -74,3 +77,36 @@ def test_an_example_learns_though_a_shard_is_killed(
         assert 10 < np.count_nonzero(model["w"]) < 120  # of the words' buckets; the others are exactly 0
         accuracy = [status.metrics[clock]["accuracy"] for clock in sorted(status.losses)]
         assert np.mean(accuracy[-5:]) > 0.9
+
+
+def test_slots_of_a_rule_of_ones_own_come_back_with_their_blocks(tmp_path: Path) -> None:
+    """A slot that counts steps: were it lost, its block would count from 0 again after the death."""
+    limit, hold = 14, 10
+    rule = scar.rule({"count": "count + g", "w": "count"}, slots=["count"])
+    table = scar.Table("w", (24, 2), rule=rule)
+    job = scar.Job("slots", [table], workers=1, checkpoint=scar.Checkpoint("full", 1.0, 2))
+    go, killed = tmp_path / "go", []
+
+    def train(worker: scar.Worker) -> None:
+        for clock in worker.clocks(limit=limit):
+            worker.push("w", np.ones((24, 2), np.float32))
+            worker.report(1.0)
+            while clock == hold and not go.exists():
+                time.sleep(0.01)
+
+    with scar.LocalCluster(tmp_path / "home", shards=3, respawn_delay=0.1) as cluster:
+
+        def watch(status: ClusterStatus) -> None:
+            saved = status.checkpoint.clock if status.checkpoint else 0
+            if status.clock == hold and saved >= hold - 4 and not killed:
+                killed.append(cluster.kill("ps-1"))
+            if status.failures and status.failures[0].epoch:
+                go.touch()
+
+        result = cluster.train(job, train, timeout=TIMEOUT, watch=watch)
+    (failure,) = result.ledger
+    counts = result.model["w"]
+    back = (counts < limit).all(axis=1)  # what the checkpoint lacked is lost, and said to be
+    assert np.count_nonzero(back) <= failure.lost_blocks
+    assert failure.lost_blocks > 0
+    assert counts.min() >= limit - (hold - failure.clock) - 1 > limit - hold + 1
