@@ -31,7 +31,6 @@ from scar.tables import (
     add,
     assign,
     constant,
-    ftrl,
     given,
     layer,
     layer_shards,
@@ -40,12 +39,12 @@ from scar.tables import (
     ragged,
     rmsprop,
     rows,
-    rule,
     sgd,
     uniform,
     zeros,
 )
 from scar.training import Worker
+from scar.update_rules import ftrl, rule
 from scar.version import __version__
 from scar.worker_state import WorkerState, worker_state_table
 

@@ -38,10 +38,8 @@ from scar.update_rules import adam as adam
 from scar.update_rules import adamw as adamw
 from scar.update_rules import add as add
 from scar.update_rules import assign as assign
-from scar.update_rules import ftrl as ftrl
 from scar.update_rules import momentum as momentum
 from scar.update_rules import rmsprop as rmsprop
-from scar.update_rules import rule as rule
 from scar.update_rules import sgd as sgd
 from scar.worker_strategies import WorkerStrategy, find_worker_strategy
 

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scar.blocks import Array
+from scar.callbacks import TrainingCallback
 from scar.errors import DeadlineExceeded, TrainingFailed
 from scar.placement import Role
 from scar.reader import connect
 from scar.v1 import types_pb2
 from scar_admin.status import ClusterStatus, ask_from
 from scar_admin.tracebacks import failure_reason
+from scar_local.callback_feed import CallbackFeed
 from scar_local.function_source import FunctionSource
 from scar_local.worker_output import WorkerOutput
 from scar_runtime.failure_records import FailureRecord
@@ -30,6 +32,7 @@ LOOK_PAUSE = 0.1  # seconds between two looks
 LEFT = "all workers have ended before their work was done: they were stopped, or called exit(0)"
 
 Watch = Callable[[ClusterStatus], object]
+Callbacks = Sequence[TrainingCallback]
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,20 @@ class FunctionTraining:
         self._losses: dict[int, float] = {}
         self._metrics: dict[int, Mapping[str, float]] = {}
 
-    def await_result(self, timeout: float, watches: Sequence[Watch]) -> TrainingResult:
-        """Return when all workers have ended and the model is saved. ``watches`` get every look until then.
+    def await_result(self, timeout: float, watch: Watch | None, callbacks: Callbacks = ()) -> TrainingResult:
+        """Return when all workers have ended and the model is saved. ``watch`` gets every look until then,
+        and ``callbacks`` what is new in it.
 
         Raises :class:`TrainingFailed` with the traceback of the first worker whose function has raised, and
         :class:`DeadlineExceeded` after ``timeout`` seconds.
         """
+        feed = CallbackFeed(callbacks)
+        try:
+            return self._follow(timeout, (feed.take, *([watch] if watch is not None else [])))
+        finally:
+            feed.close()
+
+    def _follow(self, timeout: float, watches: Sequence[Watch]) -> TrainingResult:
         deadline = time.monotonic() + timeout
         since = 0
         while not self._all_ended():

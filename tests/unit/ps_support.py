@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+import scar
 import scar.tables as tables
 from scar.blocks import BlockState, Ids
 from scar.event_log import EventRing
@@ -317,7 +318,7 @@ def every_rule(dtype: str = "float32") -> list[tables.Rule]:
         rules += [tables.sgd(0.1, 0.2), tables.momentum(0.1, 0.9, nesterov=True, weight_decay=0.2)]
         rules += [tables.adamw(0.1, weight_decay=0.2), tables.rmsprop(0.1), tables.rmsprop(0.1, momentum=0.9)]
         rules += [
-            tables.ftrl(0.1, l1=0.5, l2=0.1),
-            tables.rule(MOMENTUM_TEXT, slots=["v"], lr=0.1, decay=0.9),
+            scar.ftrl(0.1, l1=0.5, l2=0.1),
+            scar.rule(MOMENTUM_TEXT, slots=["v"], lr=0.1, decay=0.9),
         ]
     return rules

@@ -15,14 +15,16 @@ from scar.rule_expressions import PUSHED, STEP, VALUE, Expression, RuleProgram
 from scar.tables import Rule
 from scar_ps.core.block_store import RUN_ELEMENTS
 
-Real = Any  # a float array, or a number; numpy's generic scalar type has no arithmetic for the type checker
+Elements = (
+    Any  # a float array, or a number; numpy's generic scalar type has no arithmetic for the type checker
+)
 
 
 def apply_program(
     rule: Rule,
-    values: Real,
-    pushed: Real,
-    slots: Mapping[str, Real],
+    values: Elements,
+    pushed: Elements,
+    slots: Mapping[str, Elements],
     counts: Any,
     row_elements: int,
 ) -> None:
@@ -40,16 +42,16 @@ def apply_program(
     length = max(1, RUN_ELEMENTS // row) * row  # a block of any size takes bounded memory
     for start in range(0, values.size, length):
         piece = {name: array[start : start + length] for name, array in flat.items()}
-        numbers: dict[str, Real] = {name: np.float64(number) for name, number in rule.parameters.items()}
+        numbers: dict[str, Elements] = {name: np.float64(number) for name, number in rule.parameters.items()}
         numbers[STEP] = np.asarray(steps if isinstance(steps, int) else steps[start : start + length], float)
         _run(program, piece, numbers, {name: piece[name] for name in stored}, row)
 
 
 def _run(
     program: RuleProgram,
-    elements: dict[str, Real],
-    numbers: dict[str, Real],
-    stored: Mapping[str, Real],
+    elements: dict[str, Elements],
+    numbers: dict[str, Elements],
+    stored: Mapping[str, Elements],
     row: int,
 ) -> None:
     for target, expression in program.steps:
@@ -65,8 +67,12 @@ def _run(
 
 
 def _evaluate(
-    expression: Expression, elements: Mapping[str, Real], numbers: Mapping[str, Real], dtype: Any, row: int
-) -> tuple[Real, bool]:
+    expression: Expression,
+    elements: Mapping[str, Elements],
+    numbers: Mapping[str, Elements],
+    dtype: Any,
+    row: int,
+) -> tuple[Elements, bool]:
     """Its value, and whether no element of the table is in it."""
     if expression.name:
         is_number = expression.name in numbers
@@ -84,17 +90,17 @@ def _evaluate(
     return result, is_number
 
 
-def _row_norm(values: Real, row: int) -> Real:
+def _row_norm(values: Elements, row: int) -> Elements:
     """Of each row, for each of its elements."""
     rows = values.reshape(-1, row)
     return np.repeat(np.sqrt(np.sum(rows * rows, axis=1)), row)
 
 
-def _where(condition: Real, chosen: Real, other: Real) -> Real:
+def _where(condition: Elements, chosen: Elements, other: Elements) -> Elements:
     return np.where(condition != 0, chosen, other)
 
 
-def _clip(value: Real, low: Real, high: Real) -> Real:
+def _clip(value: Elements, low: Elements, high: Elements) -> Elements:
     return np.minimum(np.maximum(value, low), high)
 
 

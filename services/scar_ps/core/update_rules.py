@@ -205,7 +205,8 @@ def _rmsprop(
 def _ftrl(
     parameters: RuleParameters, values: Real, pushed: Real, slots: Mapping[str, Real], _counts: StepCounts
 ) -> None:
-    squares, linear = slots["squares"], slots["linear"]
+    squares = slots["squares"]
+    linear = slots["linear"]
     before = np.sqrt(squares)
     squares += np.multiply(pushed, pushed)
     root = np.sqrt(squares)
