@@ -35,7 +35,7 @@ help: ## list the targets
 
 venv: $(DEMO) ## create .venv with what the `scar` command needs: 45 packages, in the versions of requirements/ci.txt
 
-dev: $(DEV) ## add to .venv what tests, lint and experiments need: 111 packages more
+dev: $(DEV) ## add to .venv what tests, lint and experiments need: 168 packages more
 
 $(DEMO): pyproject.toml requirements/ci.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "SCAR needs Python 3.11 or newer; run: make PYTHON=/path/to/python3.11")'
@@ -45,7 +45,7 @@ $(DEMO): pyproject.toml requirements/ci.txt
 	@touch $@
 
 $(DEV): $(DEMO)
-	@echo "Installing 111 packages more for tests and development into $(VENV): 490 MB to download, 2.0 GB on disk"
+	@echo "Installing 168 packages more for tests and development into $(VENV): 530 MB to download, 2.2 GB on disk"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c requirements/ci.txt
 	@touch $@
 

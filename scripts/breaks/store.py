@@ -17,8 +17,8 @@ BREAKS = (
     Break(
         "B4",
         "services/scar_recovery/core/epoch_draft.py",
-        "find_sources(intent.job, intent.damaged, saved)",
-        "find_sources(intent.job, {}, saved)",
+        "find_sources(intent.job, intent.damaged, saved, intent.workers, offers=offers)",
+        "find_sources(intent.job, {}, saved, intent.workers, offers=offers)",
         "tests/unit/test_recovery_leader_killed.py::test_what_a_shard_cannot_load_comes_from_elsewhere_and_is_booked",
     ),
     Break(

@@ -44,6 +44,7 @@ from scar.tables import (
     zeros,
 )
 from scar.training import Worker
+from scar.update_rules import ftrl, rule
 from scar.version import __version__
 from scar.worker_state import WorkerState, worker_state_table
 
@@ -70,6 +71,7 @@ __all__ = [
     "assign",
     "connect",
     "constant",
+    "ftrl",
     "given",
     "join",
     "layer",
@@ -80,6 +82,7 @@ __all__ = [
     "ragged",
     "rmsprop",
     "rows",
+    "rule",
     "sgd",
     "uniform",
     "worker_state_table",

@@ -78,6 +78,12 @@ def corpus(name: str) -> Corpus:
     raise ConfigError(f"there is no corpus called {name!r}", "Use 20newsgroups or reuters")
 
 
+def newsgroup_words() -> list[str]:
+    """The word of each number in ``corpus("20newsgroups")``. Raises :class:`ConfigError`."""
+    with np.load(_find_file("20newsgroups", "20news-train-bow.npz"), allow_pickle=False) as bag:
+        return str(bag["vocab"].tobytes(), "utf-8").split("\n")
+
+
 def _read_pixels(images: NDArray[np.uint8]) -> NDArray[np.float32]:
     return images * np.float32(1 / 255)
 

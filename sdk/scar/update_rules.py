@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from scar.errors import ConfigError, use_one_of
+from scar.rule_expressions import VALUE, RuleProgram
 from scar.schedules import RateSchedule
 
 
@@ -14,12 +15,13 @@ from scar.schedules import RateSchedule
 class Rule:
     """What a shard does with pushed values; ``slots`` are extra arrays of the table's shape that live and
     die with a block; those in ``row_slots`` have one element for each row instead. ``schedule``: of the
-    learning rate; None: it stays.
+    learning rate; None: it stays. ``program``: of kind "expression".
     """
 
     kind: str
     parameters: Mapping[str, float] = field(default_factory=dict)
     schedule: RateSchedule | None = None
+    program: RuleProgram | None = None
 
     SLOTS: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "assign": (),
@@ -30,6 +32,8 @@ class Rule:
         "adam": ("first", "second"),
         "adamw": ("first", "second"),
         "rmsprop": ("squares",),
+        "ftrl": ("squares", "linear"),
+        "expression": (),
     }
     NEEDS: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "assign": (),
@@ -40,6 +44,8 @@ class Rule:
         "adam": ("lr", "beta1", "beta2", "eps"),
         "adamw": ("lr", "beta1", "beta2", "eps", "weight_decay"),
         "rmsprop": ("lr", "alpha", "eps"),
+        "ftrl": ("lr", "beta", "l1", "l2"),
+        "expression": (),
     }
     # left out where they are 0, so that a job without them is described as it always was
     OPTIONAL: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -59,7 +65,13 @@ class Rule:
             raise ConfigError(
                 f"rule {self.kind} lacks {', '.join(missing)}", f"Make it by scar.{self.kind}(...)"
             )
-        known = (*self.NEEDS[self.kind], *self.OPTIONAL.get(self.kind, ()))
+        if (self.kind == "expression") != (self.program is not None):
+            raise ConfigError(f"rule {self.kind} lacks expressions, or has some", "Make it by scar.rule(...)")
+        known = tuple(self.parameters)
+        if self.program is not None:
+            self.program.check_names(self.parameters)
+        else:
+            known = (*self.NEEDS[self.kind], *self.OPTIONAL.get(self.kind, ()))
         if unknown := sorted(set(self.parameters) - set(known)):
             raise ConfigError(
                 f"rule {self.kind} has no parameter {', '.join(unknown)}",
@@ -74,21 +86,25 @@ class Rule:
             factor *= self.schedule.factor(clock)
         if factor == 1 or "lr" not in self.parameters:
             return self
-        return Rule(self.kind, {**self.parameters, "lr": self.parameters["lr"] * factor})
+        return replace(
+            self, parameters={**self.parameters, "lr": self.parameters["lr"] * factor}, schedule=None
+        )
+
+    @property
+    def counts_steps(self) -> bool:
+        """Whether it needs to know how many steps a block has taken, so that rows of it take none alone."""
+        return self.kind in ("adam", "adamw") or (self.program is not None and self.program.counts_steps)
 
     @property
     def slots(self) -> tuple[str, ...]:
+        if self.program is not None:
+            return self.program.slots
         optional = self.OPTIONAL_SLOTS.get(self.kind, {})
         return (*self.SLOTS[self.kind], *(optional[name] for name in optional if name in self.parameters))
 
     @property
     def row_slots(self) -> tuple[str, ...]:
-        return self.slots if self.parameters.get("rowwise") else ()
-
-    @property
-    def counts_steps(self) -> bool:
-        """Whether it needs to know how many steps a block has taken, so that rows of it take none alone."""
-        return self.kind in ("adam", "adamw")
+        return self.slots if self.kind == "adagrad" and self.parameters.get("rowwise") else ()
 
 
 def _rule(kind: str, needed: Mapping[str, float], schedule: RateSchedule | None, **optional: float) -> Rule:
@@ -178,3 +194,38 @@ def rmsprop(
     """s <- alpha * s + (1 - alpha) * g^2; v <- momentum * v + g / (sqrt(s) + eps); x <- x - lr * v."""
     needed = {"lr": lr, "alpha": alpha, "eps": eps}
     return _rule("rmsprop", needed, schedule, momentum=momentum, weight_decay=weight_decay)
+
+
+def ftrl(
+    lr: float, beta: float = 1.0, l1: float = 0.0, l2: float = 0.0, schedule: RateSchedule | None = None
+) -> Rule:
+    """FTRL-Proximal with a rate for each element (McMahan et al., 2013, algorithm 1; ``lr`` is their alpha):
+
+    s <- s + g^2; z <- z + g - (sqrt(s) - sqrt(s before)) / lr * x;
+    x <- 0 where |z| <= l1, else -(z - sign(z) * l1) / ((beta + sqrt(s)) / lr + l2).
+    """
+    return Rule("ftrl", {"lr": lr, "beta": beta, "l1": l1, "l2": l2}, schedule)
+
+
+def rule(
+    expressions: str | Mapping[str, str],
+    *,
+    slots: Collection[str] = (),
+    project: str | None = None,
+    schedule: RateSchedule | None = None,
+    **parameters: float,
+) -> Rule:
+    """A rule of one's own: what becomes of each element, as text that shards check and evaluate.
+
+    ``expressions``: of ``w``, or of several names, computed one after the other. They read ``w`` (value),
+    ``g`` (sum of what was pushed for the clock), ``step`` (steps of the block, from 1), ``slots`` (arrays
+    that begin at 0 and live with the block), ``parameters``, and names that earlier expressions gave.
+    ``project``: of the new ``w``, last. ``schedule``: of the parameter ``lr``.
+
+    There are + - * / **, one comparison (1 or 0), abs, sqrt, exp, log, sign, minimum, maximum, clip(x, low,
+    high), where(condition, x, y), and norm(x), the Euclidean norm of the row.
+    Raises :class:`ConfigError` for anything else, and where a rule is too long or too deep.
+    """
+    parts = {VALUE: expressions} if isinstance(expressions, str) else expressions
+    assignments = (*parts.items(), *([(VALUE, project)] if project is not None else []))
+    return Rule("expression", parameters, schedule, RuleProgram(assignments, tuple(slots)))

@@ -230,7 +230,8 @@ def _table_document(table: Table) -> dict[str, object]:
     declared = table.rule
     numbers = [f"{name} {value:g}" for name, value in declared.parameters.items()]
     schedule = [f"schedule {declared.schedule.describe()}"] if declared.schedule else []
-    rule = ", ".join([declared.kind, *numbers, *schedule])
+    kind = declared.program.describe() if declared.program else declared.kind
+    rule = ", ".join([kind, *numbers, *schedule])
     shape = "x".join(map(str, table.shape))
     named = {"name": table.name, "shape": shape, "dtype": str(table.dtype), "rule": rule}
     return {**named, "blocks": table.blocks, "bytes": table.bytes}

@@ -29,7 +29,7 @@ from scar_local.cluster_operator import become_operator, resign_operator
 from scar_local.directory import ClusterDirectory, ClusterState
 from scar_local.endpoints import ServiceEndpoints
 from scar_local.function_source import function_source
-from scar_local.function_training import FunctionTraining, TrainingResult, Watch, nobody_trains
+from scar_local.function_training import Callbacks, FunctionTraining, TrainingResult, Watch, nobody_trains
 from scar_local.private_files import ensure_key
 from scar_local.processes import Supervisor
 from scar_local.startup import START_TIMEOUT, ServiceStart, start_redis
@@ -188,8 +188,7 @@ class LocalCluster:
     # --- work
 
     def start_job(self, job: Job, resume: bool = False, **how: Any) -> None:
-        """Create the job, or go on with it. Raises :class:`scar.errors.JobExists` and what else the
-        coordinator answers.
+        """Create the job, or go on with it. Raises what the coordinator answers (:mod:`scar.errors`).
 
         ``how``: see :func:`scar_runtime.job_start.start_job`.
         """
@@ -205,14 +204,15 @@ class LocalCluster:
         resume: bool = False,
         timeout: float = math.inf,
         watch: Watch | None = None,
+        callbacks: Callbacks = (),
     ) -> TrainingResult:
         """Train ``job`` on all shards by a function of this program; returns when the model is saved.
 
         Workers are other processes: they get its source (:mod:`scar_local.function_source`). ``timeout``:
-        seconds. ``watch`` gets each look at the cluster; what it raises ends the training. Raises
-        :class:`ConfigError` for a function that cannot be sent, and :class:`scar.errors.TrainingFailed` with
-        the traceback of one that has raised. However it ends, its workers are gone then, and ``resume`` goes
-        on with what is saved.
+        seconds. ``watch`` gets each look at the cluster, ``callbacks`` the numbers (:mod:`scar.callbacks`);
+        what they raise ends it. Raises :class:`ConfigError` for a function that cannot be sent, and
+        :class:`scar.errors.TrainingFailed` with the traceback of one that has raised. Its workers are gone
+        then in any case, and ``resume`` goes on with what is saved.
         """
         source = function_source(function)
         self.until(nobody_trains, START_TIMEOUT, "the workers of the last training to be gone")
@@ -220,7 +220,7 @@ class LocalCluster:
         file = source.write_to(self.directory / "function")
         try:
             workers = self.start_workers(file, job.workers, function=source.name)
-            return FunctionTraining(self, source, file, workers).await_result(timeout, watch)
+            return FunctionTraining(self, source, file, workers).await_result(timeout, watch, callbacks)
         finally:
             self._running_supervisor.stop(self._workers, WORKER_GRACE)
             self._workers = []

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scar.blocks import Array
+from scar.callbacks import TrainingCallback
 from scar.errors import DeadlineExceeded, TrainingFailed
 from scar.placement import Role
 from scar.reader import connect
 from scar.v1 import types_pb2
 from scar_admin.status import ClusterStatus, ask_from
 from scar_admin.tracebacks import failure_reason
+from scar_local.callback_feed import CallbackFeed
 from scar_local.function_source import FunctionSource
 from scar_local.worker_output import WorkerOutput
 from scar_runtime.failure_records import FailureRecord
@@ -30,6 +32,7 @@ LOOK_PAUSE = 0.1  # seconds between two looks
 LEFT = "all workers have ended before their work was done: they were stopped, or called exit(0)"
 
 Watch = Callable[[ClusterStatus], object]
+Callbacks = Sequence[TrainingCallback]
 
 
 @dataclass(frozen=True)
@@ -61,20 +64,28 @@ class FunctionTraining:
         self._losses: dict[int, float] = {}
         self._metrics: dict[int, Mapping[str, float]] = {}
 
-    def await_result(self, timeout: float, watch: Watch | None) -> TrainingResult:
-        """Return when all workers have ended and the model is saved. ``watch`` gets every look until then.
+    def await_result(self, timeout: float, watch: Watch | None, callbacks: Callbacks = ()) -> TrainingResult:
+        """Return when all workers have ended and the model is saved. ``watch`` gets every look until then,
+        and ``callbacks`` what is new in it.
 
         Raises :class:`TrainingFailed` with the traceback of the first worker whose function has raised, and
         :class:`DeadlineExceeded` after ``timeout`` seconds.
         """
+        feed = CallbackFeed(callbacks)
+        try:
+            return self._follow(timeout, (feed.take, *([watch] if watch is not None else [])))
+        finally:
+            feed.close()
+
+    def _follow(self, timeout: float, watches: Sequence[Watch]) -> TrainingResult:
         deadline = time.monotonic() + timeout
         since = 0
         while not self._all_ended():
-            status = self._look(watch)
+            status = self._look(watches)
             since = max(since, status.number)
             _check_time(deadline, "the end of the training", status)
         self._show_output(last=True)
-        while (status := self._look(watch)).finished is None:
+        while (status := self._look(watches)).finished is None:
             if status.left_early(since):
                 raise TrainingFailed(LEFT)
             _check_time(deadline, "the model to be saved", status)
@@ -97,13 +108,13 @@ class FunctionTraining:
                 raise TrainingFailed(f"{process.name} ended with exit code {process.code}\n{reason}")
         return all(process.final for process in workers)
 
-    def _look(self, watch: Watch | None) -> ClusterStatus:
+    def _look(self, watches: Sequence[Watch]) -> ClusterStatus:
         time.sleep(LOOK_PAUSE)
         self._show_output()
         status = self._cluster.status(ask_from(self._losses))
         self._losses.update(status.losses)
         self._metrics.update(status.metrics)
-        if watch is not None:
+        for watch in watches:
             watch(status)
         return status
 

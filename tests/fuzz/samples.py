@@ -15,11 +15,13 @@ from scar.wire import codec
 from scar.wire.codec import Chunk
 from tests.fuzz.mutations import Mutator
 
+OWN_STEPS = {"n": "n + norm(g) ** 2", "w": "where(w > 0, w - lr * g / sqrt(n + step), 0)"}
 JOB = Job(
     "fuzz",
     [
         Table("w", (40, 3), rule=scar.adam()),
         Table("r", (30, 2), rule=scar.momentum(0.1), blocks=scar.ragged([0, 3, 4, 10, 30])),
+        Table("own", (5, 3), rule=scar.rule(OWN_STEPS, slots=["n"], project="clip(w, -1, 1)", lr=0.1)),
         Table("i", 17, dtype="int32", rule=scar.add(), blocks=scar.rows(5)),
         Table("s", (12, 2), rule=scar.adagrad(0.1, rowwise=True), blocks=scar.rows(5)),
     ],

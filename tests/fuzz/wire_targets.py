@@ -11,16 +11,20 @@ import grpc
 import numpy as np
 from google.protobuf.message import Message
 
+import scar
 from scar.errors import ScarError, StaleEpoch, from_rpc, to_metadata
 from scar.losses import LossPart, LossPoint
 from scar.lost_ranges import LostRanges
 from scar.placement import Epoch
+from scar.tables import Table
 from scar.v1 import ps_pb2, recovery_pb2, types_pb2
 from scar.wire import codec, loss_messages
 from scar.wire.codec import Chunk
 from scar.wire.lost_pushes import pack_losses
 from scar_checkpoint.core.events import CountKeys, MeasureDistances
 from scar_checkpoint.round_codec import counted_from_proto, measured_from_proto
+from scar_ps.core.block_store import BlockStore
+from scar_ps.core.update_rules import apply_push
 from scar_ps.servicer import _decode_pulled
 from scar_ps.wire.shared_memory_pool import SharedMemoryPool
 from scar_recovery.codec import job_fields_from_proto, reroute_report_from_proto
@@ -101,6 +105,20 @@ def _read_epoch(message: types_pb2.Epoch) -> None:
     epoch = codec.epoch_from_proto(message)
     epoch.ensure_valid(JOB)
     _adopting_shard().adopt(epoch, JOB)
+
+
+def _read_expression(text: bytes) -> None:
+    """What it makes of the text, a shard takes a step with: in bounded time, whatever came."""
+    rule = scar.rule(text.decode(errors="replace"), project="w + 0 * eps", eps=0.5)
+    store = BlockStore(Table("w", (2, 3), rule=rule), np.arange(2, dtype=np.uint32))
+    apply_push(store, None, np.ones(6, np.float32), lambda: None)
+
+
+_EXPRESSIONS = [
+    b"w - eps * g",
+    b"where(abs(w) <= 1e-3, -exp(g) ** 2, clip(log(w), -1, 1)) / maximum(norm(w), eps)",
+    b"sign(w) * minimum(sqrt(g), 0.5) + (w != step)",
+]
 
 
 # --- answers and reports
@@ -191,6 +209,7 @@ TARGETS = [
     ),
     FuzzTarget("rpc-error", lambda: [_error()], _read_error, Mutator.mutate_text),
     message_target("job", [codec.job_to_proto(JOB)], _read_job, cost=4),
+    FuzzTarget("expression", lambda: _EXPRESSIONS, _read_expression, Mutator.mutate_text, cost=4),
     message_target("epoch", [codec.epoch_to_proto(EPOCH)], _read_epoch, cost=40),
     message_target(
         "wanted-blocks",

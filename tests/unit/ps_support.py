@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+import scar
 import scar.tables as tables
 from scar.blocks import BlockState, Ids
 from scar.event_log import EventRing
@@ -32,6 +33,7 @@ from scar_ps.core.rounds import StartedRound
 from scar_ps.core.shard import Shard
 
 ME = Member(Role.SHARD, "ps-0", "aaaaaaaaaaaa", "127.0.0.1:1")
+MOMENTUM_TEXT = {"v": "decay * v + g", "rate": "lr / step ** 0.5", "w": "clip(w - rate * v, -2, 2)"}
 OTHER = Member(Role.SHARD, "ps-1", "bbbbbbbbbbbb", "127.0.0.1:2")
 
 
@@ -315,4 +317,8 @@ def every_rule(dtype: str = "float32") -> list[tables.Rule]:
         rules += [tables.sgd(0.1), tables.momentum(0.1, 0.9), tables.adagrad(0.1), tables.adam(0.1)]
         rules += [tables.sgd(0.1, 0.2), tables.momentum(0.1, 0.9, nesterov=True, weight_decay=0.2)]
         rules += [tables.adamw(0.1, weight_decay=0.2), tables.rmsprop(0.1), tables.rmsprop(0.1, momentum=0.9)]
+        rules += [
+            scar.ftrl(0.1, l1=0.5, l2=0.1),
+            scar.rule(MOMENTUM_TEXT, slots=["v"], lr=0.1, decay=0.9),
+        ]
     return rules

@@ -146,11 +146,16 @@ def test_epoch_round_trip(
 
 SCHEDULE = schedules.sequence([schedules.linear(0.1, 1, 5), schedules.step(9, 0.5)], [5])
 
+OWN_RULE = scar.rule(
+    {"n": "n + g * g", "w": "w - lr * g / sqrt(n)"}, slots=["n"], project="w / maximum(norm(w), 1)", lr=0.1
+)
+
 
 def a_job() -> scar.Job:
     tables = [
         scar.Table("rows", (7, 2), rule=scar.adam(), blocks=scar.rows(2), weights=[1, 2, 3, 0.5]),
         scar.Table("ragged", (9,), dtype="int64", blocks=scar.ragged([0, 2, 9]), norm="tv"),
+        scar.Table("own", (3, 2), rule=OWN_RULE),
         scar.Table("scheduled", 3, rule=scar.sgd(0.5, schedule=SCHEDULE)),
         scar.Table("pieces", (10, 4), dtype="float64", blocks=scar.layer_shards(3), init=scar.normal(0, 0.1)),
         scar.Table("given", (2, 2), init=scar.given([[1, 2], [3, 4]]), allow_nonfinite=True),
@@ -174,9 +179,23 @@ def a_rule_with(phase: types_pb2.SchedulePhase) -> types_pb2.TableSpec:
     return types_pb2.TableSpec(rule=types_pb2.Rule(kind="sgd", parameters={"lr": 1}, schedule=[phase]))
 
 
+def an_own_rule(text: str) -> types_pb2.TableSpec:
+    expression = types_pb2.RuleExpression(name="w", text=text)
+    return types_pb2.TableSpec(rule=types_pb2.Rule(kind="expression", expressions=[expression]))
+
+
 DAMAGE = {
     "offsets that are not compressed": types_pb2.TableSpec(offsets=b"xx"),
     "offsets of half a number": types_pb2.TableSpec(offsets=zlib.compress(b"abc")),
+    "an expression that calls what it must not": an_own_rule("open('x')"),
+    "an expression that is too deep": an_own_rule("-" * 500 + "w"),
+    "an expression that is too long": an_own_rule("w + " * 250 + "w"),
+    "an expression with too large a number": an_own_rule("9" * 900),
+    "a name that nobody gives": an_own_rule("w - rate"),
+    "a built-in rule with expressions": types_pb2.TableSpec(
+        rule=types_pb2.Rule(kind="add", expressions=[types_pb2.RuleExpression(name="w", text="w")])
+    ),
+    "a rule of one's own without expressions": types_pb2.TableSpec(rule=types_pb2.Rule(kind="expression")),
     "offsets that shrink": types_pb2.TableSpec(
         offsets=zlib.compress(np.array([0, 5, 2, 8], "<i8").tobytes())
     ),

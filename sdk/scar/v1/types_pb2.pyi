@@ -178,15 +178,25 @@ class Rule(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     PARAMETERS_FIELD_NUMBER: _builtins.int
     SCHEDULE_FIELD_NUMBER: _builtins.int
+    EXPRESSIONS_FIELD_NUMBER: _builtins.int
+    SLOTS_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """"assign" | "add" | "sgd" | "momentum" | "adagrad" | "adam" | "adamw" | "rmsprop" """
+    """"assign" | "add" | "sgd" | "momentum" | "adagrad" | "adam" | "adamw" | "rmsprop" | "ftrl" | "expression" """
     @_builtins.property
     def parameters(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """by kind: lr, momentum, nesterov, alpha, beta1, beta2, eps, weight_decay; dimensionless"""
+        """by kind: lr, momentum, nesterov, alpha, beta, beta1, beta2, eps, l1, l2, weight_decay; those that expressions read; dimensionless"""
 
     @_builtins.property
     def schedule(self) -> _containers.RepeatedCompositeFieldContainer[Global___SchedulePhase]:
         """of lr, ascending starts from 0; none: lr stays"""
+
+    @_builtins.property
+    def expressions(self) -> _containers.RepeatedCompositeFieldContainer[Global___RuleExpression]:
+        """of kind "expression", computed in this order; 1 to 16"""
+
+    @_builtins.property
+    def slots(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of kind "expression": names of arrays that live with a block; at most 8"""
 
     def __init__(
         self,
@@ -194,14 +204,42 @@ class Rule(_message.Message):
         kind: _builtins.str = ...,
         parameters: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         schedule: _abc.Iterable[Global___SchedulePhase] | None = ...,
+        expressions: _abc.Iterable[Global___RuleExpression] | None = ...,
+        slots: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "parameters", b"parameters", "schedule", b"schedule"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expressions", b"expressions", "kind", b"kind", "parameters", b"parameters", "schedule", b"schedule", "slots", b"slots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Rule: _TypeAlias = Rule  # noqa: Y015
+
+@_typing.final
+class RuleExpression(_message.Message):
+    """What becomes of a name, as text that every reader checks: sdk/scar/rule_expressions.py."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """"w": the values; a slot; or a name for this step"""
+    text: _builtins.str
+    """at most 1000 characters"""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RuleExpression: _TypeAlias = RuleExpression  # noqa: Y015
 
 @_typing.final
 class SchedulePhase(_message.Message):

@@ -9,6 +9,7 @@ import numpy as np
 
 from scar.blocks import Array
 from scar.errors import InvalidRequest, TooLarge
+from scar.rule_expressions import MAX_ASSIGNMENTS, MAX_SLOTS, RuleProgram
 from scar.schedules import MAX_PHASES, Phase, RateSchedule
 from scar.tables import Blocks, Init, Rule, Table
 from scar.v1 import types_pb2
@@ -64,13 +65,24 @@ def _rule_to_proto(rule: Rule) -> types_pb2.Rule:
         types_pb2.SchedulePhase(start=phase.start, kind=phase.kind, parameters=dict(phase.parameters))
         for phase in phases
     ]
-    return types_pb2.Rule(kind=rule.kind, parameters=dict(rule.parameters), schedule=schedule)
+    program = rule.program
+    expressions = program.assignments if program else ()
+    return types_pb2.Rule(
+        kind=rule.kind,
+        parameters=dict(rule.parameters),
+        schedule=schedule,
+        expressions=[types_pb2.RuleExpression(name=name, text=text) for name, text in expressions],
+        slots=program.slots if program else (),
+    )
 
 
 def _rule_from_proto(message: types_pb2.Rule) -> Rule:
     listed = message.schedule[: MAX_PHASES + 1]  # enough to be refused, whatever came
     phases = tuple(Phase(one.start, one.kind, dict(one.parameters)) for one in listed)
-    return Rule(message.kind, dict(message.parameters), RateSchedule(phases) if phases else None)
+    expressions = tuple((one.name, one.text) for one in message.expressions[: MAX_ASSIGNMENTS + 1])
+    slots = tuple(message.slots[: MAX_SLOTS + 1])
+    program = RuleProgram(expressions, slots) if expressions or slots else None
+    return Rule(message.kind, dict(message.parameters), RateSchedule(phases) if phases else None, program)
 
 
 def _unpack_offsets(packed: bytes) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ import numpy as np
 from scar.blocks import Array, Layout, Positions
 from scar.tables import Rule
 from scar_ps.core.block_store import RUN_ELEMENTS, BlockStore, OnProgress, split_runs
+from scar_ps.core.rule_evaluation import apply_program
 from scar_ps.core.segments import Segments
 
 Real = Any  # a float array; numpy's generic scalar type has no arithmetic for the type checker
@@ -68,7 +69,8 @@ def _apply_run(store: BlockStore, rule: Rule, layout: Layout, run: slice, pushed
         for name, slot in store.slots.items()
     }
     counts = _count_steps(store, run) if rule.counts_steps else 1
-    apply_step(rule, _as_rows(layout, store.values[span]), _as_rows(layout, pushed), slots, counts)
+    values = _as_rows(layout, store.values[span])
+    apply_step(rule, values, _as_rows(layout, pushed), slots, counts, store.table.row_elements)
 
 
 def _apply_scattered(store: BlockStore, rule: Rule, layout: Layout, at: Positions, pushed: Array) -> None:
@@ -81,7 +83,8 @@ def _apply_scattered(store: BlockStore, rule: Rule, layout: Layout, at: Position
         name: slot[:, None] if name in row_slots else _as_rows(layout, slot) for name, slot in slots.items()
     }
     counts = _count_steps(store, at) if rule.counts_steps else 1
-    apply_step(rule, _as_rows(layout, values), _as_rows(layout, pushed), shaped, counts)
+    row = store.table.row_elements
+    apply_step(rule, _as_rows(layout, values), _as_rows(layout, pushed), shaped, counts, row)
     layout.scatter(store.values, at, values)
     for name, slot in slots.items():
         if name in row_slots:
@@ -107,11 +110,19 @@ def _count_steps(store: BlockStore, where: slice | Positions) -> StepCounts:
 
 
 def apply_step(
-    rule: Rule, values: Array, pushed: Array, slots: Mapping[str, Array], counts: StepCounts = 1
+    rule: Rule,
+    values: Array,
+    pushed: Array,
+    slots: Mapping[str, Array],
+    counts: StepCounts = 1,
+    row_elements: int = 1,
 ) -> None:
     """One step of ``rule`` on ``values`` and ``slots``, shaped as ``pushed``; a slot with one element for
-    each row is a column beside rows.
+    each row is a column beside rows. ``row_elements``: of a row of the table, for expressions.
     """
+    if rule.program is not None:
+        apply_program(rule, values, pushed, slots, counts, row_elements)
+        return
     if rule.kind != "adamw" and (decay := rule.parameters.get("weight_decay")):
         pushed = np.multiply(values, decay) + pushed
     _STEPS[rule.kind](rule.parameters, values, pushed, slots, counts)
@@ -212,6 +223,27 @@ def _rmsprop(
     values -= np.multiply(move, parameters["lr"])
 
 
+def _ftrl(
+    parameters: RuleParameters, values: Real, pushed: Real, slots: Mapping[str, Real], _counts: StepCounts
+) -> None:
+    squares = slots["squares"]
+    linear = slots["linear"]
+    before = np.sqrt(squares)
+    squares += np.multiply(pushed, pushed)
+    root = np.sqrt(squares)
+    linear += pushed
+    before -= root
+    before /= parameters["lr"]
+    before *= values
+    linear += before
+    root += parameters["beta"]
+    root /= parameters["lr"]
+    root += parameters["l2"]
+    shrunk = np.maximum(np.abs(linear) - parameters["l1"], 0)
+    shrunk /= root
+    values[...] = np.where(shrunk > 0, -np.sign(linear) * shrunk, 0)
+
+
 def _unbiased(beta: float, counts: StepCounts, like: Real) -> Any:
     """1 - beta^count in the dtype of the values, so that float32 tables stay in float32."""
     return (
@@ -230,4 +262,5 @@ _STEPS: dict[str, Callable[[RuleParameters, Any, Any, Mapping[str, Any], StepCou
     "adam": _adam,
     "adamw": _adamw,
     "rmsprop": _rmsprop,
+    "ftrl": _ftrl,
 }

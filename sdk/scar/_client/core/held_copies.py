@@ -49,7 +49,9 @@ class HeldCopies:
         self._worker = worker
         self._copies: dict[str, list[PullBuffer]] = {}
         self._offered: list[OfferedBlocks] = []
-        self._tables = {table.name for table in job.tables if not table.rule.slots}
+        self._tables = {
+            table.name for table in job.tables if not (table.rule.slots or table.rule.counts_steps)
+        }
         self._restored: dict[str, int] = {}  # table -> the newest epoch that has put blocks of it back
         self._members: frozenset[str] = frozenset()  # workers of the newest epoch, by key
         self._left_clock = NEVER  # in which this worker was when another one left
