@@ -95,7 +95,7 @@ class CertificateAuthority:
             key = load_pem_private_key((folder / "ca.key").read_bytes(), None)
             # the subject is parsed when it is asked for
             name = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
-        except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        except (OSError, ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
             raise ConfigError(
                 f"{folder} has no authority that can sign: {error}", f"Make one by `scar tls init {folder}`"
             ) from error
