@@ -20,6 +20,7 @@ from scar.placement import Role
 from scar.wire.certificates import TlsFiles, find_identity, read_certificate
 from scar.wire.cluster_token import read_token
 from scar.worker_state import unpack_state
+from scar_admin.log_text import LogText
 from scar_admin.status import ProcessInfo
 from scar_admin.tracebacks import failure_reason
 from scar_chaos.core.fault_syntax import parse_faults
@@ -27,6 +28,7 @@ from scar_chaos.recorder import decode_events, newest_clocks, read_history
 from scar_chaos.targets.node_control import serve_node_request
 from scar_compare.kill_schedule import parse_kills
 from scar_compare.records import TrialJournal
+from scar_console.log_ring import read_line
 from scar_local.authority import CertificateAuthority, create_authority
 from scar_local.directory import ClusterDirectory, ClusterState
 from scar_runtime.liveness.heartbeat_store import _decode_heartbeat, _parse_epoch
@@ -247,6 +249,12 @@ TARGETS = [
     FuzzTarget("chaos-request", lambda: [_request()], decode_events, Mutator.mutate_json),
     FuzzTarget("trials", lambda: [_trials()], _read_trials, _mutate_lines, cost=10),
     FuzzTarget("worker-log", lambda: [_log()], _read_log, _mutate_lines),
+    FuzzTarget(
+        "log-line",
+        lambda: [b'{"time": "2026-01-02T03:04:05Z", "level": "info", "event": "a.b", "n": [1]}', b"hello"],
+        lambda data: read_line(LogText("ps-0", data.decode(errors="replace"))),
+        Mutator.mutate_json,
+    ),
     FuzzTarget(
         "faults",
         lambda: [b"kill:ps-0+pause:ps-1~0.5", b"outage:store/90", b"kill:worker-0@recovery"],

@@ -61,8 +61,8 @@ def _pushes() -> list[bytes]:
 def _push_of_rows() -> bytes:
     """Of tables with several rows a block."""
     parts = []
-    for table in JOB.tables[1:]:
-        rows = np.array([1, 2, 11], np.uint32)
+    for table in [table for table in JOB.tables if not table.rule.counts_steps]:
+        rows = np.array([1, 2, table.shape[0] - 1], np.uint32)
         header = ps_pb2.TensorHeader(
             table=table.name,
             dtype=table.dtype.name,

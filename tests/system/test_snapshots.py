@@ -55,7 +55,8 @@ def test_a_snapshot_is_of_one_clock_while_a_shard_dies(tmp_path: Path) -> None:
             cluster.kill("ps-1")
             after = []
             deadline = time.monotonic() + TIMEOUT
-            while len([one for one in after if one.epoch > first]) < 4 * MINIMUM:
+            # in the clock of the epoch's change the workers have pulled before: many clocks, not many looks
+            while len({one.clock for one in after if one.epoch > first}) < 2 * MINIMUM:
                 assert time.monotonic() < deadline, f"no snapshots of a later epoch than {first}"
                 after.append(reader.snapshot())
             assert cluster.wait(TIMEOUT) == {"worker-0": 0, "worker-1": 0}
