@@ -16,6 +16,7 @@ from scar.errors import ScarError, StaleEpoch, from_rpc, to_metadata
 from scar.losses import LossPart, LossPoint
 from scar.lost_ranges import LostRanges
 from scar.placement import Epoch
+from scar.rule_expressions import parse_expression
 from scar.tables import Table
 from scar.v1 import ps_pb2, recovery_pb2, types_pb2
 from scar.wire import codec, loss_messages
@@ -109,6 +110,7 @@ def _read_epoch(message: types_pb2.Epoch) -> None:
 
 def _read_expression(text: bytes) -> None:
     """What it makes of the text, a shard takes a step with: in bounded time, whatever came."""
+    parse_expression.cache_clear()
     rule = scar.rule(text.decode(errors="replace"), project="w + 0 * eps", eps=0.5)
     store = BlockStore(Table("w", (2, 3), rule=rule), np.arange(2, dtype=np.uint32))
     apply_push(store, None, np.ones(6, np.float32), lambda: None)
