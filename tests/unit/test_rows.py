@@ -304,18 +304,6 @@ def test_pushes_of_rows_go_with_blocks_that_move() -> None:
     assert incoming.contents.slots["squares"].shape == (4,)
 
 
-@pytest.mark.parametrize("init", [tables.uniform(-1, 3), tables.normal(0, 1)], ids=["uniform", "normal"])
-@pytest.mark.parametrize("cut", [tables.rows(512), tables.rows(333), tables.rows(1)], ids=["512", "333", "1"])
-def test_a_shard_that_draws_its_own_blocks_alone_has_the_values_of_all(
-    init: tables.Init, cut: tables.Blocks
-) -> None:
-    table = Table("w", (40_000, 5), init=init, blocks=cut)
-    every = np.arange(table.blocks, dtype=np.uint32)
-    some = np.flatnonzero(np.random.default_rng(2).random(table.blocks) < 0.3).astype(np.uint32)
-    whole = table.layout.gather(table.initial(7, every), some.astype(np.int64))
-    np.testing.assert_array_equal(table.initial(7, some), whole)
-
-
 def test_a_large_share_of_a_table_is_loaded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is installed at once holds up everything else."""
     monkeypatch.setattr(ownership, "LOAD_BYTES", 4 * WIDTH * 4)
