@@ -29,6 +29,7 @@ from scar_local import ClusterStatus
 
 SHARDS = 4
 WIDTH = 8
+ROW_BYTES = 4 * (2 * WIDTH + 1)  # values, saved values, and one sum
 BLOCK_ROWS = 1024
 ASKED = 20_000  # rows of a call
 SECONDS = 300.0
@@ -38,8 +39,8 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass
 class RowFigures:
-    """``start``: seconds from the job's start to the end of its first clock. ``rate``: rows pulled and pushed
-    a second. ``shard``, ``recovery``, ``checkpoint``: MB resident. ``stall``: seconds. ``saved``: bytes.
+    """``start``: seconds from the cluster's start to the end of the first clock. ``rate``: rows a second.
+    ``shard``, ``recovery``, ``checkpoint``: MB resident. ``stall``: seconds. ``saved``: bytes.
     """
 
     rows: int
@@ -139,10 +140,12 @@ def show_figures(found: Sequence[RowFigures]) -> Grid:
     for one in found:
         grid.add_column(f"{one.rows:,} rows", justify="right")
     lines = {
-        "start of the job to the end of its first clock": lambda one: f"{one.start:.1f} s",
-        "rows pulled and pushed a second": lambda one: f"{one.rate:,.0f}",
+        "start of the cluster to the end of the first clock": lambda one: f"{one.start:.1f} s",
+        "rows a second, those pulled and those pushed": lambda one: f"{one.rate:,.0f}",
         "resident: a shard": lambda one: f"{one.shard:.0f} MB",
-        "of it values and row-wise sums": lambda one: f"{one.rows * 4 * (WIDTH + 1) / SHARDS / 1e6:.0f} MB",
+        "values, sums and saved values of it": lambda one: (
+            f"{one.rows * 4 * (2 * WIDTH + 1) / SHARDS / 1e6:.0f} MB"
+        ),
         "resident: recovery coordinator": lambda one: f"{one.recovery:.0f} MB",
         "resident: checkpoint coordinator": lambda one: f"{one.checkpoint:.0f} MB",
         "an epoch": lambda one: f"{one.epoch / 1e3:.1f} kB",
