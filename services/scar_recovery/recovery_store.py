@@ -244,7 +244,12 @@ class RecoveryStore:
             self._saved.pop(True, None)
 
     def find_unreadable(self, manifest: int, key: str, table: str, ids: Ids) -> Ids:
-        """Which of these blocks we cannot read either from the object that this manifest names."""
+        """Which of these blocks we cannot read either from the object that this manifest names.
+
+        The header counts as it is in the store now: whoever asks has just found it damaged, perhaps after we
+        had read it.
+        """
+        self._headers.forget(key)
         try:
             listed = reread(partial(read_manifest, self._store, manifest)).objects
         except (CorruptCheckpoint, ObjectNotFound):

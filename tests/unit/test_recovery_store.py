@@ -275,6 +275,21 @@ def test_sealed_suspects_can_be_read() -> None:
     assert again.saved_groups("a", block)[0].object_key == group.object_key, "it is written once"
 
 
+def test_a_header_that_was_damaged_after_it_was_read_counts_as_the_store_has_it() -> None:
+    store = MemoryStore()
+    for number in (1, 2):
+        save(store, number, [0, number], clock=number)
+    archive, blocks = RecoveryStore(store, JOB), np.array([0, 2], np.uint32)
+    archive.prefetch_manifests()
+    key = object_key(1, "ps-0@1", 2)
+    store.objects[f"test/{key}"] = b"x" + store.objects[f"test/{key}"][1:]
+    assert archive.find_unreadable(2, key, "a", blocks).tolist() == [0, 2], "a shard cannot load from it"
+    sealed = archive.seal_checkpoint(False, "recovery", {"a": blocks})
+    states = [sealed.saved_groups("a", np.array([block], np.uint32))[0] for block in (0, 2)]
+    assert [state.state.clock for state in states] == [1, 0]
+    assert all(not len(archive.find_unreadable(3, state.object_key, "a", blocks[:1])) for state in states[:1])
+
+
 def test_a_consistent_state_with_a_damaged_block_is_none() -> None:
     store = MemoryStore()
     archive = RecoveryStore(

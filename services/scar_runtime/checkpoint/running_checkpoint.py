@@ -238,6 +238,10 @@ class HeaderCache:
         except (CorruptCheckpoint, ObjectNotFound):
             return None
 
+    def forget(self, key: str) -> None:
+        """Read this one again, should it be asked for: what the store has may be damaged by now."""
+        self._known = {known: header for known, header in self._known.items() if known != key}
+
     def keep(self, keys: set[str]) -> None:
         """Forget all others."""
         self._known = {key: header for key, header in self._known.items() if key in keys}
