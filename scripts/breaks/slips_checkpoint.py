@@ -11,6 +11,7 @@ COMMIT = "tests/unit/test_checkpoint_commit.py"
 COMPACTOR = "tests/unit/test_checkpoint_compactor.py"
 COORDINATOR = "tests/unit/test_checkpoint_coordinator.py"
 EPOCHS = "tests/unit/test_checkpoint_epochs.py"
+POLICY = "tests/unit/test_checkpoint_round_policy.py"
 ROUND_DRIVER = "tests/component/test_round_driver.py"
 
 BREAKS = (
@@ -46,9 +47,9 @@ BREAKS = (
     ),
     Break(
         "cp-rolled-back",
-        "services/scar_checkpoint/core/coordinator.py",
-        "            self.schedule.roll_back(epoch.clock)\n",
-        "            pass\n",
+        "services/scar_checkpoint/core/round_schedule.py",
+        "self.due_clock = min(self.due_clock, self._next_clock(epoch.clock))",
+        "pass",
         f"{EPOCHS}::test_a_rollback_voids_the_round_and_sets_the_clock_back",
     ),
     Break(
@@ -134,5 +135,19 @@ BREAKS = (
         "                waiting.set_result(RoundSummary(0, error=RESIGNED))\n",
         "                pass\n",
         f"{ROUND_DRIVER}::test_who_asked_for_a_round_that_was_never_begun_hears_of_the_end",
+    ),
+    Break(
+        "cp-budget",
+        "services/scar_checkpoint/core/round_policy.py",
+        "typical.stall / self._budget.stall_share,",
+        "typical.stall * self._budget.stall_share,",
+        f"{POLICY}::test_the_budget_of_stall_holds",
+    ),
+    Break(
+        "cp-recount",  # a successor counts failures that its predecessor has counted
+        "services/scar_checkpoint/core/round_policy.py",
+        "        self._counted = max(self._counted, epoch)\n",
+        "",
+        f"{POLICY}::test_a_successor_goes_on_with_what_was_seen",
     ),
 )

@@ -303,4 +303,12 @@ BREAKS = (
         "adopted =",
         "tests/simulation/test_kept.py::test_it_holds_now",
     ),
+    Break(
+        "rc-stale-header",  # what was read once counts as what the store has
+        "services/scar_recovery/recovery_store.py",
+        "        self._headers.forget(key)\n",
+        "",
+        "tests/unit/test_recovery_store.py"
+        "::test_a_header_that_was_damaged_after_it_was_read_counts_as_the_store_has_it",
+    ),
 )

@@ -23,6 +23,7 @@ from scar_checkpoint.garbage_collector import GarbageCollector
 from scar_checkpoint.maintenance import StoreMaintenance
 from scar_checkpoint.round_codec import summary_to_proto
 from scar_checkpoint.round_driver import RoundDriver
+from scar_runtime.checkpoint.manifest_codec import plan_to_proto
 from scar_runtime.checkpoint.running_checkpoint import HeaderCache
 from scar_runtime.store import Store
 
@@ -85,6 +86,7 @@ class CheckpointSession:
         with self._driver.lock:
             core = self._driver.core
             manifest = core.chain.running.manifest
+            plan = core.schedule.plan
             return checkpoint_pb2.CheckpointStatus(
                 leader=core.leading,
                 manifest=manifest.number,
@@ -95,6 +97,7 @@ class CheckpointSession:
                 bytes=sum(ref.bytes for ref in manifest.objects),
                 recent=[summary_to_proto(summary) for summary in core.recent],
                 problem="; ".join(text for text in (self._problem, core.problem) if text),
+                plan=None if plan is None else plan_to_proto(plan),
             )
 
     @property

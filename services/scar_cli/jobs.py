@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 import typer
 from rich.console import Console
 
+from scar.checkpoints import Checkpoint
 from scar.errors import ConfigError, JobNotFound, ObjectNotFound, ScarError
 from scar.placement import END
 from scar.tables import Job, Table
@@ -93,8 +94,7 @@ def show_job(ref: ClusterRef, name: str, url: str, form: OutputFormat) -> None:
         recovery = recovery_words(job.recovery, job.sources)
         screen.print(
             f"\n{job.consistency}, recovery {recovery}, {format_count(job.workers, 'worker')},"
-            f" {format_count(job.shards, 'shard')}, checkpoint {job.checkpoint.selection}"
-            f" r={job.checkpoint.fraction:g} every {job.checkpoint.period} clocks\n"
+            f" {format_count(job.shards, 'shard')}, checkpoint {_policy_words(job.checkpoint)}\n"
         )
         columns = ("TABLE", "SHAPE", "DTYPE", "RULE", ">BLOCKS", ">BYTES")
         screen.print(
@@ -244,3 +244,11 @@ def _bytes_by_kind(sizes: Mapping[str, int]) -> dict[str, int]:
         kind = kind_of(key)
         found[kind] = found.get(kind, 0) + count
     return found
+
+
+def _policy_words(policy: Checkpoint) -> str:
+    if policy.budget is None:
+        return f"{policy.selection} r={policy.fraction:g} every {policy.period} clocks"
+    rate = policy.budget.bytes_per_second
+    most = f" and {format_size(rate)}/s" if rate else ""
+    return f"{policy.selection}, chosen within {100 * policy.budget.stall_share:g} % of stall{most}"

@@ -30,6 +30,8 @@ def show_status(ref: ClusterRef, form: OutputFormat) -> None:
 
     def text(screen: Console) -> None:
         screen.print(headline(status))
+        for line in plan_line(status):
+            screen.print(line, soft_wrap=True)
         screen.print()
         screen.print(shard_table(status, processes))
         if status.epoch and status.epoch.workers:
@@ -86,6 +88,17 @@ def problem_lines(status: ClusterStatus) -> list[str]:
     waits = status.waits if status.epoch and status.epoch.workers else ()
     lines = [f"[bold yellow]problem:[/] {escape(problem)}" for problem in status.problems]
     return lines + [f"[dim]waiting: {escape(wait)}[/]" for wait in waits]
+
+
+def plan_line(status: ClusterStatus) -> list[str]:
+    """What the coordinator has chosen for rounds, and why; nothing where the job's own numbers hold."""
+    if status.checkpoint is None or not status.checkpoint.HasField("plan"):
+        return []
+    plan = status.checkpoint.plan
+    clocks = format_count(plan.every, "clock")
+    return [
+        f"[dim]rounds: {100 * plan.fraction:.3g} % of the blocks every {clocks}: {escape(plan.reason)}[/]"
+    ]
 
 
 def shard_table(status: ClusterStatus, processes: Processes) -> Table:

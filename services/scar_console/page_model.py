@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from scar.v1.checkpoint_pb2 import RoundReport
+from scar.v1.checkpoint_pb2 import CheckpointStatus, RoundReport
 from scar.v1.recovery_pb2 import FailureRecord
 from scar.v1.worker_pb2 import WorkerStatus
 from scar_admin.status import DONE, ClusterStatus, ProcessInfo, health_word
@@ -218,8 +218,17 @@ def _checkpoint_facts(status: ClusterStatus) -> Document | None:
         "age": saved.age,
         "objects": saved.objects,
         "bytes": saved.bytes,
+        "plan": _plan_facts(saved),
         "recent": _round_rows(saved.recent),
     }
+
+
+def _plan_facts(saved: CheckpointStatus) -> Document | None:
+    """Of rounds that the coordinator chooses; None: the job's own numbers hold."""
+    if not saved.HasField("plan"):
+        return None
+    plan = saved.plan
+    return {"fraction": plan.fraction, "every": plan.every, "reason": plan.reason}
 
 
 def _round_rows(reports: Iterable[RoundReport]) -> list[Document]:

@@ -22,7 +22,7 @@ from scar.wire import codec
 from scar.wire.lost_pushes import pack_losses
 from scar_console.page_update import encode_json
 from scar_runtime.checkpoint.initial_arrays import read_initial
-from scar_runtime.checkpoint.manifest import Manifest, ObjectRef
+from scar_runtime.checkpoint.manifest import Manifest, ObjectRef, RoundPlan
 from scar_runtime.checkpoint.manifest_codec import manifest_to_proto, read_manifest
 from scar_runtime.checkpoint.object_reader import read_blocks, read_header
 from scar_runtime.checkpoint.objects import MAGIC, PREFIX_BYTES, BlockPayload, encode_object
@@ -48,6 +48,7 @@ MANIFEST = Manifest(
     epoch=3,
     selection="priority",
     objects=(ObjectRef("objects/x", 100, 50, ME.key, 3, 1, 40, 1),),
+    plan=RoundPlan(0.125, 20, "as the budget allows", 2, 0.5, 60.0),
 )
 FAILURE = FailureRecord(
     number=1,

@@ -24,6 +24,8 @@ FAULTS = (4, 14)  # of a group
 WINDOW = 20.0  # seconds within which the faults of a group begin
 DISK_SHARE = 0.2  # of the runs have a directory as their store
 KIND_SHARE = 0.4  # of the kinds are turned on by a seed
+AUTO_EVERY = 7  # seeds, of which one has a budget in place of a period
+BUDGET = 200.0  # bytes a second: less than a round at each clock would write
 PACES = (0.5, 1.0, 2.0, 4.0)  # seconds of computing in a clock
 
 
@@ -31,7 +33,7 @@ PACES = (0.5, 1.0, 2.0, 4.0)  # seconds of computing in a clock
 class RunShape:
     """The job and its cluster. ``standby``: each coordinator twice; ``pace``: seconds of computing in a
     clock; ``seconds``: of the run, at least; ``disk``: the store is a directory; ``heartbeat``: see
-    :mod:`tests.simulation.heartbeats`.
+    :mod:`tests.simulation.heartbeats`; ``auto``: the coordinator chooses its rounds.
     """
 
     shards: int = 2
@@ -48,6 +50,7 @@ class RunShape:
     seconds: float = SHORT
     disk: bool = False
     heartbeat: float = DEFAULT
+    auto: bool = False
 
     def job_options(self, seed: int) -> dict[str, Any]:
         """Of :func:`scar_chaos.core.counting_job.make_job`."""
@@ -56,6 +59,9 @@ class RunShape:
         options |= {"worker_recovery": self.worker_recovery, "seed": seed, **strategy_options(self.recovery)}
         if WORKER_STRATEGIES[self.worker_recovery].rollback:
             options["checkpoint"] = {"selection": "full", "fraction": 1.0, "period": 8}
+        if self.auto:
+            selection = options.get("checkpoint", {}).get("selection", "priority")
+            options["checkpoint"] = {"selection": selection, "stall_share": 0.05, "bytes_per_second": BUDGET}
         return options
 
     @property
@@ -168,6 +174,7 @@ def draw_shape(draw: random.Random, seed: int, focus: Focus = ANYWHERE) -> RunSh
         disk=draw.random() < DISK_SHARE,
         heartbeat=heartbeat_of(seed) if focus is ANYWHERE else DEFAULT,
         sources="workers" if focus is ANYWHERE and seed % 2 else "checkpoint",
+        auto=focus is ANYWHERE and seed % AUTO_EVERY == 0,
     )
     return _consistent(replace(shape, **focus.shape))
 
@@ -177,6 +184,7 @@ def _consistent(shape: RunShape) -> RunShape:
     strategy = STRATEGIES[shape.recovery]
     if strategy.stores:  # its rounds save what has changed, and nobody waits for a clock
         shape = replace(shape, consistency="asp", staleness=0)
+        shape = replace(shape, auto=False)
         if WORKER_STRATEGIES[shape.worker_recovery].rollback:
             shape = replace(shape, worker_recovery="ignr")
     if strategy.rollback or strategy.stores:

@@ -67,6 +67,14 @@ def test_it_shows_who_owns_what_at_which_clock() -> None:
     assert page["checkpoint"]["manifest"] == 12
 
 
+def test_it_shows_what_is_chosen_for_rounds_and_why() -> None:
+    assert page_model(STATUS, [], SeenBefore())["checkpoint"]["plan"] is None
+    plan = checkpoint_pb2.RoundPlan(fraction=0.125, every=41, reason="as the budget allows")
+    chosen = checkpoint_pb2.CheckpointStatus(leader=True, manifest=12, plan=plan)
+    page = page_model(replace(STATUS, checkpoint=chosen), [], SeenBefore())
+    assert page["checkpoint"]["plan"] == {"fraction": 0.125, "every": 41, "reason": "as the budget allows"}
+
+
 def test_a_shard_that_does_not_answer_is_still_there() -> None:
     page = page_model(
         replace(STATUS, shards={"ps-0": shard("ps-0")}), [process("ps-2", "starting")], SeenBefore()

@@ -29,6 +29,7 @@ MANIFEST = Manifest(
     author="0123456789ab",
     full=True,
     objects=[ObjectRef(key="objects/a", bytes=1 << 40)],
+    plan={"fraction": 0.125, "every": 20, "reason": "as the budget allows"},
 )
 
 

@@ -37,6 +37,7 @@ class Manifest(_message.Message):
     OBJECTS_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
     PASSED_OVER_FIELD_NUMBER: _builtins.int
+    PLAN_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """1, 2, ..."""
     parent: _builtins.int
@@ -65,6 +66,10 @@ class Manifest(_message.Message):
     def passed_over(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """manifests up to this one that could not be read, or not every object of them"""
 
+    @_builtins.property
+    def plan(self) -> Global___RoundPlan:
+        """of the rounds after this one, where the coordinator chooses; unset: as the job says"""
+
     def __init__(
         self,
         *,
@@ -80,14 +85,57 @@ class Manifest(_message.Message):
         objects: _abc.Iterable[_ps_pb2.ObjectRef] | None = ...,
         created: _builtins.float = ...,
         passed_over: _abc.Iterable[_builtins.int] | None = ...,
+        plan: Global___RoundPlan | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "clock", b"clock", "created", b"created", "epoch", b"epoch", "full", b"full", "job", b"job", "number", b"number", "objects", b"objects", "parent", b"parent", "passed_over", b"passed_over", "round", b"round", "selection", b"selection"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "clock", b"clock", "created", b"created", "epoch", b"epoch", "full", b"full", "job", b"job", "number", b"number", "objects", b"objects", "parent", b"parent", "passed_over", b"passed_over", "plan", b"plan", "round", b"round", "selection", b"selection"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Manifest: _TypeAlias = Manifest  # noqa: Y015
+
+@_typing.final
+class RoundPlan(_message.Message):
+    """What the coordinator has chosen for periodic rounds, why, and what it has seen of the run by then."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRACTION_FIELD_NUMBER: _builtins.int
+    EVERY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    fraction: _builtins.float
+    """of all blocks in a round"""
+    every: _builtins.int
+    """clocks between rounds"""
+    reason: _builtins.str
+    """in words"""
+    failures: _builtins.int
+    """that took blocks back to something older"""
+    lost: _builtins.float
+    """shares of all blocks that they took, summed"""
+    seconds: _builtins.float
+    """of training that were watched"""
+    def __init__(
+        self,
+        *,
+        fraction: _builtins.float = ...,
+        every: _builtins.int = ...,
+        reason: _builtins.str = ...,
+        failures: _builtins.int = ...,
+        lost: _builtins.float = ...,
+        seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["every", b"every", "failures", b"failures", "fraction", b"fraction", "lost", b"lost", "reason", b"reason", "seconds", b"seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RoundPlan: _TypeAlias = RoundPlan  # noqa: Y015
 
 @_typing.final
 class Pin(_message.Message):
@@ -241,6 +289,7 @@ class CheckpointStatus(_message.Message):
     BYTES_FIELD_NUMBER: _builtins.int
     RECENT_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
+    PLAN_FIELD_NUMBER: _builtins.int
     leader: _builtins.bool
     """false: it waits for the leader's lease to end"""
     manifest: _builtins.int
@@ -261,6 +310,10 @@ class CheckpointStatus(_message.Message):
     def recent(self) -> _containers.RepeatedCompositeFieldContainer[Global___RoundReport]:
         """oldest first"""
 
+    @_builtins.property
+    def plan(self) -> Global___RoundPlan:
+        """of periodic rounds, where the coordinator chooses; unset: as the job says"""
+
     def __init__(
         self,
         *,
@@ -273,10 +326,11 @@ class CheckpointStatus(_message.Message):
         bytes: _builtins.int = ...,
         recent: _abc.Iterable[Global___RoundReport] | None = ...,
         problem: _builtins.str = ...,
+        plan: Global___RoundPlan | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "bytes", b"bytes", "clock", b"clock", "leader", b"leader", "manifest", b"manifest", "objects", b"objects", "problem", b"problem", "recent", b"recent", "round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "bytes", b"bytes", "clock", b"clock", "leader", b"leader", "manifest", b"manifest", "objects", b"objects", "plan", b"plan", "problem", b"problem", "recent", b"recent", "round", b"round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

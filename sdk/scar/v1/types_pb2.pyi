@@ -367,6 +367,7 @@ class CheckpointPolicy(_message.Message):
     FRACTION_FIELD_NUMBER: _builtins.int
     PERIOD_FIELD_NUMBER: _builtins.int
     KEEP_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
     selection: _builtins.str
     """"priority" | "round" | "random" | "full" """
     fraction: _builtins.float
@@ -375,6 +376,10 @@ class CheckpointPolicy(_message.Message):
     """C, clocks; a round runs every max(1, r * C) clocks"""
     keep: _builtins.int
     """K, manifests that stay restorable"""
+    @_builtins.property
+    def budget(self) -> Global___CheckpointBudget:
+        """the coordinator chooses r and C within it; unset: as they are here"""
+
     def __init__(
         self,
         *,
@@ -382,14 +387,41 @@ class CheckpointPolicy(_message.Message):
         fraction: _builtins.float = ...,
         period: _builtins.int = ...,
         keep: _builtins.int = ...,
+        budget: Global___CheckpointBudget | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fraction", b"fraction", "keep", b"keep", "period", b"period", "selection", b"selection"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "fraction", b"fraction", "keep", b"keep", "period", b"period", "selection", b"selection"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CheckpointPolicy: _TypeAlias = CheckpointPolicy  # noqa: Y015
+
+@_typing.final
+class CheckpointBudget(_message.Message):
+    """What saving may cost, at most."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STALL_SHARE_FIELD_NUMBER: _builtins.int
+    BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    stall_share: _builtins.float
+    """of the time of training, 0 < share <= 1"""
+    bytes_per_second: _builtins.float
+    """that are written; 0: without limit"""
+    def __init__(
+        self,
+        *,
+        stall_share: _builtins.float = ...,
+        bytes_per_second: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_per_second", b"bytes_per_second", "stall_share", b"stall_share"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckpointBudget: _TypeAlias = CheckpointBudget  # noqa: Y015
 
 @_typing.final
 class JobSpec(_message.Message):

@@ -19,9 +19,10 @@ from google.protobuf.message import DecodeError
 from scar.blocks import Array, Ids, is_ascending
 from scar.errors import BlockOutOfRange, InvalidRequest, TooLarge
 from scar.placement import BlockGroup, BlockSource, Epoch, Member, Owners, Role
-from scar.tables import MAX_BLOCKS, Checkpoint, Job
+from scar.tables import MAX_BLOCKS, Job
 from scar.v1 import ps_pb2, recovery_pb2, types_pb2
 from scar.version import PROTOCOL
+from scar.wire.checkpoint_messages import policy_from_proto, policy_to_proto
 from scar.wire.table_messages import MAX_MESSAGE_BYTES as MAX_MESSAGE_BYTES
 from scar.wire.table_messages import initial_key as initial_key
 from scar.wire.table_messages import table_from_proto, table_to_proto
@@ -297,12 +298,7 @@ def job_to_proto(job: Job) -> types_pb2.JobSpec:
         staleness=job.staleness,
         shards=job.shards,
         workers=job.workers,
-        checkpoint=types_pb2.CheckpointPolicy(
-            selection=job.checkpoint.selection,
-            fraction=job.checkpoint.fraction,
-            period=job.checkpoint.period,
-            keep=job.checkpoint.keep,
-        ),
+        checkpoint=policy_to_proto(job.checkpoint),
         recovery=job.recovery,
         replicas=job.replicas,
         replica_period=job.replica_period,
@@ -314,7 +310,6 @@ def job_to_proto(job: Job) -> types_pb2.JobSpec:
 
 def job_from_proto(message: types_pb2.JobSpec) -> Job:
     """Raises :class:`scar.errors.ConfigError` for a description that no user could have declared."""
-    policy = message.checkpoint
     return Job(
         name=message.name,
         tables=tuple(table_from_proto(table) for table in message.tables),
@@ -323,7 +318,7 @@ def job_from_proto(message: types_pb2.JobSpec) -> Job:
         staleness=message.staleness,
         shards=message.shards,
         workers=message.workers,
-        checkpoint=Checkpoint(policy.selection, policy.fraction, policy.period, policy.keep),
+        checkpoint=policy_from_proto(message.checkpoint),
         recovery=message.recovery,
         replicas=message.replicas,
         replica_period=message.replica_period or 1,

@@ -33,7 +33,8 @@ def make_job(name: str = "counting", **options: Any) -> scar.Job:
         ),
         scar.Table("ragged", (30, 2), dtype="float64", rule=scar.add(), blocks=scar.ragged(OFFSETS)),
     )
-    return scar.Job(name, tables=tables, checkpoint=scar.Checkpoint(**policy), **options)
+    make_policy = scar.Checkpoint.auto if "stall_share" in policy else scar.Checkpoint
+    return scar.Job(name, tables=tables, checkpoint=make_policy(**policy), **options)
 
 
 def strategy_options(recovery: str) -> dict[str, Any]:

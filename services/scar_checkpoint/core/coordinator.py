@@ -120,7 +120,7 @@ class Coordinator:
         self.leading = True
         self._takeover.end()
         self._follow_manifest(event.running, event.number)
-        self.schedule.follow_clock(event.running.manifest.clock)
+        self.schedule.follow_manifest(event.running.manifest)
         self.chain.committed_at = now - event.age if event.age >= 0 else None
         return self._begin_round(now)
 
@@ -143,8 +143,7 @@ class Coordinator:
     def _adopt_epoch(self, epoch: Epoch, now: float) -> list[CoordinatorAction]:
         """Shards that left it take no further part in the round; a rollback voids the round."""
         self.epoch = epoch
-        if epoch.rollback:
-            self.schedule.roll_back(epoch.clock)
+        self.schedule.follow_epoch(epoch)
         current = self._round
         if current is None:
             return self._begin_round(now)
@@ -264,7 +263,9 @@ class Coordinator:
             gone = RoundSummary(0, error=f"{ticket.shard} is in no epoch any more")
             return [RoundDone(FAILED, gone, (ticket.number,)), *self._begin_round(now)]
         self._last_round += 1
-        current = new_round(self._last_round, self.job.checkpoint, ticket, shards, self.schedule.due_clock)
+        current = new_round(
+            self._last_round, self.schedule.checkpoint, ticket, shards, self.schedule.due_clock
+        )
         self._round = current
         if ticket:  # nobody has to wait for a clock
             current.start_deadline(now, self._timeout)
@@ -316,7 +317,7 @@ class Coordinator:
     def _commit(self, current: ActiveRound) -> list[CoordinatorAction]:
         assert self.epoch is not None
         current.stage = RoundStage.COMMITTING
-        running = self.chain.build_next(current, self.epoch)
+        running = self.chain.build_next(current, self.epoch, self.schedule.plan)
         return [CommitManifest(current.number, running, self.job.checkpoint.keep)]
 
     # --- the end of a round

@@ -7,7 +7,7 @@ from dataclasses import replace
 from scar.placement import Epoch
 from scar.tables import Job
 from scar_checkpoint.core.rounds import ActiveRound, Rewrite
-from scar_runtime.checkpoint.manifest import Manifest
+from scar_runtime.checkpoint.manifest import Manifest, RoundPlan
 from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
 
 
@@ -38,8 +38,10 @@ class ManifestChain:
         self.number = running.manifest.number
         self.committed_at = now
 
-    def build_next(self, current: ActiveRound, epoch: Epoch) -> RunningCheckpoint:
-        """The running checkpoint with what the round has saved, and its manifest."""
+    def build_next(
+        self, current: ActiveRound, epoch: Epoch, plan: RoundPlan | None = None
+    ) -> RunningCheckpoint:
+        """The running checkpoint with what the round has saved, and its manifest. ``plan``: of rounds."""
         found = current.objects
         clocks = {ref.clock for ref, _ in found}
         manifest = Manifest(
@@ -51,6 +53,7 @@ class ManifestChain:
             round=current.number,
             selection=current.selection,
             clock=min(clocks),
+            plan=plan,
         )
         parent = self.running
         current.rewrite = self.rewrite

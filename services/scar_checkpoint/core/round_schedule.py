@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from scar.checkpoints import Checkpoint
+from scar.placement import Epoch
 from scar.tables import Job
+from scar_checkpoint.core.round_policy import RoundPolicy
 from scar_checkpoint.core.rounds import ActiveRound
+from scar_runtime.checkpoint.manifest import Manifest, RoundPlan
 
 PAUSE = 0.05  # seconds between rounds for which acknowledgements wait
 BACKOFF = 0.5  # seconds until a failed round is tried again; doubled up to BACKOFF_MOST
@@ -19,15 +25,30 @@ class RoundSchedule:
         self.problem = ""  # why the last round failed; empty: it did not
         self._job = job
         self._failures = 0
-        self.follow_clock(0)
+        self._policy = RoundPolicy(job)
+        self.due_clock = self._next_clock(0)
 
-    def follow_clock(self, clock: int) -> None:
-        """The running checkpoint is of this clock now."""
-        self.due_clock = self._next_clock(clock)
+    @property
+    def plan(self) -> RoundPlan | None:
+        """What is chosen for periodic rounds; None: the job's own numbers."""
+        return self._policy.plan
 
-    def roll_back(self, clock: int) -> None:
-        """The job goes on from this clock."""
-        self.due_clock = min(self.due_clock, self._next_clock(clock))
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """How rounds are made now: as the job says, or as it is chosen."""
+        policy = self._job.checkpoint
+        return policy if self.plan is None else replace(policy, fraction=self.plan.fraction)
+
+    def follow_manifest(self, manifest: Manifest) -> None:
+        """The running checkpoint is this one now."""
+        self._policy.resume(manifest.plan, manifest.epoch)
+        self.due_clock = self._next_clock(manifest.clock)
+
+    def follow_epoch(self, epoch: Epoch) -> None:
+        """After a rollback the job goes on from an earlier clock."""
+        self._policy.record_epoch(epoch)
+        if epoch.rollback:
+            self.due_clock = min(self.due_clock, self._next_clock(epoch.clock))
 
     def skip_to(self, clock: int) -> None:
         """Somebody else has committed a round of this clock."""
@@ -39,6 +60,7 @@ class RoundSchedule:
         self.problem = ""
         self.not_before = 0.0
         if current.ticket is None:
+            self._policy.record_round(current, now)
             self.due_clock = self._next_clock(min(current.clocks.values()))
             self.not_before = now + PAUSE if self._job.strategy.stores else 0.0
 
@@ -59,4 +81,5 @@ class RoundSchedule:
 
     def _next_clock(self, clock: int) -> int:
         """0 where acknowledgements wait for rounds: a later one would never come."""
-        return 0 if self._job.strategy.stores else clock + self._job.checkpoint.every
+        every = self.plan.every if self.plan is not None else self._job.checkpoint.every
+        return 0 if self._job.strategy.stores else clock + every

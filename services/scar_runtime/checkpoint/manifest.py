@@ -31,12 +31,30 @@ class ObjectRef:
 
 
 @dataclass(frozen=True)
+class RoundPlan:
+    """Periodic rounds, as their coordinator has chosen them: a ``fraction`` of the blocks ``every`` so many
+    clocks; ``reason``: in words.
+
+    What it has seen of the run by then: ``failures`` that took blocks back to something older, the shares of
+    all blocks that they ``lost``, summed, and ``seconds`` of training.
+    """
+
+    fraction: float
+    every: int
+    reason: str = ""
+    failures: int = 0
+    lost: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class Manifest:
     """One state of the running checkpoint. For each block the newest object that holds it wins.
 
     ``parent``: number of the one that it continues; ``author``: incarnation of the coordinator; ``clock``:
     lowest of the round's objects; ``full``: this round saved every block, a consistent state; ``objects``: in
-    commit order; ``created``: seconds since 1970; ``passed_over``: between it and its parent, unreadable.
+    commit order; ``created``: seconds since 1970; ``passed_over``: between it and its parent, unreadable;
+    ``plan``: of the rounds after it; None: as the job says.
     """
 
     number: int = 0
@@ -51,3 +69,4 @@ class Manifest:
     objects: tuple[ObjectRef, ...] = ()
     created: float = 0.0
     passed_over: tuple[int, ...] = ()
+    plan: RoundPlan | None = None

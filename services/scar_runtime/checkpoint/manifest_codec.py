@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import asdict
+
 from scar.errors import CorruptCheckpoint
 from scar.v1 import checkpoint_pb2, ps_pb2
-from scar_runtime.checkpoint.manifest import Manifest, ObjectRef
+from scar_runtime.checkpoint.manifest import Manifest, ObjectRef, RoundPlan
 from scar_runtime.store import Store
 from scar_runtime.store.layout import manifest_key
 from scar_runtime.store.records import create_record, get_record
@@ -40,6 +43,7 @@ def manifest_to_proto(manifest: Manifest) -> checkpoint_pb2.Manifest:
         objects=[object_ref_to_proto(ref) for ref in manifest.objects],
         created=manifest.created,
         passed_over=manifest.passed_over,
+        plan=None if manifest.plan is None else plan_to_proto(manifest.plan),
     )
 
 
@@ -57,6 +61,21 @@ def manifest_from_proto(message: checkpoint_pb2.Manifest) -> Manifest:
         objects=tuple(object_ref_from_proto(ref) for ref in message.objects),
         created=message.created,
         passed_over=tuple(message.passed_over),
+        plan=plan_from_proto(message.plan) if message.HasField("plan") else None,
+    )
+
+
+def plan_to_proto(plan: RoundPlan) -> checkpoint_pb2.RoundPlan:
+    return checkpoint_pb2.RoundPlan(**asdict(plan))
+
+
+def plan_from_proto(message: checkpoint_pb2.RoundPlan) -> RoundPlan | None:
+    """None for what no coordinator could have chosen: then it chooses anew."""
+    numbers = (message.lost, message.seconds)
+    if not (0 < message.fraction <= 1 and message.every > 0 and all(0 <= one < math.inf for one in numbers)):
+        return None
+    return RoundPlan(
+        message.fraction, message.every, message.reason, message.failures, message.lost, message.seconds
     )
 
 

@@ -38,6 +38,9 @@ export function showCheckpoint(saved, store) {
   setText(byId("checkpoint"), saved && saved.manifest
     ? `Manifest ${saved.manifest}, ${seconds(saved.age)} old, of clock ${saved.clock}: a restore would read ${size(saved.bytes)} in ${saved.objects} objects.`
     : "None yet: the first comes after some clocks.");
+  const plan = saved?.plan;
+  setText(byId("plan"), plan
+    && `Rounds save ${(100 * plan.fraction).toPrecision(3)} % of the blocks every ${plan.every} clocks: ${plan.reason}.`);
   fillTable(byId("rounds"), [">round", ">clock", ">blocks", ">bytes", ">choose", ">copy", ">store", "note"],
     (saved?.recent ?? []).map((one) => [
       one.round, one.clock, `${one.blocks} of ${one.blocks_total}`, size(one.bytes), seconds(one.select), seconds(one.copy), seconds(one.commit),
