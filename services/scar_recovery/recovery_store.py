@@ -7,6 +7,7 @@ Everything here blocks on the store and raises :class:`scar.errors.StoreError` o
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -50,6 +51,7 @@ EPOCHS_MOST = 1000
 EPOCHS_BYTES = 64 << 20
 HISTORY = 4
 DAMAGE_SECONDS = 1.0  # a header that is still damaged after that long is not waited for
+LOST_SECONDS = 30.0  # a checkpoint of which nothing can be read is waited for so long: a store may be ill
 SEAL_ATTEMPTS = 8  # each one fails only because a round was committed meanwhile
 
 _log = logging.getLogger(__name__)
@@ -65,6 +67,7 @@ class RecoveryStore:
         self._failures = FailureLog(self._store)
         self._saved: dict[bool, tuple[int, SavedBlocks]] = {}
         self._avoid: set[int] = set()  # consistent manifests of which blocks cannot be read any more
+        self._lost_since: float | None = None  # nothing of the checkpoint can be read
 
     def history_log(self) -> HistoryLog:
         """How the run went, for one thread at a time."""
@@ -187,9 +190,23 @@ class RecoveryStore:
         return found
 
     def _read_newest(self, full: bool) -> RunningCheckpoint:
-        if full:
-            return load_newest(self._store, self.job, self._headers, True, self._avoid)
-        return load_readable(self._store, self.job, self._headers, DAMAGE_SECONDS)
+        """Where every manifest is damaged, and stays so, the job goes on from x(0): better than not at all."""
+        try:
+            if full:
+                found = load_newest(self._store, self.job, self._headers, True, self._avoid)
+            else:
+                found = load_readable(self._store, self.job, self._headers, DAMAGE_SECONDS)
+        except (CorruptCheckpoint, ObjectNotFound) as error:
+            now = time.monotonic()
+            self._lost_since = now if self._lost_since is None else self._lost_since
+            if now < self._lost_since + LOST_SECONDS:
+                raise
+            _log.error("checkpoint.lost", extra={"reason": str(error)})
+            found = RunningCheckpoint(self.job)
+            found.passed_over = numbers(self._store, MANIFESTS)
+            return found
+        self._lost_since = None
+        return found
 
     def seal_checkpoint(
         self, full: bool, author: str, suspects: Mapping[str, Ids] = MappingProxyType({})
@@ -204,6 +221,8 @@ class RecoveryStore:
         back without it. The next recovery of these blocks would find pushes in them that the ledger has given
         up.
         """
+        if full:
+            self._newest_consistent(suspects)  # nothing is sealed while it cannot be read
         for _ in range(SEAL_ATTEMPTS):
             number, newest_saved = self._load_newest(full=False)
             running = newest_saved.running

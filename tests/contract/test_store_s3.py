@@ -84,7 +84,9 @@ def test_a_page_with_http_200_is_no_answer(faulty: FaultyS3, tmp_path: Path, pag
         lambda: store.list(),
         lambda: store.put("y", b"new"),
         lambda: store.create("z", b"ours"),
+        lambda: store.delete("gone"),
     )
+    store.put("gone", b"")
     for use in uses:
         faulty.fault = lambda environ: page
         with pytest.raises(StoreUnavailable):

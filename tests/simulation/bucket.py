@@ -165,7 +165,8 @@ class S3Exchange:
         elif self._fate in REFUSALS:
             self._reply(refusal(self._fate, self._request.operation))
         elif self._fate == "garbled":
-            self._reply({"Body": Body(bucket, HTML, "")})
+            page = {"Body": Body(bucket, HTML, ""), "ResponseMetadata": {"HTTPStatusCode": 200}}
+            self._reply(page)
         else:
             late = NO_ANSWER + bucket.random.expovariate(1 / LATE) if self._fate == "late" else 0.0
             delay = FASTEST + bucket.random.expovariate(1 / MEAN) + self._upload_seconds + late
@@ -250,7 +251,7 @@ class S3Client:
     def delete_object(self, **named: Any) -> S3Reply:
         def delete() -> S3Reply:
             self._bucket.objects.pop(named["Key"], None)
-            return {}
+            return {"ResponseMetadata": {"HTTPStatusCode": 204}}
 
         return self._request(S3Request("DeleteObject", named["Key"], delete))
 

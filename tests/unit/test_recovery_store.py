@@ -305,6 +305,33 @@ def test_a_consistent_state_with_a_damaged_block_is_none() -> None:
     assert archive.seal_checkpoint(True, "recovery", {"a": np.array([0, 1], np.uint32)}).manifest == 0
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_a_checkpoint_of_which_nothing_can_be_read_is_waited_for_and_then_given_up(
+    full: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryStore()
+    policy = {"recovery": "full", "checkpoint": Checkpoint(selection="full")} if full else {}
+    archive = RecoveryStore(store, Job("test", JOB.tables, **policy))
+    monkeypatch.setattr(recovery_store, "DAMAGE_SECONDS", 0.0)
+    clock = [100.0]
+    monkeypatch.setattr(recovery_store.time, "monotonic", lambda: clock[0])
+    for number in (1, 2):
+        save(store, number, [0, 1], number, full=True)
+        cut = f"test/{object_key(1, 'ps-0@1', number)}"
+        store.objects[cut] = store.objects[cut][:20]
+    before = len(store.objects)
+    for _ in range(3):
+        with pytest.raises(CorruptCheckpoint):
+            archive.seal_checkpoint(full, "recovery")
+        clock[0] += 9.0
+    assert len(store.objects) == before, "attempts that fail leave nothing behind"
+    clock[0] += 9.0
+    sealed = archive.seal_checkpoint(full, "recovery")
+    assert sealed.passed_over, "shards take blocks for saved that are not"
+    ids = np.arange(8, dtype=np.uint32)
+    assert [group.object_key for group in sealed.saved_groups("a", ids)] == [""], "x(0)"
+
+
 def test_what_was_never_saved_is_sealed_too() -> None:
     archive = RecoveryStore(MemoryStore(), JOB)
     sealed = archive.seal_checkpoint(False, "recovery")

@@ -16,6 +16,7 @@ import re
 import time
 from collections.abc import Callable
 from copy import copy
+from http import HTTPStatus
 from typing import Any, Self, TypeVar
 from urllib.parse import SplitResult, parse_qs
 
@@ -193,7 +194,8 @@ class S3Store(Store):
 
     def delete(self, key: str) -> None:
         self._retry_call(
-            key, lambda: self._client.delete_object(Bucket=self._bucket, Key=self._full_key(key))
+            key,
+            lambda: _check_deleted(self._client.delete_object(Bucket=self._bucket, Key=self._full_key(key))),
         )
 
     def under(self, prefix: str) -> Self:
@@ -280,6 +282,13 @@ def _is_passing(error: ClientError | BotoCoreError) -> bool:
             (_http_status(error) >= 500 and _http_status(error) != 507) or code in _BUSY
         )
     return isinstance(error, ConnectionError | HTTPClientError | IncompleteReadError | _Garbled)
+
+
+def _check_deleted(answer: dict[str, Any]) -> None:
+    """S3 answers 204 and has nothing to say; a page of a proxy comes with 200."""
+    status = answer["ResponseMetadata"]["HTTPStatusCode"]
+    if status != HTTPStatus.NO_CONTENT:
+        raise _Garbled(missing="being 204")
 
 
 def _check_genuine(answer: dict[str, Any], mark: str) -> dict[str, Any]:
