@@ -67,7 +67,7 @@ class RecoveryStore:
         self._failures = FailureLog(self._store)
         self._saved: dict[bool, tuple[int, SavedBlocks]] = {}
         self._avoid: set[int] = set()  # consistent manifests of which blocks cannot be read any more
-        self._lost_since: float | None = None  # nothing of the checkpoint can be read
+        self._lost_since: dict[bool, float] = {}  # full -> since when nothing of that kind can be read
 
     def history_log(self) -> HistoryLog:
         """How the run went, for one thread at a time."""
@@ -198,14 +198,13 @@ class RecoveryStore:
                 found = load_readable(self._store, self.job, self._headers, DAMAGE_SECONDS)
         except (CorruptCheckpoint, ObjectNotFound) as error:
             now = time.monotonic()
-            self._lost_since = now if self._lost_since is None else self._lost_since
-            if now < self._lost_since + LOST_SECONDS:
+            if now < self._lost_since.setdefault(full, now) + LOST_SECONDS:
                 raise
             _log.error("checkpoint.lost", extra={"reason": str(error)})
             found = RunningCheckpoint(self.job)
             found.passed_over = numbers(self._store, MANIFESTS)
             return found
-        self._lost_since = None
+        self._lost_since.pop(full, None)
         return found
 
     def seal_checkpoint(

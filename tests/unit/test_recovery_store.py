@@ -319,6 +319,8 @@ def test_a_checkpoint_of_which_nothing_can_be_read_is_waited_for_and_then_given_
         save(store, number, [0, 1], number, full=True)
         cut = f"test/{object_key(1, 'ps-0@1', number)}"
         store.objects[cut] = store.objects[cut][:20]
+    if full:
+        save(store, 3, [0, 1], 3)  # no consistent state, and whole
     before = len(store.objects)
     for _ in range(3):
         with pytest.raises(CorruptCheckpoint):
