@@ -28,7 +28,8 @@ class ReportedLoss:
 
     Every worker reports to the ledger that follows the epoch of a recovery. One that was gone by then cannot:
     what it pushed at the clock of a restored group or later may be in it or not, and is *unsure*. So is,
-    beyond the watermark, what a worker pushed that died before anybody saw it follow the epoch.
+    beyond the watermark, what a worker pushed that died before anybody saw it follow the epoch, or before its
+    report was taken, which may wait for the store.
 
     ``newest_epochs``: the newest epoch in which each worker was seen.
     """
@@ -39,8 +40,10 @@ class ReportedLoss:
         epochs: Sequence[Epoch] = (),
         newest_epochs: Mapping[str, int] | None = None,
     ) -> None:
+        records = list(ledger)
         self._ranges: dict[tuple[str, str], list[LostRanges]] = {}
-        for report in (report for record in ledger for report in record.lost):
+        self._told = {(record.number, report.worker) for record in records for report in record.reports}
+        for report in (report for record in records for report in record.lost):
             for loss in map(unpack_losses, report.lost):
                 self._ranges.setdefault((report.worker, loss.table), []).append(loss)
         self._restored = [
@@ -82,7 +85,8 @@ class ReportedLoss:
             if group.table != push.table or epoch.number < first or epoch.number <= since:
                 continue
             gone = epoch.number > last and push.clock >= group.clock
-            unreported = self._newest_epochs.get(push.worker, 0) < epoch.number <= last
+            unseen = self._newest_epochs.get(push.worker, 0) < epoch.number
+            unreported = epoch.number <= last and (unseen or (epoch.failure, push.worker) not in self._told)
             if gone or (unreported and push.number > group.watermark.get(push.worker, 0)):
                 found.append(group.ids)
         return _union(found)
