@@ -213,7 +213,8 @@ class ControlServicer(ps_pb2_grpc.ShardControlServicer):
     def Freeze(self, request: ps_pb2.FreezeRequest, context: grpc.ServicerContext) -> ps_pb2.FreezeReply:
         event = FreezeRequested(request.epoch, _decode_wanted(request.tables))
         frozen: FrozenState = self._apply_thread.call(event, _seconds_left(context))
-        return ps_pb2.FreezeReply(watermark=frozen.watermark, clock=frozen.clock)
+        ahead = [status_encoder.encode_kept(state) for state in frozen.ahead]
+        return ps_pb2.FreezeReply(watermark=frozen.watermark, clock=frozen.clock, ahead=ahead)
 
     def Receive(self, request: ps_pb2.ReceiveRequest, context: grpc.ServicerContext) -> ps_pb2.ReceiveReply:
         job = self._epochs.find_job(request.job)

@@ -273,7 +273,7 @@ class Executor:
     def _copy_blocks(self, number: int, transfer: Transfer) -> FrozenTransfer | None:
         """Freeze and copy; None when it did not work (the next epoch ends the freeze either way)."""
         try:
-            clock, watermark = self.shards.freeze_blocks(transfer.donor, number, transfer.blocks)
+            frozen = self.shards.freeze_blocks(transfer.donor, number, transfer.blocks)
             self.shards.copy_blocks(transfer.target, number, transfer.donor, transfer.blocks)
         except ScarError as error:
             _log.warning(
@@ -281,7 +281,7 @@ class Executor:
                 extra={"donor": transfer.donor.key, "target": transfer.target.key, "reason": error.message},
             )
             return None
-        return FrozenTransfer(transfer, clock, watermark)
+        return FrozenTransfer(transfer, frozen)
 
     def _shard_saved(self, shard: Member) -> None:
         self.state.post(ShardSaved(shard.key))

@@ -190,7 +190,7 @@ class RecoveryStore:
         return found
 
     def _read_newest(self, full: bool) -> RunningCheckpoint:
-        """Where every manifest is damaged, and stays so, the job goes on from x(0): better than not at all."""
+        """Where every manifest is damaged, and stays so, the job goes on from x(0), not never."""
         try:
             if full:
                 found = load_newest(self._store, self.job, self._headers, True, self._avoid)

@@ -26,7 +26,7 @@ from scar.wire import codec
 from scar.wire.link_pool import ShardLinks
 from scar.wire.loss_messages import point_from_proto
 from scar_recovery.core.block_sources import ReplicaCopy
-from scar_recovery.core.epoch_intent import BlocksByTable
+from scar_recovery.core.epoch_intent import BlocksByTable, FreezeAnswer
 from scar_runtime.process.addresses import is_ours, split_address
 from scar_runtime.store.records import message_digest
 
@@ -85,10 +85,8 @@ class ShardClient(Protocol):
 
     def read_state(self, member: Member) -> ShardState: ...
 
-    def freeze_blocks(
-        self, member: Member, epoch: int, blocks: BlocksByTable
-    ) -> tuple[int, Mapping[str, int]]:
-        """(open clock, watermark) of the blocks, which do not change any more before a newer epoch."""
+    def freeze_blocks(self, member: Member, epoch: int, blocks: BlocksByTable) -> FreezeAnswer:
+        """What the blocks contain, which do not change any more before a newer epoch."""
         ...
 
     def copy_blocks(self, target: Member, epoch: int, donor: Member, blocks: BlocksByTable) -> None: ...
@@ -162,16 +160,15 @@ class GrpcShardClient:
             )
         return reply
 
-    def freeze_blocks(
-        self, member: Member, epoch: int, blocks: BlocksByTable
-    ) -> tuple[int, Mapping[str, int]]:
+    def freeze_blocks(self, member: Member, epoch: int, blocks: BlocksByTable) -> FreezeAnswer:
         link = self.links.connect(member)
         reply = link.call(
             link.control.Freeze,
             ps_pb2.FreezeRequest(epoch=epoch, tables=_tables_to_proto(blocks)),
             FREEZE_SECONDS,
         )
-        return reply.clock, dict(reply.watermark)
+        ahead = tuple(map(_kept_from_proto, reply.ahead))
+        return FreezeAnswer(reply.clock, dict(reply.watermark), ahead)
 
     def copy_blocks(self, target: Member, epoch: int, donor: Member, blocks: BlocksByTable) -> None:
         link = self.links.connect(target)
@@ -189,12 +186,7 @@ class GrpcShardClient:
         link = self.links.connect(member)
         request = ps_pb2.ClaimRequest(epoch=epoch, dead=dead, tables=_tables_to_proto(blocks))
         reply = link.call(link.control.Claim, request, CLAIM_SECONDS)
-        copies = []
-        for one in reply.kept:
-            ids = codec.ids_from_bytes(one.block_ids)
-            state = BlockState(one.table, ids, one.clock, dict(one.watermark))
-            copies.append(ReplicaCopy(member, state))
-        return copies
+        return [ReplicaCopy(member, _kept_from_proto(one)) for one in reply.kept]
 
     def is_serving(self, member: Member) -> bool:
         """A shard whose lease has run out does not work, though it may answer; it gets the lease back only
@@ -274,3 +266,7 @@ def _tables_to_proto(blocks: BlocksByTable) -> list[ps_pb2.TableBlocks]:
     return [
         ps_pb2.TableBlocks(table=table, block_ids=codec.ids_to_bytes(ids)) for table, ids in blocks.items()
     ]
+
+
+def _kept_from_proto(one: ps_pb2.Kept) -> BlockState:
+    return BlockState(one.table, codec.ids_from_bytes(one.block_ids), one.clock, dict(one.watermark))

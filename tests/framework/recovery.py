@@ -23,7 +23,7 @@ from scar.v1 import types_pb2
 from scar.wire.codec import epoch_from_proto, epoch_to_proto
 from scar_recovery.core.actions import PlannerAction, ReadClocks, SaveShard
 from scar_recovery.core.block_sources import ReplicaCopy
-from scar_recovery.core.epoch_intent import BlocksByTable
+from scar_recovery.core.epoch_intent import BlocksByTable, FreezeAnswer
 from scar_recovery.core.events import ClocksRead, FailureReport, MemberFailed, ShardSaved, TimePassed
 from scar_recovery.core.planner import Planner
 from scar_recovery.core.settings import PlannerSettings
@@ -271,14 +271,12 @@ class World:
         shard = self._shard(member)
         return ShardState(shard.epoch.number if shard.epoch else 0, 0, shard.clock, True)
 
-    def freeze_blocks(
-        self, member: Member, epoch: int, blocks: BlocksByTable
-    ) -> tuple[int, Mapping[str, int]]:
+    def freeze_blocks(self, member: Member, epoch: int, blocks: BlocksByTable) -> FreezeAnswer:
         shard = self._shard(member)
         if shard.epoch is None or shard.epoch.number != epoch:
             raise NotServing("another epoch")
         self.fuse.around(lambda: setattr(shard, "frozen", epoch))
-        return 7, {"worker-0@a": 3}
+        return FreezeAnswer(7, {"worker-0@a": 3})
 
     def copy_blocks(self, target: Member, epoch: int, donor: Member, blocks: BlocksByTable) -> None:
         shard, source = self._shard(target), self._shard(donor)

@@ -25,7 +25,7 @@ from scar_ps.core.checkpoint_round import Candidates, ChosenBlocks
 from scar_ps.core.clocks import ClockState
 from scar_ps.core.epochs import EpochsMissing
 from scar_ps.core.events import Event
-from scar_ps.core.migrations import FrozenBlocks
+from scar_ps.core.migrations import FrozenBlocks, FrozenState
 from scar_ps.core.replica_store import ReplicationBatch, WantedReplicas
 from scar_ps.core.replication_chain import OutgoingBatch
 from scar_ps.core.requests import MustWait, Sender, StagedPush, WantedBlocks
@@ -198,7 +198,10 @@ class DrivenShard:
     # --- migration
 
     def freeze(self, epoch: int, wanted: WantedBlocks) -> Mapping[str, int]:
-        return self.handle(transfer_events.FreezeRequested(epoch, wanted)).watermark  # type: ignore[no-any-return]
+        return self.freeze_state(epoch, wanted).watermark
+
+    def freeze_state(self, epoch: int, wanted: WantedBlocks) -> FrozenState:
+        return self.handle(transfer_events.FreezeRequested(epoch, wanted))  # type: ignore[no-any-return]
 
     def offer(self, epoch: int, wanted: WantedBlocks) -> FrozenBlocks:
         return self.handle(transfer_events.FrozenRequested(epoch, wanted))  # type: ignore[no-any-return]

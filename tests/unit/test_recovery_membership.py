@@ -5,7 +5,7 @@ from __future__ import annotations
 from scar_recovery.core.actions import CommitEpoch, MoveBlocks
 from scar_recovery.core.block_sources import NothingSaved
 from scar_recovery.core.epoch_draft import draft_epoch
-from scar_recovery.core.epoch_intent import FrozenTransfer
+from scar_recovery.core.epoch_intent import FreezeAnswer, FrozenTransfer
 from scar_recovery.core.events import BlocksMoved, EpochLoaded, MemberArrived, MemberHeard
 from tests.framework.recovery import due
 from tests.unit.planner_steps import commit, failed, shard, started
@@ -20,7 +20,10 @@ def test_a_death_voids_a_move_that_had_just_ended() -> None:
     move = due(planner, 1.2)
     assert isinstance(move, MoveBlocks)
     planner.handle(
-        BlocksMoved(2, tuple(FrozenTransfer(transfer, 9, {}) for transfer in move.transfers), True), 1.3
+        BlocksMoved(
+            2, tuple(FrozenTransfer(transfer, FreezeAnswer(9, {})) for transfer in move.transfers), True
+        ),
+        1.3,
     )
     failed(planner, shard("ps-3"), 1.3)
     epoch = commit(planner, 1.4, "failure")

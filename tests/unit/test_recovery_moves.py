@@ -1,8 +1,9 @@
 """Blocks that move while training goes on: to a shard that joins, from one that leaves. Time is made up."""
 
+from scar.blocks import BlockState
 from scar.placement import BlockSource, Epoch
 from scar_recovery.core.actions import MoveBlocks
-from scar_recovery.core.epoch_intent import FrozenTransfer
+from scar_recovery.core.epoch_intent import FreezeAnswer, FrozenTransfer
 from scar_recovery.core.events import (
     BlocksMoved,
     EpochLoaded,
@@ -18,13 +19,32 @@ def finish_moves(planner: Planner, now: float) -> list[Epoch]:
     """Carry out moves until there are none."""
     created = []
     while isinstance(move := due(planner, now), MoveBlocks):
-        done = tuple(FrozenTransfer(transfer, 9, {"w@1": 4}) for transfer in move.transfers)
+        done = tuple(FrozenTransfer(transfer, FreezeAnswer(9, {"w@1": 4})) for transfer in move.transfers)
         planner.handle(BlocksMoved(move.number, done, True), now)
         created.append(commit(planner, now))
         planner.handle(EpochLoaded(created[-1].number), 0.0)
         assert len(created) < 100
     assert move is None
     return created
+
+
+def test_blocks_that_contain_more_say_so_in_the_epoch() -> None:
+    planner = started(move_bytes=40)
+    planner.handle(MemberArrived(shard("ps-3")), 1.0)
+    commit(planner, 1.1, "join")
+    planner.handle(EpochLoaded(2), 0.0)
+    move = due(planner, 1.2)
+    assert isinstance(move, MoveBlocks)
+    [(table, moving)] = move.transfers[0].blocks.items()
+    ahead = BlockState(table, moving[:1], 9, {"w@1": 7})
+    answer = FreezeAnswer(9, {"w@1": 4}, (ahead,))
+    done = tuple(FrozenTransfer(transfer, answer) for transfer in move.transfers)
+    planner.handle(BlocksMoved(move.number, done, True), 1.2)
+    epoch = commit(planner, 1.2)
+    contained = {int(block): group.watermark["w@1"] for group in epoch.moved for block in group.ids}
+    assert contained.pop(int(moving[0])) == 7
+    assert set(contained.values()) == {4}
+    assert len(contained) == sum(len(ids) for one in move.transfers for ids in one.blocks.values()) - 1
 
 
 def test_join_moves_blocks_in_slices_until_level() -> None:

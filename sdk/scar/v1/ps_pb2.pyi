@@ -1050,21 +1050,27 @@ class FreezeReply(_message.Message):
 
     CLOCK_FIELD_NUMBER: _builtins.int
     WATERMARK_FIELD_NUMBER: _builtins.int
+    AHEAD_FIELD_NUMBER: _builtins.int
     clock: _builtins.int
     """open clock when the blocks stopped changing"""
     @_builtins.property
     def watermark(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """"worker@incarnation" -> last push id contained"""
 
+    @_builtins.property
+    def ahead(self) -> _containers.RepeatedCompositeFieldContainer[Global___Kept]:
+        """blocks that contain more, as they were restored: what they contain; no block occurs twice"""
+
     def __init__(
         self,
         *,
         clock: _builtins.int = ...,
         watermark: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        ahead: _abc.Iterable[Global___Kept] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "watermark", b"watermark"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ahead", b"ahead", "clock", b"clock", "watermark", b"watermark"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

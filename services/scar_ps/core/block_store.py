@@ -57,6 +57,10 @@ class StoreSlice:
         return self.store.ids if self.positions is None else self.store.ids[self.positions]
 
     @property
+    def origins(self) -> NDArray[np.int32]:
+        return self.store.origin if self.positions is None else self.store.origin[self.positions]
+
+    @property
     def layout(self) -> Layout:
         """Of the packed values."""
         if self.rows is not None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from scar.blocks import BlockState
 from scar.errors import InvalidRequest
 from scar_ps.core.admission import Admission
 from scar_ps.core.block_data import InheritedPush
@@ -16,10 +19,13 @@ from scar_ps.core.transfer_events import BlocksReceived, FreezeRequested, Frozen
 
 @dataclass(frozen=True, slots=True)
 class FrozenState:
-    """What frozen blocks contain, and the open clock."""
+    """What frozen blocks contain, and the open clock. ``ahead``: those that contain more, as they were
+    restored.
+    """
 
     watermark: Mapping[str, int]
     clock: int
+    ahead: Sequence[BlockState] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +52,24 @@ class MigrationHandler:
         """Stop these blocks until the next epoch."""
         epoch = self._admission.check_epoch(event.epoch)
         wanted = self._admission.resolve_blocks(event.wanted)
-        self._require_watermark(wanted, [worker.key for worker in epoch.workers])
-        self._state.ownership.freeze_blocks(wanted)
-        self._state.story.note(clock=self._state.clock)
-        return FrozenState(dict(self._state.sequences.watermark), self._state.clock)
+        state = self._state
+        own = state.sequences.watermark
+        state.ownership.forget_overtaken(own, [worker.key for worker in epoch.workers])
+        self._require_watermark(wanted)
+        state.ownership.freeze_blocks(wanted)
+        state.story.note(clock=state.clock)
+        return FrozenState(dict(own), state.clock, list(self._find_ahead(wanted)))
 
-    def _require_watermark(self, wanted: Sequence[StoreSlice], workers: Sequence[str]) -> None:
+    def _find_ahead(self, wanted: Sequence[StoreSlice]) -> Iterator[BlockState]:
+        """Those of these blocks that contain more than the shard's own watermark says."""
+        state = self._state
+        for part in wanted:
+            for origin in np.unique(part.origins[part.origins > 0]).tolist():
+                contents = state.ownership.watermark_of(origin, state.sequences.watermark)
+                mine = part.ids[part.origins == origin]
+                yield BlockState(part.store.table.name, mine, state.clock, contents)
+
+    def _require_watermark(self, wanted: Sequence[StoreSlice]) -> None:
         """Blocks that came from a worker may contain pushes of clocks that are open here.
 
         Workers keep those pushes, and would send them again to an owner that did not know of them.
@@ -59,10 +77,8 @@ class MigrationHandler:
         state = self._state
         if state.job is None or not state.job.strategy.asks_workers:
             return
-        state.ownership.forget_overtaken(state.sequences.watermark, workers)
         for part in wanted:
-            origins = part.store.origin if part.positions is None else part.store.origin[part.positions]
-            if origins.any():
+            if part.origins.any():
                 raise MustWait(f"blocks of table {part.store.table.name} are ahead of this shard")
 
     def find_frozen(self, event: FrozenRequested) -> FrozenBlocks:

@@ -304,8 +304,7 @@ class BlockOwnership:
         """What these blocks contain, when the shard's own watermark is ``own``. None: not all the same."""
         if not any(self._base_watermarks):
             return own
-        origins = part.store.origin if part.positions is None else part.store.origin[part.positions]
-        found = np.unique(origins)
+        found = np.unique(part.origins)
         return self.watermark_of(int(found[0]), own) if len(found) == 1 else None
 
     def forget_saved(self) -> None:

@@ -112,17 +112,16 @@ def _apply_moves(intent: EpochIntent, previous: Epoch) -> tuple[Owners, list[Blo
     for done in intent.moved:
         donor = done.transfer.donor.key
         target = done.transfer.target.key
-        for table, ids in done.transfer.blocks.items():
-            owners[global_ids(intent.job, table, ids)] = seat[target]
-            watermark = dict(done.watermark)
+        for state in done.find_states():
+            owners[global_ids(intent.job, state.table, state.ids)] = seat[target]
             groups.append(
                 BlockGroup(
-                    table,
-                    ids,
+                    state.table,
+                    state.ids,
                     former_owner=donor,
                     source=BlockSource.DONOR,
-                    clock=done.clock,
-                    watermark=watermark,
+                    clock=state.clock,
+                    watermark=state.watermark,
                 )
             )
     return owners, groups
@@ -160,7 +159,7 @@ def _starting_clock(intent: EpochIntent, previous: Epoch, saved: SavedState | No
     survivors = any(previous.shard_index(member.key) >= 0 for member in intent.shards)
     if saved is not None and (intent.rollback or not survivors):
         return saved.clock
-    return max([previous.clock, *(done.clock for done in intent.moved)])
+    return max([previous.clock, *(done.frozen.clock for done in intent.moved)])
 
 
 def _in_stored_order(job: Job, groups: Sequence[BlockGroup]) -> GlobalIds:

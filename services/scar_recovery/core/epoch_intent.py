@@ -5,13 +5,14 @@ Blocks are global ids here (tables in job order), so that nothing depends on tab
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scar.blocks import Ids
+from scar.blocks import BlockState, Ids
 from scar.placement import NOBODY, Epoch, Member, Role, concatenate_owners
 from scar.tables import Job
 from scar_recovery.core.story_summaries import TransferSummary, count_blocks
@@ -32,13 +33,34 @@ class Transfer:
         return TransferSummary(self.donor.key, self.target.key, count_blocks(self.blocks))
 
 
+class FreezeAnswer(NamedTuple):
+    """What frozen blocks contain, and the donor's open clock. ``ahead``: those that contain more than the
+    ``watermark``, as they were restored.
+    """
+
+    clock: int
+    watermark: Mapping[str, int]
+    ahead: Sequence[BlockState] = ()
+
+
 @dataclass(frozen=True)
 class FrozenTransfer:
     """A transfer whose blocks lie frozen at the donor and copied at the target; only an epoch is missing."""
 
     transfer: Transfer
-    clock: int
-    watermark: Mapping[str, int]
+    frozen: FreezeAnswer
+
+    def find_states(self) -> Iterator[BlockState]:
+        """All blocks, with what they contain."""
+        for table, ids in self.transfer.blocks.items():
+            left = ids
+            for state in self.frozen.ahead:
+                mine = np.intersect1d(left, state.ids) if state.table == table else left[:0]
+                if len(mine):
+                    yield BlockState(table, mine, self.frozen.clock, state.watermark)
+                    left = np.setdiff1d(left, mine)
+            if len(left):
+                yield BlockState(table, left, self.frozen.clock, dict(self.frozen.watermark))
 
 
 @dataclass(frozen=True)
