@@ -11,7 +11,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from threading import Event
 
-from scar.errors import ScarError
+from scar.errors import Fenced, ScarError
 from scar.v1 import recovery_pb2, recovery_pb2_grpc
 from scar.wire import codec
 from scar.wire.transport import RECOVERY, Link
@@ -69,23 +69,24 @@ class MembershipThread:
             except Empty:
                 continue
             if isinstance(action, JoinCluster):
-                self._apply_thread.post(JoinAnswered(self._attempt(self._join)))
+                failed = self._attempt(self._join)
+                self._apply_thread.post(JoinAnswered(_reason(failed), isinstance(failed, Fenced)))
             else:
-                self._apply_thread.post(StoreChecked(self._attempt(self._check_store)))
+                self._apply_thread.post(StoreChecked(_reason(self._attempt(self._check_store))))
 
     def close(self) -> None:
         if self._recovery is not None:
             self._recovery.close()
 
-    def _attempt(self, work: Callable[[], None]) -> str:
-        """Why it failed; empty: it did not."""
+    def _attempt(self, work: Callable[[], None]) -> ScarError | None:
+        """Why it failed; None: it did not."""
         try:
             work()
         except ScarError as error:
             self._log_problem("membership.waiting", error)
-            return error.message
+            return error
         self._problem = ""
-        return ""
+        return None
 
     def _log_problem(self, event: str, error: ScarError) -> None:
         if error.message != self._problem:
@@ -121,3 +122,7 @@ class MembershipThread:
             except ScarError as error:
                 self._log_problem("leave.waiting", error)
             time.sleep(WATCH_SECONDS)
+
+
+def _reason(failed: ScarError | None) -> str:
+    return "" if failed is None else failed.message

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scar.errors import NotServing
-from scar_ps.core.actions import CheckStore, JoinCluster, ShardAction
+from scar_ps.core.actions import CheckStore, EndService, JoinCluster, ShardAction
 from scar_ps.core.events import JoinAnswered, ShardTick, StoreChecked
 from scar_ps.core.membership import CHECK_SECONDS, JOIN_SECONDS
 from tests.unit.ps_support import ME, DrivenShard, job, push, started
@@ -27,6 +27,15 @@ def test_a_shard_without_an_epoch_announces_itself_again_and_again() -> None:
     shard.handle(JoinAnswered())
     assert ticked(shard, JOIN_SECONDS - 0.1) == []
     assert ticked(shard, 0.2) == [JoinCluster()]
+
+
+def test_a_shard_that_was_declared_dead_before_its_first_epoch_ends() -> None:
+    """It was paused while it joined; only a new incarnation may come."""
+    shard = DrivenShard(ME)
+    assert ticked(shard, 1.0) == [JoinCluster()]
+    shard.handle(JoinAnswered("it was declared dead", fenced=True))
+    assert shard.actions == [EndService("it was declared dead")]
+    assert ticked(shard, 100.0) == []
 
 
 def test_after_a_failure_comes_a_pause_that_grows_until_it_succeeds() -> None:

@@ -171,10 +171,13 @@ class CopyReceived(Event):
 
 @dataclass(frozen=True, slots=True)
 class JoinAnswered(Event):
-    """The recovery coordinator has heard of this shard; ``reason``: why it has not."""
+    """The recovery coordinator has heard of this shard; ``reason``: why it has not. ``fenced``: it was
+    declared dead before any epoch of this job had reached it.
+    """
 
     changes: ClassVar[bool] = False
     reason: str = ""
+    fenced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scar_ps.core.actions import CheckStore, JoinCluster
+from scar_ps.core.actions import CheckStore, EndService, JoinCluster
 from scar_ps.core.core_state import CoreState
 from scar_ps.core.events import JoinAnswered, StoreChecked
 
@@ -30,9 +30,9 @@ class MembershipHandler:
         now = self._state.now
         if self._checked_at is None:
             self._checked_at = now
-        if self._asking or now < self._paused_until:
-            return
         state = self._state
+        if self._asking or now < self._paused_until or state.dismissed:
+            return
         if state.number == 0:
             if now >= self._join_at:
                 self._asking = True
@@ -45,6 +45,9 @@ class MembershipHandler:
             state.actions.append(CheckStore())
 
     def record_join(self, event: JoinAnswered) -> None:
+        if event.fenced and not self._state.number:
+            self._state.dismiss(event.reason)
+            self._state.actions.append(EndService(event.reason))
         if not event.reason:
             self._join_at = self._state.now + JOIN_SECONDS
         self._record_answer(event.reason)
