@@ -72,11 +72,17 @@ def join(
 
 
 def _join_epoch(recovery: RecoveryClient, job: Job, member: Member, deadline: Deadline) -> Epoch:
-    """The first epoch that has this worker."""
-    recovery.join(member, deadline)
-    epoch = recovery.wait_for_epoch(0, deadline)
-    while member not in epoch.workers:
+    """The first epoch that has this worker. It joins again and again: a coordinator that took it in may have
+    been replaced before an epoch said so, and nobody else would know.
+    """
+    known = 0
+    while True:
+        recovery.join(member, deadline)
+        epoch = recovery.poll_epoch(known, deadline)
+        if epoch is None:
+            continue
+        if member in epoch.workers:
+            return epoch
         if epoch.job != job.name:
             raise JobNotFound(f"job {job.name!r} ended before {member.name} could join it")
-        epoch = recovery.wait_for_epoch(epoch.number, deadline)
-    return epoch
+        known = epoch.number

@@ -24,7 +24,7 @@ from scar_detector.core.events import (
     Tick,
 )
 from scar_detector.core.member_state import MemberHealth, ProbeAnswer, SuspicionFacts
-from tests.unit.detector_world import STEP, World, cluster, member
+from tests.unit.detector_world import POLICY, STEP, World, cluster, member
 
 
 def test_a_crash_is_proved_in_one_tick() -> None:
@@ -249,6 +249,21 @@ def test_a_member_that_was_accused_wrongly_comes_back() -> None:
     world.handle(StreamBroken(members[1]))
     world.run(0.2)
     assert [one.proved for one in world.accused()] == [False, True]
+
+
+def test_a_member_that_comes_back_for_a_moment_and_dies_is_accused_again() -> None:
+    """Recovery may have taken it for alive, and nobody else would ever speak of it."""
+    world, members = cluster()
+    world.freeze(members[1])
+    world.run(1.5)
+    assert len(world.accused()) == 1
+    world.answers[members[1].key] = ProbeAnswer.ALIVE
+    world.add(members[1])
+    world.run(0.2)
+    world.freeze(members[1])
+    world.run(3 * POLICY.remember + POLICY.patience)
+    assert [one.proved for one in world.accused()] == [False, False]
+    assert ForgetMember(members[1]) in [action for _, action in world.log], "after the second one"
 
 
 def test_the_view_names_the_suspect() -> None:

@@ -104,13 +104,20 @@ class RecoveryClient:
 
     def wait_for_epoch(self, after: int, deadline: Deadline) -> Epoch:
         """The newest epoch, once there is one after this number."""
-        waiting_for = f"an epoch after {after}" if after else "the first epoch: enough shards to join"
+        while True:
+            epoch = self.poll_epoch(after, deadline)
+            if epoch is not None:
+                return epoch
 
-        def ask(timeout: float) -> Epoch:
+    def poll_epoch(self, after: int, deadline: Deadline) -> Epoch | None:
+        """The same; None: there has been none for a few seconds."""
+        waiting_for = f"an epoch after {after}" if after else "the first epoch: enough shards to join"
+        if deadline.expired:
+            raise deadline.exceeded(waiting_for)
+
+        def ask(timeout: float) -> Epoch | None:
             epochs = self.get_epochs(after, min(POLL_SECONDS, timeout))
-            if not epochs:
-                raise NotServing("the coordinator has no such epoch yet")
-            return epochs[-1]
+            return epochs[-1] if epochs else None
 
         return retry(ask, deadline, waiting_for)
 

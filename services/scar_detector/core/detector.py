@@ -305,22 +305,28 @@ class Detector:
         return [accusation]
 
     def _judge_accused(self, state: MemberState, now: float) -> list[DetectorAction]:
-        """An accused member that keeps beating was not dead; one that stays silent is dropped from view."""
+        """An accused member that keeps beating was not dead; one that stays silent is dropped from view. One
+        that gave a sign of life and is silent again is judged anew: recovery may have taken it for alive.
+        """
         if now - state.accused_at < self._policy.remember:
             return []
-        if state.returned >= self._policy.samples:
-            state.accused_at = math.nan
-            state.answer = None
-            state.lease_block = LeaseBlock.NONE
-            state.urgent = True
-            state.hung_up = False
-            state.forget_rhythm(now)
-            self._reports.withdraw_report(state.member)
-            return [ClearSuspicion(state.member)]
-        if now - state.last_sign >= self._policy.remember:
+        gone = now - state.last_sign >= self._policy.remember
+        if state.returned >= self._policy.samples or (gone and state.last_sign > state.accused_at):
+            return self._acquit(state, now)
+        if gone:
             del self._members[state.member.key]
             return [ForgetMember(state.member)]
         return []
+
+    def _acquit(self, state: MemberState, now: float) -> list[DetectorAction]:
+        state.accused_at = math.nan
+        state.answer = None
+        state.lease_block = LeaseBlock.NONE
+        state.urgent = True
+        state.hung_up = False
+        state.forget_rhythm(now)
+        self._reports.withdraw_report(state.member)
+        return [ClearSuspicion(state.member)]
 
     def _facts(self, state: MemberState, now: float) -> SuspicionFacts:
         silence = state.counted_silence(now)

@@ -30,6 +30,7 @@ class FakeRecovery(recovery_pb2_grpc.RecoveryServicer):
         self.reports: list[recovery_pb2.RerouteReport] = []
         self.left: list[tuple[str, bool]] = []
         self.outage = ""  # why the next epoch waits for the store
+        self.forgetful = 0  # members that join in vain
         self.address, self.server = "127.0.0.1:0", None
         self.start()
 
@@ -51,7 +52,10 @@ class FakeRecovery(recovery_pb2_grpc.RecoveryServicer):
         return recovery_pb2.GetJobReply(started=True, job=codec.job_to_proto(self.job))
 
     def Join(self, request, context):
-        self.cluster.joined(codec.member_from_proto(request.member))
+        if self.forgetful:  # replaced before an epoch said so
+            self.forgetful -= 1
+        else:
+            self.cluster.joined(codec.member_from_proto(request.member))
         return recovery_pb2.JoinReply(epoch=self.cluster.epoch.number)
 
     def Leave(self, request, context):
