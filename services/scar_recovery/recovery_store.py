@@ -211,7 +211,7 @@ class RecoveryStore:
         self, full: bool, author: str, suspects: Mapping[str, Ids] = MappingProxyType({})
     ) -> SavedState:
         """The same, and no round that is being committed can change it any more: the next number is taken, by
-        a copy.
+        a copy. What was saved after a consistent state is not in it: the job goes back behind that.
 
         In it the ``suspects`` (ids by table) can be read: what is damaged is replaced by the newest copy that
         is not.
@@ -220,17 +220,16 @@ class RecoveryStore:
         back without it. The next recovery of these blocks would find pushes in them that the ledger has given
         up.
         """
-        if full:
-            self._newest_consistent(suspects)  # nothing is sealed while it cannot be read
         for _ in range(SEAL_ATTEMPTS):
             number, newest_saved = self._load_newest(full=False)
-            running = newest_saved.running
+            running = (self._newest_consistent(suspects) if full else newest_saved).running
             copy = replace(
                 running.manifest,
                 objects=tuple(running.objects),
-                full=running.manifest.full and not running.unreadable,
+                full=full or (running.manifest.full and not running.unreadable),
                 number=number + 1,
                 parent=newest_saved.manifest,
+                round=newest_saved.running.manifest.round,
                 job=self.job.name,
                 author=author,
                 passed_over=tuple(newest_saved.unread),
@@ -243,10 +242,10 @@ class RecoveryStore:
                 create_manifest(self._store, copy)
             except AlreadyExists:
                 continue
-            return self._newest_consistent(suspects) if full else self.newest_saved(full)
+            return self.newest_saved(full)
         raise StoreUnavailable("manifests are created faster than a recovery can read them")
 
-    def _newest_consistent(self, suspects: Mapping[str, Ids]) -> SavedState:
+    def _newest_consistent(self, suspects: Mapping[str, Ids]) -> SavedBlocks:
         """The newest consistent state of which the suspects can be read: one block of another moment would
         spoil it.
         """

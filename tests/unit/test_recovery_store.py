@@ -299,10 +299,15 @@ def test_a_consistent_state_with_a_damaged_block_is_none() -> None:
         save(store, number, [0, 1], number, full=True)
     rot(store, 2)
     assert archive.seal_checkpoint(True, "recovery").manifest == 3, "a copy of 2"
-    assert archive.seal_checkpoint(True, "recovery", {"a": np.array([0, 1], np.uint32)}).manifest == 1
-    assert archive.newest_saved(full=True).manifest == 1
+    sealed = archive.seal_checkpoint(True, "recovery", {"a": np.array([0, 1], np.uint32)})
+    assert (sealed.manifest, sealed.clock) == (4, 1), "a copy of 1"
+    assert archive.newest_saved(full=True).manifest == archive.newest_saved(full=False).manifest == 4
+    seal = read_manifest(store.under("test"), 4)
+    assert (seal.full, seal.parent) == (True, 3)
     rot(store, 1)
-    assert archive.seal_checkpoint(True, "recovery", {"a": np.array([0, 1], np.uint32)}).manifest == 0
+    blocks = np.array([0, 1], np.uint32)
+    sealed = archive.seal_checkpoint(True, "recovery", {"a": blocks})
+    assert [group.object_key for group in sealed.saved_groups("a", blocks)] == [""], "x(0)"
 
 
 @pytest.mark.parametrize("full", [False, True])
