@@ -37,7 +37,9 @@ def check_losses(
         require(
             point == LossPoint(clock, twin[clock]), f"clock {clock}: {point}, without a failure {twin[clock]}"
         )
-    _check_complete(job, history, twin, losses)
+    _check_complete(twin, losses)
+    if losses and not job.strategy.queues:
+        _check_newest(epochs, history, losses)
 
 
 def _agreed_losses(losses: LossesByShard) -> dict[int, LossPoint]:
@@ -141,13 +143,8 @@ def _disturbs(job: Job, old: Epoch | None, new: Epoch) -> bool:
     return joined or left or fenced
 
 
-def _check_complete(job: Job, history: History, twin: Mapping[int, float], losses: LossesByShard) -> None:
-    """No loss is missing.
-
-    A shard that was there from the first clock on knows all up to the first failure; a healed job has new
-    ones.
-    """
-    newest = max((clock for points in losses for clock in points), default=-1)
+def _check_complete(twin: Mapping[int, float], losses: LossesByShard) -> None:
+    """No loss is missing: who was there from the first clock on knows all up to the first failure."""
     sure = max(twin, default=0) - UNDER_WAY
     for points in losses:
         if 0 not in points:
@@ -155,8 +152,17 @@ def _check_complete(job: Job, history: History, twin: Mapping[int, float], losse
         end = min(sure, max(points))
         missing = [clock for clock in twin if clock <= end and clock not in points]
         require(not missing, f"a shard has no loss of clocks {missing}, and nothing had failed")
-    reached = max(history.acknowledged.values(), default=0)
-    silent = losses and not job.strategy.queues and newest < reached - 1 - CALM
+
+
+def _check_newest(epochs: Sequence[Epoch], history: History, losses: LossesByShard) -> None:
+    """A healed job has new losses. Where all have died and the job went back to an older state, clocks of
+    those who have died are done again.
+    """
+    newest = max((clock for points in losses for clock in points), default=-1)
+    living = {member.key for epoch in epochs[-1:] for member in epoch.workers} & history.acknowledged.keys()
+    counted = living or history.acknowledged.keys()
+    reached = max((history.acknowledged[worker] for worker in counted), default=0)
     require(
-        not silent, f"the newest loss is of clock {newest}, and all workers have finished {reached} clocks"
+        newest >= reached - 1 - CALM,
+        f"the newest loss is of clock {newest}, and all workers have finished {reached} clocks",
     )
