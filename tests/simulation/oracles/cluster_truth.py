@@ -195,9 +195,16 @@ class ClusterTruth:
         for life in self._cluster.lives:
             if not life.host.alive:
                 self.died.setdefault(life.app.member.key, now)
-        elections = [election_of(life) for life in living(self._cluster) if "/checkpoint" in life.host.name]
+        coordinators = [life for life in living(self._cluster) if "/checkpoint" in life.host.name]
+        elections = map(election_of, coordinators)
         session = next((one.session for one in elections if one is not None and one.session), None)
-        if session is None or session is not self._collector or self._cluster.world.bucket.troubles:
+        stands_still = any(life.host.paused_until > now for life in coordinators)
+        if (
+            session is None
+            or session is not self._collector
+            or self._cluster.world.bucket.troubles
+            or stands_still
+        ):
             self._collector = session
             self.collecting_since = now
 
