@@ -125,7 +125,7 @@ BREAKS = (
     Break(
         "heal-contents",  # what a block contains beyond its owner's clock is forgotten when it moves
         "services/scar_ps/core/migrations.py",
-        "            if origins.any():\n",
+        "            if part.origins.any():\n",
         "            if False:\n",
         f"{PS_REPLAY}::test_a_block_ahead_of_its_owner_moves_on_only_when_that_has_caught_up",
     ),

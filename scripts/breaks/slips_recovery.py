@@ -311,4 +311,11 @@ BREAKS = (
         "tests/unit/test_recovery_store.py"
         "::test_a_header_that_was_damaged_after_it_was_read_counts_as_the_store_has_it",
     ),
+    Break(
+        "rc-seals-newer",  # what was saved after the state that a job goes back to stays in the checkpoint
+        "services/scar_recovery/recovery_store.py",
+        "running = (self._newest_consistent(suspects) if full else newest_saved).running",
+        "running = newest_saved.running",
+        "tests/unit/test_recovery_store.py::test_a_consistent_state_with_a_damaged_block_is_none",
+    ),
 )

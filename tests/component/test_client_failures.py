@@ -15,7 +15,6 @@ import pytest
 
 import scar
 from scar import errors
-from scar._client import recovery_client
 from scar.v1 import recovery_pb2
 from scar.wire.lost_pushes import unpack_losses
 from tests.component.fakes.cluster import FakeCluster, FakeRecovery
@@ -454,14 +453,3 @@ def test_a_clock_is_not_finished_while_a_push_has_nowhere_to_go(start: Start) ->
         assert not finished.wait(0.5)
         cluster.add("ps-9", "9" * 12)
         assert finished.wait(20)
-
-
-def test_a_worker_that_a_replaced_coordinator_took_in_joins_again(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recovery_client, "POLL_SECONDS", 0.2)
-    cluster = start("asp")
-    cluster.recovery.forgetful = 2
-    with scar.join(cluster.address, "worker-0", timeout=20) as worker:
-        assert worker.world_size == 1
-    assert cluster.recovery.forgetful == 0

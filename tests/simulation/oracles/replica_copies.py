@@ -18,6 +18,8 @@ def check_replicas(shards: Mapping[str, CoreState]) -> list[str]:
         replica_shard = shards.get(target.key) if target is not None else None
         if replica_shard is None or not _is_up_to_date(state) or replica_shard.number != state.number:
             continue
+        if replica_shard.dismissed:  # it has heard of the epoch that puts it out before its owners have
+            continue
         replica = replica_shard.replicas.by_owner.get(key)
         stores = replica.stores if replica is not None else {}
         for name, store in state.ownership.tables.items():
