@@ -6,6 +6,7 @@ import os
 import signal
 
 from scar.errors import ConfigError
+from scar_admin.status import ProcessInfo
 from scar_cli.cluster_ref import ClusterRef
 from scar_cli.clusters import ClusterTarget, find_cluster, find_release
 from scar_cli.output import make_console
@@ -33,20 +34,29 @@ def send_local_signal(target: ClusterTarget, name: str, signal_name: str) -> str
 
     Raises :class:`ConfigError` for a name that is not there or does not run now.
     """
-    processes = {process.name: process for process in target.processes()}
-    if name not in processes:
-        raise ConfigError(f"there is no process {name!r}", f"Choose one of {', '.join(sorted(processes))}")
-    process = processes[name]
-    gone = ConfigError(
-        f"{name} does not run at the moment ({process.state})", "See `scar status`; it may be restarting"
-    )
-    if not process.alive:
-        raise gone
+    process = running_process(target, name)
     try:
         os.killpg(process.pid, signal.Signals[f"SIG{signal_name}"])
     except ProcessLookupError as error:
-        raise gone from error
+        raise _not_running(process) from error
     return f"{name} (pid {process.pid})"
+
+
+def running_process(target: ClusterTarget, name: str) -> ProcessInfo:
+    """Raises :class:`ConfigError` for a name that is not there or does not run now."""
+    processes = {process.name: process for process in target.processes()}
+    if name not in processes:
+        raise ConfigError(f"there is no process {name!r}", f"Choose one of {', '.join(sorted(processes))}")
+    if not processes[name].alive:
+        raise _not_running(processes[name])
+    return processes[name]
+
+
+def _not_running(process: ProcessInfo) -> ConfigError:
+    return ConfigError(
+        f"{process.name} does not run at the moment ({process.state})",
+        "See `scar status`; it may be restarting",
+    )
 
 
 def _print_done(ref: ClusterRef, what: str, signal_name: str) -> None:

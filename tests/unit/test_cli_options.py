@@ -45,6 +45,7 @@ def test_hints_repeat_what_was_given() -> None:
         "watch",
         "failures",
         "kill",
+        "freeze",
         "doctor",
         "checkpoints ls",
         "checkpoints verify",

@@ -1,4 +1,4 @@
-"""`scar status`, `watch`, `console`, `kill` and `failures`: look at a cluster, and break it."""
+"""`scar status`, `watch`, `console`, `kill`, `freeze` and `failures`: look at a cluster, and break it."""
 
 from __future__ import annotations
 
@@ -98,6 +98,22 @@ def kill_process(
     from scar_cli.kill import kill_process as kill
 
     kill(ref, name, signal.value)
+
+
+@with_cluster()
+def freeze_process(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A process, as `scar status` lists it.")],
+    ref: ClusterRef,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, max=600, metavar="SECONDS", help="After which it is woken.")
+    ] = 5.0,
+) -> None:
+    """Let a process of this machine stand still for some seconds: it keeps its connections and answers
+    nothing. It is woken even if this command is killed.
+    """
+    from scar_cli.freeze import freeze_process as freeze
+
+    freeze(ref, name, seconds)
 
 
 @with_cluster(recovery=True)
