@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.local_steps import EXAMPLE, learn
 
-TCP_INFO_BYTES_ACKED = 120  # where struct tcp_info of Linux has it, as u64
+TCP_INFO_BYTES_SENT = 200  # where struct tcp_info of Linux has it, as u64
 LAST = 20  # steps whose losses count
 
 
@@ -57,12 +57,13 @@ def run_rank(store: str, rank: int, workers: int, steps: int) -> None:
     for step in range(steps):
         losses.append(learn(example, model, text, (rank, step)))
         optimizer.step()
+    distributed.barrier()  # the others have received what this rank has sent
     sys.stdout.write(json.dumps({"sent": count_sent() - before, "losses": losses[-LAST:]}) + "\n")
     distributed.destroy_process_group()
 
 
 def count_sent() -> int:
-    """Bytes that all TCP connections of this process have sent and the other side has; Linux."""
+    """Bytes that all TCP connections of this process have sent; Linux 4.19 or newer."""
     total = 0
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -70,7 +71,7 @@ def count_sent() -> int:
                 info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
         except OSError:
             continue  # no socket, or not of TCP
-        total += struct.unpack_from("Q", info, TCP_INFO_BYTES_ACKED)[0]
+        total += struct.unpack_from("Q", info, TCP_INFO_BYTES_SENT)[0]
     return total
 
 
