@@ -1,9 +1,10 @@
 """What workers push and what they learn, meeting every step or every so many: DiLoCo beside a push for each
-step.
+step, and torch DDP.
 
 The model, its text and its batches are those of examples/torch_gpt_diloco.py; workers take turns in this
 process, and the steps are the shards' own code. Bytes are those of the values that are pushed and pulled; the
-loss is of the last 20 steps, at the same number of tokens.
+loss is of the last 20 steps, at the same number of tokens. DDP runs as real processes, and its bytes are what
+their sockets have sent.
 
     python -m benchmarks.local_steps --steps 400 --workers 4
 """
@@ -54,7 +55,7 @@ class Turns:
     def push(
         self,
         arrays: dict[str, Array],
-        ids: object = None,  # noqa: ARG002 - there are no rows
+        rows: object = None,  # noqa: ARG002 - none of this model
         bfloat16: Collection[str] = (),
     ) -> None:
         packed = pack_tables(self.job, arrays, None, None, bfloat16)
@@ -93,7 +94,7 @@ def train(
     for begin in range(0, steps, every or 1):
         for rank, (model, inner) in enumerate(zip(replicas, inners, strict=True)):
             for step in range(begin, begin + (every or 1)):
-                losses.append(_learn(example, model, text, (rank, step)))
+                losses.append(learn(example, model, text, (rank, step)))
                 if every:
                     inner.step()
             synced[rank].step()
@@ -101,7 +102,7 @@ def train(
     return turns.moved, float(np.mean(losses[-20 * workers :]))
 
 
-def _learn(example: SimpleNamespace, model: nn.Module, text: torch.Tensor, seed: tuple[int, int]) -> float:
+def learn(example: SimpleNamespace, model: nn.Module, text: torch.Tensor, seed: tuple[int, int]) -> float:
     """The gradient of one batch is in the model; returns its loss."""
     rows = example.draw_rows(text, seed)
     loss = nn.functional.cross_entropy(model(rows[:, :-1]).flatten(0, 1), rows[:, 1:].flatten())
@@ -115,6 +116,8 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--workers", type=int, default=4)
     options = parser.parse_args()
+    from benchmarks.ddp_steps import train_ddp
+
     example = SimpleNamespace(**run_path(EXAMPLE))
     sys.stdout.write(f"{'meets every':>12} {'pushes':>9} {'MB moved':>10} {'loss':>7}\n")
     for every, dtype in (
@@ -124,6 +127,8 @@ def main() -> int:
         moved, loss = train(example, options.workers, options.steps, every, dtype)
         kind = "float32" if dtype is None else "bfloat16"
         sys.stdout.write(f"{every or 1:>12} {kind:>9} {moved / 1e6:>10.1f} {loss:>7.3f}\n")
+    moved, loss = train_ddp(options.workers, options.steps)
+    sys.stdout.write(f"{'DDP, 1':>12} {'float32':>9} {moved / 1e6:>10.1f} {loss:>7.3f}\n")
     return 0
 
 

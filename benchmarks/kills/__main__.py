@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 import tempfile
 from collections import defaultdict
@@ -27,7 +28,10 @@ from benchmarks.kills.systems import SYSTEMS, TrainingSystem, await_file, await_
 from benchmarks.kills.task import KillSpec
 
 MTBF_MINUTES = (1, 5, 30)
-HINT = "left out: give --torchft PYTHON, made by: python -m venv DIR && DIR/bin/pip install torch torchft"
+HINT = (
+    "left out: give --torchft PYTHON, made by:"
+    " python -m venv DIR && DIR/bin/pip install torch torchft-nightly numpy"
+)
 
 
 @dataclass(frozen=True)
@@ -130,12 +134,13 @@ def table_lines(records: dict[str, list[KillRecord]]) -> list[str]:
     mtbf = " | ".join(f"{minutes} min" for minutes in MTBF_MINUTES)
     lines = [
         "| system | killed, respawned by | free step ms | lost s | longest gap s | again | score, killed |"
-        f" {mtbf} |",
-        "|" + " --- |" * (7 + len(MTBF_MINUTES)),
+        f" {mtbf} | steps a second at {MTBF_MINUTES[1]} min |",
+        "|" + " --- |" * (8 + len(MTBF_MINUTES)),
     ]
     for name, found in records.items():
         system = SYSTEMS[name]
-        lost = sorted(record.killed.lost for record in found)[len(found) // 2]
+        lost = statistics.median(record.killed.lost for record in found)
+        step = statistics.median(record.free_step for record in found)
         cells = [
             name,
             f"{system.victim}, {system.respawner}",
@@ -146,6 +151,7 @@ def table_lines(records: dict[str, list[KillRecord]]) -> list[str]:
             f"{describe_spread([r.free_score for r in found], 3)}, "
             f"{describe_spread([r.killed_score for r in found], 3)}",
             *(f"{goodput(lost, 60 * minutes):.1%}" for minutes in MTBF_MINUTES),
+            f"{goodput(lost, 60 * MTBF_MINUTES[1]) / step:.0f}",
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return lines

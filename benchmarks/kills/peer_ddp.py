@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 
 import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.kills.task import KillTask, StepLog, read_spec, save_atomically
+
+TIMEOUT = timedelta(seconds=20)  # gloo's own is 30 minutes; a group that never comes together hangs so long
 
 
 def main() -> None:
@@ -25,7 +28,7 @@ def main() -> None:
         first = state["step"]
     model = task.model
     if workers > 1:
-        distributed.init_process_group("gloo")
+        distributed.init_process_group("gloo", timeout=TIMEOUT)
         model = DistributedDataParallel(task.model)
     log = StepLog(spec, rank)
     for step in range(first, spec.steps):

@@ -18,6 +18,8 @@ from scar_local import LocalCluster
 ROOT = Path(__file__).resolve().parents[2]
 RESPAWN_SECONDS = 0.1  # of SCAR's supervisor; torchrun looks as often
 LOOK_SECONDS = 0.02
+# Else a restarted rank may read the address of the dead one and refuse or hang (pytorch#135712; torch 2.13).
+FRESH_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 Kill = Callable[[], object]
 
@@ -63,11 +65,11 @@ def _start_scar(spec: KillSpec, victim: str, _python: str) -> Iterator[Kill]:
 class KeptProcess:
     """A process that the harness starts again as soon as it sees that it was killed."""
 
-    def __init__(self, command: list[str], spec: KillSpec) -> None:
+    def __init__(self, command: list[str], spec: KillSpec, **environment: str) -> None:
         self._command = command
         self._output = spec.path / f"output-{id(self)}.log"
         self._log = self._output.open("ab")
-        self._environment = {**os.environ, **_environment(spec)}
+        self._environment = {**os.environ, **_environment(spec), **environment}
         self._start()
 
     def _start(self) -> None:
@@ -109,7 +111,9 @@ def _start_single(spec: KillSpec, _victim: str, _python: str) -> Iterator[Kill]:
 def _start_ddp(spec: KillSpec, _victim: str, _python: str) -> Iterator[Kill]:
     options = ["--standalone", "--nnodes=1", "--nproc-per-node=2", "--max-restarts=1000"]
     module = ["-m", "benchmarks.kills.peer_ddp"]
-    process = KeptProcess([sys.executable, "-m", "torch.distributed.run", *options, *module], spec)
+    process = KeptProcess(
+        [sys.executable, "-m", "torch.distributed.run", *options, *module], spec, **FRESH_STORE
+    )
     try:
         yield lambda: os.kill(newest_pid(spec.path, 1), signal.SIGKILL)
     finally:
@@ -147,10 +151,10 @@ class TorchftSettings:
                 replicas.append(KeptProcess([*module, "replica", number, address, str(self.timeout)], spec))
             yield replicas[1].kill
         finally:
-            for replica in replicas:
-                replica.close()
             lighthouse.kill()
             lighthouse.wait()
+            for replica in replicas:
+                replica.close()
 
 
 SYSTEMS = {

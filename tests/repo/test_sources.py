@@ -44,8 +44,15 @@ def test_file_is_short(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SHIPPED, ids=name)
 def test_nothing_can_execute_what_it_reads(path: Path) -> None:
-    """Contract 8: no pickle, no eval, no numpy file that may hold pickles, no shell."""
+    """Contract 8: no pickle, no eval, no numpy file that may hold pickles, no shell.
+
+    One module reads a pickle of torch's, by an unpickler that knows a list of records and nothing else:
+    tests/unit/test_torch_checkpoint_folders.py.
+    """
     forbidden = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
+    if path == ROOT / "sdk/scar/torch/checkpoint_folders.py":
+        forbidden.remove("pickle")
+        assert "pickle.load" not in path.read_text()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             assert not forbidden & {alias.name.split(".")[0] for alias in node.names}, f"line {node.lineno}"

@@ -87,7 +87,7 @@ def test_the_table_has_medians_and_their_goodput() -> None:
     records = [KillRecord("ddp", 0.01, 0.9, KillCost(0.025, lost, 4, 10), 0.8) for lost in (20.0, 10.0, 40.0)]
     row = table_lines({"ddp": records})[-1]
     assert "| 20.00 [10.00, 40.00] | 4.00 [4.00, 4.00] | 10 [10, 10] |" in row
-    assert row.endswith("| 75.0% | 93.8% | 98.9% |")
+    assert row.endswith("| 75.0% | 93.8% | 98.9% | 94 |")
 
 
 def test_an_unknown_system_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

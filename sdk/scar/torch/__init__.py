@@ -18,6 +18,7 @@ becomes of buffers, of frozen and of shared parameters.
 """
 
 try:
+    from scar.torch.checkpoint_folders import export_checkpoint, import_checkpoint
     from scar.torch.diloco import DiLoCo
     from scar.torch.embeddings import Embedding, EmbeddingBag
     from scar.torch.model_tables import load, tables
@@ -30,4 +31,14 @@ except ModuleNotFoundError as error:
         "scar.torch needs PyTorch: pip install 'scar-ps[torch]'", name="torch"
     ) from error
 
-__all__ = ["DiLoCo", "DistributedSampler", "Embedding", "EmbeddingBag", "Optimizer", "load", "tables"]
+__all__ = [
+    "DiLoCo",
+    "DistributedSampler",
+    "Embedding",
+    "EmbeddingBag",
+    "Optimizer",
+    "export_checkpoint",
+    "import_checkpoint",
+    "load",
+    "tables",
+]
