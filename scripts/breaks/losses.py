@@ -141,7 +141,7 @@ BREAKS = (
         "L11",
         "services/scar_chaos/oracles/reported_losses.py",
         "require(point == other,",
-        "        True,\n",
+        "require(True,",
         f"{CHAOS_REPORTED_LOSSES}::test_two_values_for_one_clock_are_found",
     ),
     Break(
