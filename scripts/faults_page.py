@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,17 @@ def _describe_run(record: dict[str, Any]) -> list[str]:
         f" {sum(faults.values())} faults of {len(faults)} kinds,",
         f"{sum(pairs.values())} pairs of {len(pairs)} kinds that were there at the same time;"
         f" {len(record['failed'])} seeds failed.",
+        *_describe_failed(record["failed"]),
         *_describe_seeds(record),
     ]
+
+
+def _describe_failed(seeds: list[int]) -> list[str]:
+    """What is wrong with the project, or with its judges, and is not mended yet."""
+    if not seeds:
+        return []
+    which = textwrap.fill(f"Seeds that failed: {', '.join(map(str, seeds))}.", 110)
+    return ["", *which.split("\n"), "`python -m tests.simulation swarm --first SEED` plays one again."]
 
 
 def _describe_seeds(record: dict[str, Any]) -> list[str]:
