@@ -12,8 +12,6 @@ ROUND = "tests/unit/test_ps_checkpoint_round.py"
 PS_MIGRATION = "tests/unit/test_ps_migration.py"
 PS_OWNERSHIP = "tests/unit/test_ps_ownership.py"
 PS_PUSH_DECODER = "tests/unit/test_ps_push_decoder.py"
-PS_REPLICATION = "tests/unit/test_ps_replication.py"
-PS_REPLICA_STORE = "tests/unit/test_ps_replica_store.py"
 PS_SERVICE = "tests/component/test_ps_service.py"
 PS_SHARD = "tests/unit/test_ps_shard.py"
 PS_UPDATE_RULES = "tests/unit/test_ps_update_rules.py"
@@ -61,13 +59,6 @@ BREAKS = (
         "self._marks[worker].done = False",
         "pass",
         f"{PS_SHARD}::test_a_worker_that_left_and_came_back_is_waited_for_again",
-    ),
-    Break(
-        "ps-told",
-        "services/scar_ps/core/pushes.py",
-        "if state.announced_clock < event.min_clock:",
-        "if state.clock < event.min_clock:",
-        f"{PS_REPLICATION}::test_nobody_hears_of_a_clock_that_the_next_replica_lacks",
     ),
     Break(
         "ps-settle",
@@ -152,41 +143,6 @@ BREAKS = (
         "new.steps[target] = self.steps[source]",
         "new.steps[source] = self.steps[source]",
         f"{PS_OWNERSHIP}::test_a_load_for_an_older_epoch_is_abandoned_when_the_blocks_move_again",
-    ),
-    Break(
-        "ps-owed",
-        "services/scar_ps/core/replication_chain.py",
-        "return updates - updates % self._strategy.period",
-        "return updates - 1",
-        f"{PS_REPLICATION}::test_a_copy_has_values_slots_steps_and_watermark",
-    ),
-    Break(
-        "ps-neighbour",
-        "services/scar_ps/core/replication_chain.py",
-        "if former[:1] != self._members[:1]:",
-        "if not former:",
-        f"{PS_REPLICATION}::test_a_new_neighbour_gets_everything",
-    ),
-    Break(
-        "ps-ship-unsettled",
-        "services/scar_ps/core/replication_chain.py",
-        "(store.changed | (since == 0)) & ~store.unsettled & (store.loading == 0)",
-        "(store.changed | (since == 0)) & (store.loading == 0)",
-        f"{PS_REPLICATION}::test_unsettled_blocks_do_not_go",
-    ),
-    Break(
-        "ps-replica-gap",
-        "services/scar_ps/core/replica_store.py",
-        "batch.since != have)",
-        "batch.since < have)",
-        f"{PS_REPLICA_STORE}::test_a_batch_after_one_that_never_came_is_refused",
-    ),
-    Break(
-        "ps-release",
-        "services/scar_ps/core/replica_store.py",
-        'but=owner if mine else "")',
-        "but=owner)",
-        f"{PS_REPLICA_STORE}::test_who_is_no_part_of_the_chain_any_more_keeps_nothing",
     ),
     Break(
         "ps-uploaded",

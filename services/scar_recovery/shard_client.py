@@ -167,7 +167,7 @@ class GrpcShardClient:
             ps_pb2.FreezeRequest(epoch=epoch, tables=_tables_to_proto(blocks)),
             FREEZE_SECONDS,
         )
-        ahead = tuple(map(_kept_from_proto, reply.ahead))
+        ahead = tuple(map(kept_from_proto, reply.ahead))
         return FreezeAnswer(reply.clock, dict(reply.watermark), ahead)
 
     def copy_blocks(self, target: Member, epoch: int, donor: Member, blocks: BlocksByTable) -> None:
@@ -186,7 +186,7 @@ class GrpcShardClient:
         link = self.links.connect(member)
         request = ps_pb2.ClaimRequest(epoch=epoch, dead=dead, tables=_tables_to_proto(blocks))
         reply = link.call(link.control.Claim, request, CLAIM_SECONDS)
-        return [ReplicaCopy(member, _kept_from_proto(one)) for one in reply.kept]
+        return [ReplicaCopy(member, kept_from_proto(one)) for one in reply.kept]
 
     def is_serving(self, member: Member) -> bool:
         """A shard whose lease has run out does not work, though it may answer; it gets the lease back only
@@ -268,5 +268,5 @@ def _tables_to_proto(blocks: BlocksByTable) -> list[ps_pb2.TableBlocks]:
     ]
 
 
-def _kept_from_proto(one: ps_pb2.Kept) -> BlockState:
+def kept_from_proto(one: ps_pb2.Kept) -> BlockState:
     return BlockState(one.table, codec.ids_from_bytes(one.block_ids), one.clock, dict(one.watermark))

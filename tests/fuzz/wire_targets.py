@@ -30,6 +30,7 @@ from scar_ps.servicer import _decode_pulled
 from scar_ps.wire.shared_memory_pool import SharedMemoryPool
 from scar_recovery.codec import job_fields_from_proto, reroute_report_from_proto
 from scar_recovery.offer_board import offer_from_proto
+from scar_recovery.shard_client import kept_from_proto
 from scar_runtime.checkpoint.selection import RoundSelection
 from scar_runtime.checkpoint.selection_codec import range_from_proto, read_selection, write_selection
 from scar_runtime.checkpoint.top_keys import KeyRange
@@ -176,6 +177,11 @@ def _read_offer(message: recovery_pb2.HeldBlocks) -> None:
     offer_from_proto(message, WORKER, JOB)
 
 
+def _kept() -> ps_pb2.Kept:
+    ids = codec.ids_to_bytes(samples.all_ids(JOB.tables[0]))
+    return ps_pb2.Kept(table="w", block_ids=ids, clock=3, watermark={WORKER.key: 4})
+
+
 def _read_losses(message: ps_pb2.TensorHeader) -> None:
     loss_messages.point_from_header(message)
 
@@ -230,6 +236,7 @@ TARGETS = [
     ),
     message_target("selection", [_selection()], read_selection),
     message_target("offer", [_offer()], _read_offer, cost=2),
+    message_target("kept-blocks", [_kept()], kept_from_proto),
     message_target("reroute-report", [_reroute()], _read_reroute, cost=2),
     message_target(
         "loss-part",

@@ -9,10 +9,11 @@ import pytest
 
 from scar.blocks import BlockState
 from scar.errors import OutOfOrder
+from scar.placement import BlockGroup, BlockSource
 from scar_ps.core.block_data import CopiedBlocks
 from scar_ps.core.block_store import BlockStore
 from scar_ps.core.replica_store import OwnerReplica, ReplicationBatch
-from tests.unit.ps_support import ME, OTHER, push
+from tests.unit.ps_support import ME, OTHER, ids, push, worker
 from tests.unit.replication_pair import Pair, job
 
 
@@ -49,6 +50,23 @@ def test_who_is_no_part_of_the_chain_any_more_keeps_nothing() -> None:
     no_copies = job(recovery="partial")
     pair.other.replicas.release_owner(no_copies, alone, ME.key)
     assert not pair.copies[OTHER.key].kept
+
+
+@pytest.mark.parametrize(("restored", "left"), [(4, [2, 4]), (5, [0, 2, 4])])
+def test_a_copy_with_more_than_what_was_put_back_is_dropped(restored: int, left: list[int]) -> None:
+    """The owner died before it had loaded the older state, whose missing pushes are sent again or called
+    lost: its next recovery must not go back to the copy.
+    """
+    pair = Pair(job())
+    for number in range(1, 6):
+        push(pair.me, 0, number, None, [1, 1] * 3)
+    pair.ship()
+    group = BlockGroup(
+        "w", ids(0), watermark={worker(0).key: restored}, former_owner=ME.key, source=BlockSource.OBJECT
+    )
+    pair.epoch = replace(pair.epoch, number=2, moved=(group,))
+    pair.other.adopt(pair.epoch, pair.job)
+    assert [copy.ids.tolist() for copy in pair.kept(w=[0, 2, 4])] == [left]
 
 
 def test_what_no_copy_contains_any_more_is_forgotten() -> None:

@@ -1,6 +1,7 @@
 """What the ledger adds up."""
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -277,3 +278,18 @@ def test_union_of_ranges() -> None:
     assert count_lost_pushes(losses) == 8
     assert count_lost_pushes([loss("t", [0], 0, 1)]) == 1
     assert count_lost_pushes([]) == 0
+
+
+@pytest.mark.parametrize(
+    ("manifest", "words"),
+    [(79, "manifest 79 leaves out what was saved"), (0, r"back to x\(0\)")],
+)
+def test_a_repair_says_that_something_newer_could_not_be_read(manifest: int, words: str) -> None:
+    """Also the record that a later leader makes: else pushes are lost and nobody knows why."""
+    _, epoch = failed_job()
+    ledger = Ledger(make_job(3))
+    ledger.rebuild_record(epoch, epoch, 1e9)
+    ledger.follow_epoch(replace(epoch, resave=True, manifest=manifest), None)
+    (record,) = ledger.records
+    assert len(record.damage) == 1
+    assert re.search(words, record.damage[0])

@@ -919,7 +919,7 @@ class FailureRecord(_message.Message):
 
     @_builtins.property
     def damage(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """saved blocks that could not be read and came from older copies, in words"""
+        """what was saved and could not be read, so that blocks are older, in words"""
 
     def __init__(
         self,

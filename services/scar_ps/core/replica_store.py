@@ -14,7 +14,7 @@ import numpy as np
 
 from scar.blocks import BlockState, Ids
 from scar.errors import NotServing, OutOfOrder
-from scar.placement import BlockSource, Epoch, replica_chain
+from scar.placement import BlockGroup, BlockSource, Epoch, replica_chain
 from scar.tables import Job, Table
 from scar_ps.core.block_data import CopiedBlocks, IncomingBlocks
 from scar_ps.core.block_store import BlockStore, Mask, differing_values
@@ -214,15 +214,33 @@ class ReplicaStore:
         return [IncomingBlocks(epoch, former, table.name, ids, contents)]
 
     def adopt_epoch(self, epoch: Epoch) -> None:
-        """A new epoch: what is ours now needs no copy here, and batches of all owners are taken again."""
+        """A new epoch: what is ours now needs no copy here, and batches of all owners are taken again.
+
+        Nor does what the epoch puts back in an older state: the pushes beyond it are sent again or reported
+        as lost, so a copy that contains them is of a history that is over.
+        """
         self._sealed = set()
         for table, ids in epoch.owned_by(self._key).items():
             self._drop_blocks(table, ids)
+        for group in epoch.moved:
+            if group.source is not BlockSource.DONOR:
+                self._drop_newer(group)
+
+    def _drop_newer(self, group: BlockGroup) -> None:
+        """Copies of these blocks that contain pushes which their restored state lacks."""
+        for replica in list(self.by_owner.values()):
+            for copy in replica.find_copies([(group.table, group.ids)]):
+                if any(number > group.watermark.get(key, 0) for key, number in copy.watermark.items()):
+                    replica.drop_blocks(group.table, copy.ids)
+        self._forget_empty()
 
     def _drop_blocks(self, table: str, ids: Ids, but: str = "") -> None:
         for replica in self.by_owner.values():
             if replica.owner != but:
                 replica.drop_blocks(table, ids)
+        self._forget_empty(but)
+
+    def _forget_empty(self, but: str = "") -> None:
         self.by_owner = {
             owner: replica for owner, replica in self.by_owner.items() if len(replica) or owner == but
         }

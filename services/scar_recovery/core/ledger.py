@@ -191,7 +191,7 @@ class Ledger:
         saved = [group.clock for group in epoch.moved if group.source is not BlockSource.DONOR]
         self._put(
             replace(
-                record,
+                record.with_members((), (), _unread_saves(epoch)),
                 epoch=epoch.number,
                 manifest=epoch.manifest,
                 clock=max(saved, default=0),  # all that is known where nobody is left to tell
@@ -268,6 +268,16 @@ class Ledger:
 
 def _without_waiting(record: FailureRecord, worker: str) -> FailureRecord:
     return replace(record, waiting=tuple(key for key in record.waiting if key != worker))
+
+
+def _unread_saves(epoch: Epoch) -> tuple[str, ...]:
+    """What a recovery had to leave out since it cannot be read any more, in words: blocks come back older."""
+    sources = {group.source for group in epoch.moved}
+    if not epoch.resave or not sources & {BlockSource.OBJECT, BlockSource.INITIAL}:
+        return ()
+    if not epoch.manifest:
+        return ("nothing that was saved can be read: back to x(0)",)
+    return (f"manifest {epoch.manifest} leaves out what was saved later and cannot be read",)
 
 
 def _seconds_until_allowed(failure: MemberFailure) -> float:

@@ -1,0 +1,60 @@
+"""Breaks of copies of blocks at other shards (docs/protocol.md §11)."""
+
+from __future__ import annotations
+
+from scripts.breaks.kind import Break
+
+PS_REPLICATION = "tests/unit/test_ps_replication.py"
+PS_REPLICA_STORE = "tests/unit/test_ps_replica_store.py"
+
+BREAKS = (
+    Break(
+        "ps-told",
+        "services/scar_ps/core/pushes.py",
+        "if state.announced_clock < event.min_clock:",
+        "if state.clock < event.min_clock:",
+        f"{PS_REPLICATION}::test_nobody_hears_of_a_clock_that_the_next_replica_lacks",
+    ),
+    Break(
+        "ps-owed",
+        "services/scar_ps/core/replication_chain.py",
+        "return updates - updates % self._strategy.period",
+        "return updates - 1",
+        f"{PS_REPLICATION}::test_a_copy_has_values_slots_steps_and_watermark",
+    ),
+    Break(
+        "ps-neighbour",
+        "services/scar_ps/core/replication_chain.py",
+        "if former[:1] != self._members[:1]:",
+        "if not former:",
+        f"{PS_REPLICATION}::test_a_new_neighbour_gets_everything",
+    ),
+    Break(
+        "ps-ship-unsettled",
+        "services/scar_ps/core/replication_chain.py",
+        "(store.changed | (since == 0)) & ~store.unsettled & (store.loading == 0)",
+        "(store.changed | (since == 0)) & (store.loading == 0)",
+        f"{PS_REPLICATION}::test_unsettled_blocks_do_not_go",
+    ),
+    Break(
+        "ps-replica-gap",
+        "services/scar_ps/core/replica_store.py",
+        "batch.since != have)",
+        "batch.since < have)",
+        f"{PS_REPLICA_STORE}::test_a_batch_after_one_that_never_came_is_refused",
+    ),
+    Break(
+        "ps-release",
+        "services/scar_ps/core/replica_store.py",
+        'but=owner if mine else "")',
+        "but=owner)",
+        f"{PS_REPLICA_STORE}::test_who_is_no_part_of_the_chain_any_more_keeps_nothing",
+    ),
+    Break(
+        "ps-newer-copies",  # a copy with pushes that an epoch has given up stayed, and was claimed by the next
+        "services/scar_ps/core/replica_store.py",
+        "            if group.source is not BlockSource.DONOR:\n                self._drop_newer(group)\n",
+        "            pass\n",
+        f"{PS_REPLICA_STORE}::test_a_copy_with_more_than_what_was_put_back_is_dropped",
+    ),
+)
