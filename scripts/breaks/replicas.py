@@ -51,7 +51,7 @@ BREAKS = (
         f"{PS_REPLICA_STORE}::test_who_is_no_part_of_the_chain_any_more_keeps_nothing",
     ),
     Break(
-        "ps-newer-copies",  # a copy with pushes that an epoch has given up stayed, and was claimed by the next
+        "ps-newer-copies",  # a copy with pushes that an epoch had given up stayed, and was claimed
         "services/scar_ps/core/replica_store.py",
         "            if group.source is not BlockSource.DONOR:\n                self._drop_newer(group)\n",
         "            pass\n",
