@@ -57,4 +57,18 @@ BREAKS = (
         "            pass\n",
         f"{PS_REPLICA_STORE}::test_a_copy_with_more_than_what_was_put_back_is_dropped",
     ),
+    Break(
+        "ps-detached-copies",  # a copy of a block seemed to contain what its former owner was told later
+        "services/scar_ps/core/replica_store.py",
+        "            if len(rest):\n",
+        "            if False:\n",
+        f"{PS_REPLICA_STORE}::test_later_batches_say_nothing_of_blocks_that_their_owner_does_not_send",
+    ),
+    Break(
+        "ps-detached-copies",  # blocks that are put back at their owner are not in its batches either
+        "services/scar_ps/core/replica_store.py",
+        "np.concatenate([ids[:0], *moved.get(table, [])])",
+        "ids[:0]",
+        f"{PS_REPLICA_STORE}::test_later_batches_say_nothing_of_blocks_that_their_owner_does_not_send",
+    ),
 )

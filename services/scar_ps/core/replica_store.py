@@ -8,7 +8,7 @@ its own chain is whole, when a newer copy comes, or when this shard becomes the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -123,6 +123,16 @@ class OwnerReplica:
                 store.ids[stays], np.zeros(int(stays.sum()), np.bool_), lambda: None
             )
 
+    def split_off(self, owned: Mapping[str, Ids]) -> OwnerReplica:
+        """What is not in ``owned`` (ids by table), as it is now. No longer here."""
+        rest = replace(self, stores={}, base_watermarks=list(self.base_watermarks))
+        for table, store in list(self.stores.items()):
+            gone = np.setdiff1d(store.ids, owned[table])
+            if len(gone):
+                rest.stores[table] = store.copy_for(gone, np.zeros(len(gone), np.bool_), lambda: None)
+                self.drop_blocks(table, gone)
+        return rest
+
     def find_copies(self, wanted: WantedReplicas) -> list[BlockState]:
         """What is here of these blocks."""
         found = []
@@ -139,15 +149,23 @@ class OwnerReplica:
 
 
 class ReplicaStore:
-    """All copies that this shard keeps. ``key``: its member key."""
+    """All copies that this shard keeps. ``key``: its member key.
+
+    ``by_owner``: of blocks for which the watermark of their owner's batches holds; ``detached``: of blocks
+    that have changed hands since, or were put back. They contain what they did then, until they come again.
+    """
 
     def __init__(self, key: str) -> None:
         self._key = key
         self._sealed: set[str] = set()  # owners of which nothing more is taken before the next epoch
         self.by_owner: dict[str, OwnerReplica] = {}
+        self.detached: list[OwnerReplica] = []
 
     def __len__(self) -> int:
-        return sum(len(replica) for replica in self.by_owner.values())
+        return sum(map(len, self._all()))
+
+    def _all(self) -> list[OwnerReplica]:
+        return [*self.by_owner.values(), *self.detached]
 
     def receive_batch(self, job: Job, epoch: Epoch, batch: ReplicationBatch) -> None:
         """Take a batch of this epoch, or nothing of it.
@@ -172,7 +190,7 @@ class ReplicaStore:
     def claim_blocks(self, dead: Iterable[str], wanted: WantedReplicas) -> list[BlockState]:
         """Copies of these blocks of dead owners; their state is final until the next epoch."""
         self._sealed |= set(dead)
-        return [copy for replica in self.by_owner.values() for copy in replica.find_copies(wanted)]
+        return [copy for replica in self._all() for copy in replica.find_copies(wanted)]
 
     def release_owner(self, job: Job, epoch: Epoch, owner: str) -> None:
         """The owner's chain is whole: only those in it keep copies of its blocks, and only as its copies."""
@@ -199,7 +217,7 @@ class ReplicaStore:
         """Copies of these blocks, whoever owned them; [] when one is missing."""
         gathered = BlockStore(table, ids)
         found = np.zeros(len(ids), np.bool_)
-        for replica in self.by_owner.values():
+        for replica in self._all():
             store = replica.stores.get(table.name)
             if store is None:
                 continue
@@ -222,21 +240,38 @@ class ReplicaStore:
         self._sealed = set()
         for table, ids in epoch.owned_by(self._key).items():
             self._drop_blocks(table, ids)
+        self._detach(epoch)
         for group in epoch.moved:
             if group.source is not BlockSource.DONOR:
                 self._drop_newer(group)
 
+    def _detach(self, epoch: Epoch) -> None:
+        """Blocks that an owner gave away, or has to load and settle, are not in its batches for a while."""
+        moved: dict[str, list[Ids]] = {}
+        for group in epoch.moved:
+            moved.setdefault(group.table, []).append(group.ids)
+        for owner, replica in self.by_owner.items():
+            steady = {
+                table: np.setdiff1d(ids, np.concatenate([ids[:0], *moved.get(table, [])]))
+                for table, ids in epoch.owned_by(owner).items()
+            }
+            rest = replica.split_off(steady)
+            if len(rest):
+                self.detached.append(rest)
+
     def _drop_newer(self, group: BlockGroup) -> None:
         """Copies of these blocks that contain pushes which their restored state lacks."""
-        for replica in list(self.by_owner.values()):
+        for replica in self._all():
             for copy in replica.find_copies([(group.table, group.ids)]):
                 if any(number > group.watermark.get(key, 0) for key, number in copy.watermark.items()):
                     replica.drop_blocks(group.table, copy.ids)
         self._forget_empty()
 
     def _drop_blocks(self, table: str, ids: Ids, but: str = "") -> None:
-        for replica in self.by_owner.values():
-            if replica.owner != but:
+        """``but``: an owner that keeps them, and its copies stay."""
+        mine = self.by_owner.get(but)
+        for replica in self._all():
+            if replica is not mine:
                 replica.drop_blocks(table, ids)
         self._forget_empty(but)
 
@@ -244,3 +279,4 @@ class ReplicaStore:
         self.by_owner = {
             owner: replica for owner, replica in self.by_owner.items() if len(replica) or owner == but
         }
+        self.detached = [replica for replica in self.detached if len(replica)]
