@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 from scar.errors import LivenessUnavailable, ScarError
 from scar_recovery.coordinator_registry import CoordinatorRegistry
@@ -29,6 +30,7 @@ class BackgroundWriter:
     def __init__(self, app: App, state: LeaderState, executor: Callable[[], Executor | None]) -> None:
         self._heartbeats = app.heartbeats
         self._registry = CoordinatorRegistry(app.heartbeats, app.member)
+        self._own_key = app.member.key
         self._state = state
         self._executor = executor
         self._published = 0
@@ -53,6 +55,7 @@ class BackgroundWriter:
         self._published = executor.epochs.wait_beyond(self._published, UPKEEP)
         try:
             self._heartbeats.publish_epoch(self._published)
+            executor.report_silent(partial(self._heartbeats.block_lease, by=self._own_key))
         except LivenessUnavailable as error:
             _log.debug("epoch.unpublished", extra={"reason": error.message})
         try:

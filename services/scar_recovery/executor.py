@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from scar.errors import NotServing, ScarError
 from scar.placement import Epoch, Member, by_table, global_ids
@@ -52,17 +51,15 @@ from scar_recovery.core.planner import Actions
 from scar_recovery.epoch_log import EpochLog
 from scar_recovery.leader_state import LeaderState
 from scar_recovery.ledger_writer import LedgerWriter
+from scar_recovery.member_calls import call_in_parallel
 from scar_recovery.offer_board import OfferBoard
 from scar_recovery.recovery_store import RecoveryStore
 from scar_recovery.shard_client import ShardClient, UnreadableBlocks
 from scar_runtime.process import tracing
 
 COLLECT = 8  # epochs after which old ones are looked for
-PARALLEL = 16  # calls to members at once
 
 _log = logging.getLogger(__name__)
-Item = TypeVar("Item")
-MemberAnswer = TypeVar("MemberAnswer")
 
 
 class EpochPublisher(Protocol):
@@ -96,6 +93,7 @@ class Executor:
         self.publisher: EpochPublisher | None = None
         self._background = background
         self._save_shard = save_shard
+        self._silent: list[Member] = []  # did not answer when we took over, and are no suspects yet
         self._collected = 0  # newest epoch when old ones were looked for
 
     @property
@@ -119,7 +117,17 @@ class Executor:
         self.state.post(JobStarted(self.job, tuple(history), newest_failure, begins_run), at=started)
         for member in gone:
             self._post_failure(member, proved=True, evidence="nobody listens at its address")
-        for member in silent:
+        self._silent = silent
+
+    def report_silent(self, block_lease: Callable[[str], None]) -> None:
+        """Who did not answer when we took over is a suspect from the moment that no heartbeat renews its
+        lease any more: it may work, and we may be the ones who are cut off.
+
+        Raises what ``block_lease`` (of a member key) raises; then it is to be tried again.
+        """
+        while self._silent:
+            block_lease(self._silent[-1].key)
+            member = self._silent.pop()
             self._post_failure(member, proved=False, evidence="it did not answer a new leader")
 
     def _post_failure(self, member: Member, proved: bool, evidence: str) -> None:
@@ -132,7 +140,7 @@ class Executor:
         """
         asks = (self.shards.is_gone, self.shards.is_serving)
         questions = [partial(ask, member) for ask in asks for member in members]
-        answers = _call_in_parallel(lambda question: question(), questions)
+        answers = call_in_parallel(lambda question: question(), questions)
         refused = answers[: len(members)]
         alive = answers[len(members) :]
         gone = [member for member, no in zip(members, refused, strict=True) if no]
@@ -233,7 +241,7 @@ class Executor:
         return self.store.seal_checkpoint(intent.rollback, self.state.author, suspects)
 
     def _read_clocks(self, action: ReadClocks) -> ClocksRead:
-        clocks = _call_in_parallel(self._open_clock, action.shards)
+        clocks = call_in_parallel(self._open_clock, action.shards)
         return ClocksRead(action.number, max(clocks, default=0))
 
     def _open_clock(self, shard: Member) -> int:
@@ -243,7 +251,7 @@ class Executor:
             return 0  # a shard that does not answer is not ahead of the others by more than a clock
 
     def _collect_replicas(self, action: CollectReplicas) -> ReplicasCollected:
-        answers = _call_in_parallel(lambda shard: self._claim_replicas(shard, action), action.survivors)
+        answers = call_in_parallel(lambda shard: self._claim_replicas(shard, action), action.survivors)
         pairs = list(zip(action.survivors, answers, strict=True))
         silent = tuple(shard.key for shard, answer in pairs if answer is None)
         copies = tuple(copy for answer in answers if answer for copy in answer)
@@ -260,13 +268,13 @@ class Executor:
     # --- suspects, moves, leaving shards
 
     def _confirm_suspects(self, action: ConfirmSuspects) -> SuspectsAnswered:
-        answers = _call_in_parallel(self.shards.is_serving, action.members)
+        answers = call_in_parallel(self.shards.is_serving, action.members)
         pairs = list(zip(action.members, answers, strict=True))
         alive = tuple(member.key for member, answers_us in pairs if answers_us)
         return SuspectsAnswered(alive, tuple(member.key for member, answers_us in pairs if not answers_us))
 
     def _move_blocks(self, action: MoveBlocks) -> None:
-        results = _call_in_parallel(lambda one: self._copy_blocks(action.number, one), action.transfers)
+        results = call_in_parallel(lambda one: self._copy_blocks(action.number, one), action.transfers)
         done = tuple(moved for moved in results if moved is not None)
         self.state.post(BlocksMoved(action.number, done, len(done) == len(action.transfers)))
 
@@ -327,13 +335,6 @@ class Executor:
         if newest >= self._collected + COLLECT:
             self.store.collect_epochs(self.epochs.get(newest))
             self._collected = newest
-
-
-def _call_in_parallel(call: Callable[[Item], MemberAnswer], items: Sequence[Item]) -> list[MemberAnswer]:
-    if len(items) <= 1:
-        return [call(item) for item in items]
-    with ThreadPoolExecutor(min(PARALLEL, len(items))) as pool:
-        return list(pool.map(call, items))
 
 
 def _report_epoch(epoch: Epoch, failures: int, seconds: float) -> None:

@@ -15,7 +15,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -25,11 +24,10 @@ from scar.placement import END, Member
 from scar.v1 import recovery_pb2, types_pb2
 from scar.wire.codec import member_from_proto
 from scar_recovery.core.owner_watch import EXPIRY, BeatSeen, OwnerVerdict, OwnerWatch
+from scar_recovery.member_calls import call_in_parallel
 from scar_runtime.store import Store
 from scar_runtime.store.layout import EPOCHS, OWNER_BEAT, OWNERS, epoch_key, owner_key
 from scar_runtime.store.records import OWNER_BEAT_SECONDS, create_record, get_record, newest, put_record
-
-PARALLEL = 16
 
 _log = logging.getLogger(__name__)
 
@@ -149,11 +147,11 @@ class JobOwnership:
         epoch = self._newest_epoch(job)
         shards = [member_from_proto(member) for member in epoch.shards] if epoch is not None else []
         if (epoch is not None and epoch.cause == END) or (
-            shards and all(self._ask_each(self._is_dead, shards))
+            shards and all(call_in_parallel(self._is_dead, shards))
         ):
             return
         self._check_silent(job, owner, epoch.number if epoch is not None else 0)
-        if any(self._ask_each(self._peers.is_serving, shards)):
+        if any(call_in_parallel(self._peers.is_serving, shards)):
             raise _trained_elsewhere(job, owner, "its shards serve")
 
     def _check_silent(self, job: str, owner: recovery_pb2.JobOwner, epoch: int) -> None:
@@ -181,10 +179,6 @@ class JobOwnership:
         return self._peers.read_incarnation(shard) not in ("", shard.incarnation) or self._peers.is_gone(
             shard
         )
-
-    def _ask_each(self, question: Callable[[Member], bool], shards: list[Member]) -> list[bool]:
-        with ThreadPoolExecutor(min(PARALLEL, max(1, len(shards)))) as pool:
-            return list(pool.map(question, shards))
 
 
 def _trained_elsewhere(job: str, owner: recovery_pb2.JobOwner, evidence: str) -> JobExists:

@@ -15,7 +15,15 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from scar.errors import AlreadyExists, NotServing, ObjectNotFound, ScarError, StoreUnavailable, Unreachable
+from scar.errors import (
+    AlreadyExists,
+    LivenessUnavailable,
+    NotServing,
+    ObjectNotFound,
+    ScarError,
+    StoreUnavailable,
+    Unreachable,
+)
 from scar.event_log import EventRing
 from scar.placement import NOBODY, BlockSource, Epoch, Member, Owners, Role, concatenate_owners
 from scar.tables import Job, Table, adam, rows
@@ -191,6 +199,8 @@ class World:
         self.copies: list[ReplicaCopy] = []  # that shards keep of lost blocks
         self.whole_stories = False  # planners keep every event
         self.planners: dict[str, Planner] = {}  # of all leaders, by author
+        self.redis_away = False
+        self.lease_blocks: list[tuple[str, float]] = []  # whose lease no heartbeat renews any more, and since
         self.now = 100.0
         self._lives = 0
 
@@ -240,6 +250,8 @@ class World:
         """Work, and let time pass, until there is nothing to do or somebody else leads."""
         end = self.now + seconds
         while not executor.state.replaced_by and self.now < end:
+            with suppress(LivenessUnavailable):
+                executor.report_silent(self._block_lease)
             if executor.step():
                 continue
             wake = executor.state.wake_after()
@@ -248,6 +260,11 @@ class World:
                     executor.maintain_store()
                 return
             self.now += max(wake, 1e-6)
+
+    def _block_lease(self, key: str) -> None:
+        if self.redis_away:
+            raise LivenessUnavailable("Redis does not answer")
+        self.lease_blocks.append((key, self.now))
 
     def fail(self, executor: Executor, shard: FakeShard, proved: bool = True, silence: float = 0.0) -> None:
         """The detector's report."""

@@ -100,3 +100,26 @@ def test_a_leader_that_nobody_asks_hears_of_its_successor() -> None:
     world.settle(world.lead("b"))
     former.maintain_store()
     assert former.state.replaced_by == "b"
+
+
+def test_a_new_leader_takes_no_blocks_from_a_shard_that_it_cannot_keep_from_working() -> None:
+    """The leader may be the one that is cut off: from Redis, and from a shard whose heartbeats Redis hears."""
+    world = World(make_job(3))
+    for name in ("ps-0", "ps-1", "ps-2"):
+        world.start(name)
+    world.settle(world.lead("a"))
+    victim = next(shard for shard in world.shards.values() if shard.member.name == "ps-1")
+    victim.silent = True
+    world.redis_away = True
+    heir = world.lead("b")
+    world.settle(heir)
+    world.now += 60.0
+    world.settle(heir)
+    assert heir.state.epoch is not None
+    assert heir.state.epoch.shard_index(victim.member.key) >= 0, "it may serve"
+    world.redis_away = False
+    blocked = world.now
+    world.settle(heir)
+    assert world.lease_blocks == [(victim.member.key, blocked)]
+    assert heir.state.epoch.shard_index(victim.member.key) < 0
+    assert world.now >= blocked + world.settings.lease, "its lease has run out by then"

@@ -125,8 +125,8 @@ class HeartbeatStore:
             self._redis.delete(self._lease_block_key(key))
 
     def block_lease(self, key: str, by: str) -> None:
-        """From now on no heartbeat renews this member's lease: detector ``by`` is about to accuse it of
-        silence.
+        """From now on no heartbeat renews this member's lease: ``by``, a detector or a new leader, is about
+        to accuse it of silence.
         """
         with self._typed_errors():
             pipeline = self._redis.pipeline(transaction=True)
@@ -135,7 +135,7 @@ class HeartbeatStore:
             pipeline.execute()
 
     def unblock_lease(self, key: str, by: str) -> None:
-        """Take :meth:`block_lease` back; what another detector said stands."""
+        """Take :meth:`block_lease` back; what others said stands."""
         with self._typed_errors():
             self._redis.srem(self._lease_block_key(key), by)
 
@@ -171,7 +171,7 @@ class HeartbeatStore:
         self._redis.close()
 
     def _lease_block_key(self, key: str) -> str:
-        """Set of the detectors that are about to accuse this member."""
+        """Set of those who are about to accuse this member."""
         return f"{self._prefix}:doomed:{key}"
 
     @contextmanager
