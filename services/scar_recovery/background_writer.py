@@ -8,7 +8,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 
 from scar.errors import LivenessUnavailable, ScarError
 from scar_recovery.coordinator_registry import CoordinatorRegistry
@@ -55,7 +54,7 @@ class BackgroundWriter:
         self._published = executor.epochs.wait_beyond(self._published, UPKEEP)
         try:
             self._heartbeats.publish_epoch(self._published)
-            executor.report_silent(partial(self._heartbeats.block_lease, by=self._own_key))
+            executor.report_silent(lambda key: self._heartbeats.block_lease(key, self._own_key))
         except LivenessUnavailable as error:
             _log.debug("epoch.unpublished", extra={"reason": error.message})
         try:

@@ -38,7 +38,7 @@ USES = {
     "checkpoint": {"ping", "record_heartbeat", "forget_member", "acquire_leader_lease"},
     "recovery": {
         *("ping", "record_heartbeat", "forget_member", "acquire_leader_lease"),
-        *("read_heartbeats", "publish_epoch"),
+        *("read_heartbeats", "publish_epoch", "block_lease"),
     },
     "detector": {
         *("ping", "record_heartbeat", "forget_member"),
@@ -219,7 +219,7 @@ STRANGE = f"scar:{CLUSTER}2"
         *((role, ("SET", f"{KEYS}:leader:checkpoint", "me")) for role in USES if role != "checkpoint"),
         *((role, ("DEL", f"{KEYS}:beats")) for role in USES),
         *((role, ("SET", f"{KEYS}:beats", "wrong kind")) for role in USES),
-        *((role, ("SADD", f"{KEYS}:doomed:ps-0@1", "me")) for role in USES if role != "detector"),
+        *((role, ("SADD", f"{KEYS}:doomed:ps-0@1", "me")) for role in ("ps", "checkpoint")),
         ("ps", ("HGETALL", f"{KEYS}:beats")),
         ("test", ("GET", f"{KEYS}:epoch")),
         ("test", ("PING",)),

@@ -103,7 +103,7 @@ def test_a_leader_that_nobody_asks_hears_of_its_successor() -> None:
 
 
 def test_a_new_leader_takes_no_blocks_from_a_shard_that_it_cannot_keep_from_working() -> None:
-    """The leader may be the one that is cut off: from Redis, and from a shard whose heartbeats Redis hears."""
+    """It may be the one that is cut off: from Redis, and from a shard whose heartbeats Redis hears."""
     world = World(make_job(3))
     for name in ("ps-0", "ps-1", "ps-2"):
         world.start(name)

@@ -14,6 +14,8 @@ from scar_runtime.store.signatures import StoreKey
 
 __all__ = ["Buffer", "Data", "Store", "await_store", "open_store"]
 
+NEXT = "Mend the store, or set SCAR_STORE to one that can be opened"
+
 _log = logging.getLogger(__name__)
 
 
@@ -35,8 +37,8 @@ def open_store(url: str, key: StoreKey | None = None) -> Store:
 def await_store(url: str, seconds: float, stopping: Event, key: StoreKey | None = None) -> Store:
     """The same, once it can be opened: a disk may answer with errors for a while.
 
-    Raises :class:`DeadlineExceeded`, which says what was wrong last, after so many seconds, or when the
-    process stops; at once what no waiting mends: :class:`ConfigError` and :class:`UnsafeStore`.
+    Raises :class:`ConfigError`, which says what was wrong last, after so many seconds, or when the process
+    stops; at once what no waiting mends: :class:`ConfigError` and :class:`UnsafeStore`.
     """
     deadline = Deadline(seconds, stopping)
     backoff = Backoff()
@@ -48,6 +50,7 @@ def await_store(url: str, seconds: float, stopping: Event, key: StoreKey | None 
         except ScarError as error:
             wait = backoff.next()
             if deadline.remaining <= wait:
-                raise deadline.exceeded(f"store {url} to be opened", error) from error
+                waited = deadline.exceeded(f"store {url} to be opened", error)
+                raise ConfigError(waited.message, NEXT) from error
             _log.warning("store.unavailable", extra={"reason": str(error)})
             stopping.wait(wait)
