@@ -38,13 +38,15 @@ class StoreMaintenance:
         self._driver = driver
         self._compactor = compactor
         self._collector = collector
+        self._lock = threading.Lock()
         # manifest -> when an epoch that restores from it was seen last
         self.restoring: dict[int, float] = {}
         self._finished = FinishedRecord()
 
     def note_epoch(self, epoch: Epoch) -> None:
         """Its blocks may be restored from its manifest for a while."""
-        self.restoring = {**self._restored_lately(), epoch.manifest: time.monotonic()}
+        with self._lock:
+            self.restoring[epoch.manifest] = time.monotonic()
 
     def run(self, ended: threading.Event) -> None:
         """Compact and collect, again and again, while the store answers."""
@@ -76,14 +78,18 @@ class StoreMaintenance:
 
     def _collect(self, epoch: Epoch) -> None:
         serving = {epoch.manifest, *epoch.restoring}
-        protected = serving | set(self._restored_lately()) | self._final_manifest(epoch.finished)
+        protected = serving | self._restored_lately() | self._final_manifest(epoch.finished)
         deleted = self._collector.collect_garbage(protected)
         _log.debug("garbage.deleted", extra={"objects": len(deleted)})
 
-    def _restored_lately(self) -> dict[int, float]:
-        """Manifests from which blocks may still be loaded, whatever the newest epoch says."""
+    def _restored_lately(self) -> set[int]:
+        """Manifests from which blocks may still be loaded, whatever the newest epoch says. Others are
+        forgotten.
+        """
         since = time.monotonic() - LOADING_SECONDS
-        return {number: seen for number, seen in self.restoring.items() if seen > since}
+        with self._lock:
+            self.restoring = {number: seen for number, seen in self.restoring.items() if seen > since}
+            return set(self.restoring)
 
     def _final_manifest(self, finished: int) -> set[int]:
         """The manifest that a job which has finished with this epoch is known by. Raises store errors."""

@@ -54,6 +54,7 @@ class OfferBoard:
                 self._question = ""
                 offers = tuple(one for offers in self._offers.values() for one in offers)
                 silent = tuple(sorted(self._asked.keys() - self._offers.keys()))
+                self._offers = {}
         finally:
             self._epochs.ask(None)
         if silent:

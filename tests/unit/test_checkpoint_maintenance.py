@@ -66,4 +66,4 @@ def test_a_manifest_is_kept_while_it_may_be_loaded_from_and_then_forgotten(
         now[0] += LOADING_SECONDS / 2
     keeping.run(OneTurn())
     assert protected.seen == [{7, 4}]
-    assert sorted(keeping.restoring) == [3, 4]  # what no epoch needs any more takes no memory
+    assert sorted(keeping.restoring) == [4]  # what no epoch needs any more takes no memory

@@ -266,6 +266,20 @@ def test_a_member_that_comes_back_for_a_moment_and_dies_is_accused_again() -> No
     assert ForgetMember(members[1]) in [action for _, action in world.log], "after the second one"
 
 
+def test_the_last_heartbeat_of_a_dead_member_may_be_read_after_the_proof() -> None:
+    world, members = cluster()
+    world.crash(members[1])
+    world.handle(StreamBroken(members[1]))
+    world.run(0.2)
+    assert [one.proved for one in world.accused()] == [True]
+    world.handle(HeartbeatSeen(members[1], 1))
+    world.run(2 * POLICY.remember)
+    assert len(world.accused()) == 1
+    done = [action for _, action in world.log]
+    assert ForgetMember(members[1]) in done
+    assert ClearSuspicion(members[1]) not in done
+
+
 def test_the_view_names_the_suspect() -> None:
     world, members = cluster()
     world.freeze(members[1])

@@ -306,12 +306,14 @@ class Detector:
 
     def _judge_accused(self, state: MemberState, now: float) -> list[DetectorAction]:
         """An accused member that keeps beating was not dead; one that stays silent is dropped from view. One
-        that gave a sign of life and is silent again is judged anew: recovery may have taken it for alive.
+        that gave a sign of life and is silent again is judged anew: recovery may have taken it for alive. The
+        last heartbeat of one whose death is proved is often read after the proof, and is no such sign.
         """
         if now - state.accused_at < self._policy.remember:
             return []
         gone = now - state.last_sign >= self._policy.remember
-        if state.returned >= self._policy.samples or (gone and state.last_sign > state.accused_at):
+        lived = state.returned > 1 or (state.last_sign > state.accused_at and not state.is_proved_dead)
+        if state.returned >= self._policy.samples or (gone and lived):
             return self._acquit(state, now)
         if gone:
             del self._members[state.member.key]

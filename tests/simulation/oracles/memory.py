@@ -106,6 +106,7 @@ BOUNDED = {  # how many items there may be, by design
     "GarbageCollector._expiring": 400,  # manifests stay for 30 s, and a round takes a tenth of a second
     "GarbageCollector._known": 400,
     "HeaderCache._known": 1600,  # of the objects that they name
+    "StoreMaintenance.restoring": 60,  # manifests of epochs of the last 120 s
     "RunningCheckpoint.objects": 400,  # compaction begins at scar_runtime...running_checkpoint.MANY
     "RunningCheckpoint.headers": 400,
     "ProgressHistory.samples": 513,  # scar_runtime.progress_history.MAX_SAMPLES, and a new one
