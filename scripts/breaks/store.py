@@ -129,8 +129,8 @@ BREAKS = (
     Break(
         "forgets-restored",
         "services/scar_checkpoint/maintenance.py",
-        "{**self._restored_lately(), epoch.manifest: time.monotonic()}",
-        "{**self.restoring, epoch.manifest: time.monotonic()}",
+        " if seen > since}\n",
+        "}\n",
         "tests/unit/test_checkpoint_maintenance.py"
         "::test_a_manifest_is_kept_while_it_may_be_loaded_from_and_then_forgotten",
     ),

@@ -76,12 +76,32 @@ def test_what_a_verdict_has_found_out_stays_known() -> None:
     assert not find_surplus(JOB, INITIAL, history, losses, without, seen)
 
 
-def test_many_deaths_do_not_take_all_memory() -> None:
+def sixty_more(history: History) -> History:
     """Sixty workers left a push each of which nobody knows: too many ways to say."""
+    pushes = [PushRecord(f"worker-{n}@{n:012x}", 1, 0, "rows", ids(1)) for n in range(60)]
+    opened = [(2.0 + n, f"worker-{n}@{n:012x}", 0) for n in range(60)]
+    return replace(history, pushes=[*history.pushes, *pushes], opened=[*history.opened, *opened])
+
+
+def test_many_deaths_do_not_take_all_memory() -> None:
     history, values = past()
-    history.pushes += [PushRecord(f"worker-{n}@{n:012x}", 1, 0, "rows", ids(1)) for n in range(60)]
-    history.opened += [(2.0 + n, f"worker-{n}@{n:012x}", 0) for n in range(60)]
-    exactly_once(history, values)
+    exactly_once(sixty_more(history), values)
+    values["rows"][1] += 1
+    exactly_once(sixty_more(history), values)
+
+
+def test_what_a_verdict_could_not_explain_is_not_known_afterwards() -> None:
+    """An epoch has lost the open push, but there were too many ways to say what the value is made of."""
+    history, without = past()
+    values = {table: array.copy() for table, array in without.items()}
+    values["rows"][ids(1, 2, 7)] += push_amount(WORKER, 4)
+    known = SettledPushes()
+    assert not find_surplus(JOB, INITIAL, history, ReportedLoss([]), values, known)
+    group = BlockGroup("rows", ids(1, 2, 7), 3, former_owner=SHARDS[0].key, source=BlockSource.OBJECT)
+    losses = ReportedLoss([], [epoch(1), epoch(2, moved=(group,), workers=())])
+    unclear = {**without, "rows": without["rows"] + np.eye(1, len(without["rows"]), 1, dtype=np.int64)[0]}
+    assert not find_surplus(JOB, INITIAL, sixty_more(history), losses, unclear, known)
+    assert not find_surplus(JOB, INITIAL, history, losses, without, known)
 
 
 @pytest.mark.parametrize(("sign", "fate"), [(1, "applied twice"), (-1, "acknowledged, yet missing")])

@@ -108,6 +108,27 @@ def test_a_loss_that_nothing_explains_to_be_missing_is_found(clock: int):
         judge(past, told)
 
 
+def test_a_worker_may_leave_long_before_its_epoch_comes():
+    past, told = history()
+    past.pulls = [
+        replace(pull, after=2 if pull.clock > 6 else 1)
+        for pull in past.pulls
+        if pull.worker == KEYS[0] or pull.clock < 5
+    ]
+    past.shares = [
+        replace(share, last=24) if share.clock > 6 else share
+        for share in past.shares
+        if share.worker == KEYS[0] or share.clock < 5
+    ]
+    left = (epoch(), epoch(2, WORKERS[:1]))
+    for clock in (4, 5, 6):
+        del told[clock]
+    judge(past, told, epochs=left)
+    del told[1]
+    with pytest.raises(Violation, match=r"no loss of clocks \[1\], and nothing had failed"):
+        judge(past, told, epochs=left)
+
+
 def test_a_job_that_stays_without_losses_is_found():
     past, told = history()
     gone = (epoch(), epoch(2, WORKERS[:1]))

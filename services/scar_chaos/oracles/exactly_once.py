@@ -116,6 +116,11 @@ class SettledPushes:
             key = push.worker, push.number
             self.held.setdefault(key, {})[block] = key in found
 
+    def forget(self, block: int, runs: Mapping[UncertainRun, Sequence[PushRecord]]) -> None:
+        """What was known of them may not hold any more: they are uncertain again."""
+        for push in (push for run in runs.values() for push in run):
+            self.held.get((push.worker, push.number), {}).pop(block, None)
+
     def split(self, push: PushRecord, ids: Ids) -> tuple[Ids, Ids]:
         """Of these blocks those of which nothing is known yet, and those that held the push."""
         held = self.held.get((push.worker, push.number), {})
@@ -204,6 +209,7 @@ def _is_explained(
         return True
     explanation = _explain(extra, runs, queued)
     if explanation.pushes is None:
+        known.forget(block, runs)
         return explanation.unknown
     known.settle(block, runs, explanation.pushes)
     return True
@@ -260,6 +266,8 @@ def _explain(
     Of each stretch one run of them counts, or none; of a ``queued`` worker's the first ones. Meets in the
     middle: what half of the stretches may add, and what is left for the others.
     """
+    if not extra:
+        return Explanation(set())
     options = [_stretch_sums(run, worker in queued) for (worker, _), run in runs.items()]
     first = _possible_sums(options[::2])
     second = _possible_sums(options[1::2])

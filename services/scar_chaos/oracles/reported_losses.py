@@ -105,9 +105,11 @@ def _undisturbed_losses(
     if job.consistency != "bsp":
         return {}
     name = job.tables[0].name
-    disturbed = _first_disturbance(job, epochs)
+    disturbed, left = _first_disturbance(job, epochs)
     pulls = [pull for pull in history.pulls if pull.table == name]
     end = min((pull.clock for pull in pulls if pull.after >= disturbed), default=NEVER)
+    for worker in left:  # the epoch may come long after it has gone: the store may be away
+        end = min(end, max((pull.clock for pull in pulls if pull.worker == worker), default=0))
     clocks = sorted({pull.clock for pull in pulls if pull.clock < end})
     pushes = sorted((push for push in history.pushes if push.table == name), key=lambda push: push.clock)
     values = initial[name].astype(np.int64).copy()
@@ -121,14 +123,17 @@ def _undisturbed_losses(
     return found
 
 
-def _first_disturbance(job: Job, epochs: Sequence[Epoch]) -> int:
-    """Number of the first epoch after which losses need not be those of the twin."""
+def _first_disturbance(job: Job, epochs: Sequence[Epoch]) -> tuple[int, set[str]]:
+    """Number of the first epoch after which losses need not be those of the twin, and keys of the workers
+    that are not in it any more.
+    """
     previous = None
     for epoch in epochs:
         if _disturbs(job, previous, epoch):
-            return epoch.number
+            before = {worker.key for worker in previous.workers} if previous else set()
+            return epoch.number, before - {worker.key for worker in epoch.workers}
         previous = epoch
-    return NEVER
+    return NEVER, set()
 
 
 def _disturbs(job: Job, old: Epoch | None, new: Epoch) -> bool:
