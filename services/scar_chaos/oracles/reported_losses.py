@@ -130,8 +130,8 @@ def _first_disturbance(job: Job, epochs: Sequence[Epoch]) -> tuple[int, set[str]
     previous = None
     for epoch in epochs:
         if _disturbs(job, previous, epoch):
-            before = {worker.key for worker in previous.workers} if previous else set()
-            return epoch.number, before - {worker.key for worker in epoch.workers}
+            before = previous.workers if previous else ()
+            return epoch.number, {worker.key for worker in before if worker not in epoch.workers}
         previous = epoch
     return NEVER, set()
 
