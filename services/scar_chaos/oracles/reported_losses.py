@@ -127,11 +127,12 @@ def _first_disturbance(job: Job, epochs: Sequence[Epoch]) -> tuple[int, set[str]
     """Number of the first epoch after which losses need not be those of the twin, and keys of the workers
     that are not in it any more.
     """
-    previous = None
+    previous: Epoch | None = None
     for epoch in epochs:
         if _disturbs(job, previous, epoch):
-            before = previous.workers if previous else ()
-            return epoch.number, {worker.key for worker in before if worker not in epoch.workers}
+            if previous is None:
+                return epoch.number, set()
+            return epoch.number, {worker.key for worker in previous.workers if worker not in epoch.workers}
         previous = epoch
     return NEVER, set()
 
