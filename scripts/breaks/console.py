@@ -8,6 +8,8 @@ CS = "services/scar_console/"
 SERVER = "tests/component/test_console.py"
 CURVE = "tests/unit/test_console_curve.py"
 PAGE = "tests/unit/test_console_page.py"
+FAULTS = "tests/unit/test_kube_faults.py"
+HISTORY = "tests/unit/test_console_history.py"
 BLOCKS = "tests/unit/test_console_blocks.py"
 SAVED = "tests/unit/test_console_map_reader.py"
 
@@ -43,8 +45,8 @@ BREAKS = (
     Break(
         "console-looks-only",
         CS + "server.py",
-        "cluster.kill if cluster.can_kill else None",
-        "cluster.kill",
+        "for how in cluster.can_break}",
+        'for how in ("kill",)}',
         f"{SERVER}::test_what_is_not_on_this_machine_is_only_looked_at",
     ),
     Break(
@@ -70,17 +72,59 @@ BREAKS = (
     ),
     Break(
         "console-another-run",
-        CS + "run_view.py",
+        CS + "run_history.py",
         "and not 0 < status.number < self.epoch",
         "",
         f"{PAGE}::test_another_job_or_the_same_one_begun_anew_has_a_curve_of_its_own",
     ),
     Break(
         "console-kills-who",
-        "services/scar_cli/console.py",
+        "services/scar_cli/member_faults.py",
         "known[name].component not in BREAKABLE",
         "False",
-        f"{PAGE}::test_only_shards_and_workers_that_run_are_killed_from_the_page",
+        f"{PAGE}::test_only_shards_and_workers_that_run_are_broken_from_the_page",
+    ),
+    Break(
+        "console-breaks-release",
+        "services/scar_kube/release.py",
+        'annotations.get(CHAOS) == "allowed"',
+        "CHAOS in annotations",
+        f"{FAULTS}::test_the_page_of_a_release_breaks_only_what_its_chart_allows",
+    ),
+    Break(
+        "console-cut-ends",
+        "services/scar_kube/faults.py",
+        "    threading.Timer(seconds, _label_pod, (release, pod, None)).start()\n",
+        "",
+        f"{FAULTS}::test_a_cut_ends_by_itself_and_also_when_the_pod_is_gone",
+    ),
+    Break(
+        "console-lowest-loss",
+        CS + "whole_losses.py",
+        "self._lowest = min(lowest, self._lowest or lowest)",
+        "pass",
+        "tests/unit/test_whole_losses.py::test_of_a_long_run_the_cost_of_a_failure_is_that_of_all_losses",
+    ),
+    Break(
+        "console-parts-cost",
+        CS + "run_history.py",
+        " if at not in status.fractions",
+        "",
+        f"{HISTORY}::test_the_costs_of_failures_are_those_of_all_losses",
+    ),
+    Break(
+        "console-clock-back",
+        CS + "run_history.py",
+        "status.clock >= (samples[-1].clock if samples else 0)",
+        "True",
+        f"{HISTORY}::test_a_look_that_sees_less_than_another_did_tells_no_time",
+    ),
+    Break(
+        "store-health-recovers",
+        "services/scar_recovery/store_health.py",
+        '        self._problem = ""\n\n    def read',
+        "\n    def read",
+        "tests/unit/test_progress_history.py::test_it_says_how_the_store_answers",
     ),
     Break(
         "console-never-saved",

@@ -8,21 +8,45 @@ reach a lower loss may differ.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from scar.v1.recovery_pb2 import FailureRecord
+from scar.v1.types_pb2 import JobSpec
 from scar_admin.status import ClusterStatus
+
+NEXT_CAME = "the next failure came before the loss was back"
+
+
+@dataclass(frozen=True, eq=False)
+class LossSeries:
+    """Losses of whole clocks, each finite, by ascending clock; clocks without one are left out."""
+
+    clocks: NDArray[np.int64]
+    losses: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, found: Mapping[int, float]) -> Self:
+        clocks = np.array(sorted(found), np.int64)
+        losses = np.array([found[int(clock)] for clock in clocks], np.float64)
+        return cls(clocks[np.isfinite(losses)], losses[np.isfinite(losses)])
 
 
 @dataclass(frozen=True)
 class MeasuredCost:
-    """Above ``more_than`` and at most ``at_most`` clocks; None: not measured, and ``reason`` says why."""
+    """Above ``more_than`` and at most ``at_most`` clocks; None: not measured, and ``reason`` says why.
+
+    ``back``: the first clock whose loss is as low again.
+    """
 
     more_than: int | None = None
     at_most: int | None = None
     reason: str = ""
+    back: int | None = field(default=None, compare=False)
 
     @property
     def text(self) -> str:
@@ -31,55 +55,65 @@ class MeasuredCost:
             return "-"
         return str(self.at_most) if self.more_than == self.at_most - 1 else f"<={self.at_most}"
 
+    @property
+    def final(self) -> bool:
+        """No later loss changes it."""
+        return self.at_most is not None or self.reason == NEXT_CAME
+
+    @property
+    def document(self) -> dict[str, object]:
+        """As JSON knows it; ``reason`` only where it is not measured."""
+        found: dict[str, object] = {"more_than": self.more_than, "at_most": self.at_most, "back": self.back}
+        return found | ({"reason": self.reason} if self.reason else {})
+
 
 def measured_costs(status: ClusterStatus, failures: Sequence[FailureRecord]) -> dict[int, MeasuredCost]:
     """By number of failure, from all losses of the job. Losses of a part of the data tell nothing."""
-    losses = {
-        clock: loss
-        for clock, loss in status.losses.items()
-        if clock not in status.fractions and math.isfinite(loss)
-    }
-    if status.job is None or status.job.consistency not in ("bsp", "ssp"):
-        reason = (
-            "no job is known" if status.job is None else "no clock bounds how old pulled values are in asp"
-        )
+    whole = {clock: loss for clock, loss in status.losses.items() if clock not in status.fractions}
+    return costs_in(LossSeries.of(whole), status.job, failures)
+
+
+def costs_in(
+    series: LossSeries, job: JobSpec | None, failures: Sequence[FailureRecord]
+) -> dict[int, MeasuredCost]:
+    """The same, from the losses of this job."""
+    if job is None or job.consistency not in ("bsp", "ssp"):
+        reason = "no job is known" if job is None else "no clock bounds how old pulled values are in asp"
         return {record.number: MeasuredCost(reason=reason) for record in failures}
-    ahead = status.job.staleness if status.job.consistency == "ssp" else 0
-    return {record.number: _record_cost(record, failures, losses, ahead) for record in failures}
+    ahead = job.staleness if job.consistency == "ssp" else 0
+    return {record.number: _record_cost(record, failures, series, ahead) for record in failures}
 
 
 def _record_cost(
-    record: FailureRecord, failures: Sequence[FailureRecord], losses: Mapping[int, float], ahead: int
+    record: FailureRecord, failures: Sequence[FailureRecord], series: LossSeries, ahead: int
 ) -> MeasuredCost:
     if not record.epoch or not record.clock:
         return MeasuredCost(reason="it is not healed yet, or came before the first clock was closed")
     others = [one.clock or record.clock for one in failures if one.number > record.number]
-    return measure_cost(losses, record.clock, ahead, min(others, default=None))
+    return measure_cost(series, record.clock, ahead, min(others, default=None))
 
 
-def measure_cost(
-    losses: Mapping[int, float], clock: int, ahead: int = 0, until: int | None = None
-) -> MeasuredCost:
+def measure_cost(series: LossSeries, clock: int, ahead: int = 0, until: int | None = None) -> MeasuredCost:
     """The cost to reach the lowest loss of the clocks before ``clock``, which was open at the failure.
 
     ``ahead``: clocks by which workers may be before the slowest. The losses from ``clock`` to ``clock +
     ahead`` may be of values that were pulled before the failure, and tell nothing. ``until``: the clock of
     the next failure, which would be measured, too.
     """
-    before = {at: loss for at, loss in losses.items() if at < clock - ahead}
-    after = sorted(at for at in losses if at > clock + ahead)
-    if not losses:
+    if not len(series.clocks):
         return MeasuredCost(reason="no loss is known: no worker reports any, or no shard has them any more")
-    if not before or not after:
-        return MeasuredCost(reason=f"no loss is known {'since' if before else 'before'} the failure")
-    reached = min(before, key=lambda at: (before[at], at))
-    above = reached
-    for at in after:
-        if until is not None and at >= until:
-            return MeasuredCost(reason="the next failure came before the loss was back")
-        if losses[at] <= before[reached]:
-            return MeasuredCost(above - reached, at - reached)
-        above = at
-    return MeasuredCost(
-        above - reached, None, f"the loss is not back yet: more than {above - reached} clocks"
-    )
+    before = series.losses[: np.searchsorted(series.clocks, clock - ahead)]
+    first = int(np.searchsorted(series.clocks, clock + ahead, side="right"))
+    if not len(before) or first == len(series.clocks):
+        return MeasuredCost(reason=f"no loss is known {'since' if len(before) else 'before'} the failure")
+    lowest = int(before.argmin())
+    reached = int(series.clocks[lowest])
+    low = np.flatnonzero(series.losses[first:] <= before[lowest])
+    back = first + int(low[0]) if len(low) else len(series.clocks)
+    if until is not None and series.clocks[min(back, len(series.clocks) - 1)] >= until:
+        return MeasuredCost(reason=NEXT_CAME)
+    behind = int(series.clocks[back - 1]) - reached if back > first else 0
+    if back == len(series.clocks):
+        return MeasuredCost(behind, None, f"the loss is not back yet: more than {behind} clocks")
+    again = int(series.clocks[back])
+    return MeasuredCost(behind, again - reached, back=again)

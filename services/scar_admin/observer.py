@@ -208,6 +208,7 @@ class ClusterObserver:
             checkpoint=saved,
             shards=statuses,
             workers=trained,
+            redis=seen.redis if seen else None,
             members={view.member.name: view for view in (seen.members if seen else ())},
             losses={clock: point.loss for clock, point in points.items()},
             metrics={clock: dict(point.metrics) for clock, point in points.items() if point.metrics},

@@ -27,7 +27,8 @@ class ClusterStatus:
 
     ``losses``: of whole clocks only (docs/protocol.md §4); ``fractions``: of the data, for those that are of
     less than all; ``metrics``: by clock and name, for those that have some. ``waits``: what shards wait for
-    that are well, which is normal for an instant: a clock that is open, a worker that computes.
+    that are well, which is normal for an instant: a clock that is open, a worker that computes. ``redis``: it
+    answers the detector; None: nobody says.
     """
 
     recovery: recovery_pb2.RecoveryStatus | None = None
@@ -37,6 +38,7 @@ class ClusterStatus:
     shards: Mapping[str, ps_pb2.ShardStatus] = field(default_factory=dict)
     workers: Mapping[str, worker_pb2.WorkerStatus] = field(default_factory=dict)
     members: Mapping[str, detector_pb2.MemberView] = field(default_factory=dict)
+    redis: bool | None = None
     failures: tuple[recovery_pb2.FailureRecord, ...] = ()
     losses: Mapping[int, float] = field(default_factory=dict)
     fractions: Mapping[int, float] = field(default_factory=dict)

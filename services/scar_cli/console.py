@@ -14,10 +14,9 @@ from scar_admin.status import ProcessInfo
 from scar_cli.checkpoints import job_names, open_signed
 from scar_cli.cluster_ref import ClusterRef
 from scar_cli.clusters import ClusterTarget, DirectTarget, ReleaseTarget, find_cluster, read_status
-from scar_cli.kill import send_local_signal
+from scar_cli.member_faults import check_breakable, faults_of
 from scar_cli.output import make_console
 from scar_cli.up import stop_signal
-from scar_console.page_model import BREAKABLE
 from scar_console.server import ConsoleServer, serve_cluster
 from scar_console.stored_runs import stored_view
 from scar_local import ClusterDirectory
@@ -30,11 +29,12 @@ STORE_SECONDS = 2.0  # at least, between two looks at a store
 
 
 class ConsoleCluster:
-    """The cluster that a command means, as the page has it. What is not on this machine is only looked at."""
+    """The cluster that a command means, as the page has it."""
 
     def __init__(self, target: ClusterTarget) -> None:
         self._target = target
-        self.can_kill = isinstance(target, DirectTarget) and target.directory is not None
+        self._faults = faults_of(target)
+        self.can_break = tuple(self._faults)
 
     def observer(self) -> ClusterObserver:
         return self._target.observer()
@@ -58,14 +58,10 @@ class ConsoleCluster:
             return ClusterLogs(ClusterDirectory(target.directory).logs) if target.directory else None
         return target.logs() if isinstance(target, ReleaseTarget) else None
 
-    def kill(self, name: str) -> str:
+    def break_member(self, how: str, name: str) -> str:
         """A shard or a worker. Raises :class:`ConfigError` for others, and for one that does not run."""
-        known = {process.name: process for process in self.processes()}
-        if name in known and known[name].component not in BREAKABLE:
-            raise ConfigError(
-                f"the page kills shards and workers, not {name}", f"Use `scar kill {name}` in a terminal"
-            )
-        return f"{send_local_signal(self._target, name, 'KILL')} killed"
+        check_breakable(self._target, name)
+        return self._faults[how](name)
 
 
 @dataclass(frozen=True)
@@ -108,7 +104,7 @@ def run_console(ref: ClusterRef, options: ConsoleOptions) -> None:
     cluster = ConsoleCluster(target)
     with stop_signal() as stop:
         server = serve_cluster(cluster, stop, options.port, options.interval, token)
-        who = "sees the run and may break it" if cluster.can_kill else "sees the run"
+        who = "sees the run and may break it" if cluster.can_break else "sees the run"
         _print_url(server, options, f"Whoever has this URL {who}. Ctrl-C ends the page alone.")
         server.run()
     if not stop.is_set():

@@ -61,7 +61,7 @@ def show_failures(ref: ClusterRef, job: str, store: str, form: OutputFormat) -> 
         for line in LEGEND:
             screen.print(line, soft_wrap=True)
 
-    measured = {str(number): cost_document(cost) for number, cost in costs.items()}
+    measured = {str(number): cost.document for number, cost in costs.items()}
     output.print_result(form, {"failures": list(failures), "costs": measured}, text)
 
 
@@ -74,12 +74,6 @@ def _read_records(
         return stored, {record.number: unknown for record in stored}
     status = read_status(find_cluster(ref))
     return status.failures, measured_costs(status, status.failures)
-
-
-def cost_document(cost: MeasuredCost) -> dict[str, object]:
-    """Of a failure, in clocks; ``reason`` only where it is not measured."""
-    found: dict[str, object] = {"more_than": cost.more_than, "at_most": cost.at_most}
-    return found | ({"reason": cost.reason} if cost.reason else {})
 
 
 def failure_row(record: FailureRecord, cost: MeasuredCost) -> tuple[object, ...]:

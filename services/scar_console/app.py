@@ -1,9 +1,9 @@
-"""The routes of the page: itself, its stream of looks, its files, and a kill."""
+"""The routes of the page: itself, its stream of looks, its files, and what breaks a member."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -19,8 +19,10 @@ from scar_console.feed import Feed
 PAGE = Path(__file__).parent / "page"
 
 
-def make_app(feed: Feed, token: str, kill: Callable[[str], str] | None) -> PageAccess:
-    """``kill``: a shard or a worker by its name, returns what was done; None: this page only looks."""
+def make_app(feed: Feed, token: str, breaks: Mapping[str, Callable[[str], str]]) -> PageAccess:
+    """``breaks``: what may be done to a shard or a worker by its name, each returns what was done; empty: it
+    only looks.
+    """
 
     async def send_page(_request: Request) -> FileResponse:
         return FileResponse(PAGE / "index.html")
@@ -33,17 +35,17 @@ def make_app(feed: Feed, token: str, kill: Callable[[str], str] | None) -> PageA
         Route("/events", stream_looks, methods=["GET"]),
         Mount("/static", StaticFiles(directory=PAGE / "static")),
     ]
-    if kill is not None:
-        routes.append(Route("/kill/{name}", _kill_route(kill), methods=["POST"]))
+    for how, break_member in breaks.items():
+        routes.append(Route(f"/{how}/{{name}}", _break_route(break_member), methods=["POST"]))
     return PageAccess(Starlette(routes=routes), token)
 
 
-def _kill_route(kill: Callable[[str], str]) -> Callable[..., object]:
-    async def kill_member(request: Request) -> JSONResponse:
+def _break_route(break_member: Callable[[str], str]) -> Callable[..., object]:
+    async def break_named(request: Request) -> JSONResponse:
         try:
-            done = await asyncio.to_thread(kill, request.path_params["name"])
+            done = await asyncio.to_thread(break_member, request.path_params["name"])
         except ScarError as error:
             return JSONResponse({"error": error.message, "next": error.next_step}, 409)
         return JSONResponse({"done": done})
 
-    return kill_member
+    return break_named

@@ -20,7 +20,8 @@ SavedClocks = Mapping[str, NDArray[np.int64]]  # by table, of each block
 @dataclass(frozen=True)
 class BlockMap:
     """``cells``: the lowest saved clock among each ``width`` blocks, counted over the job's tables in their
-    order. ``oldest``: the same among all blocks that a shard owns, by its name.
+    order. ``oldest``: the same among all blocks that a shard owns, by its name. ``moved``: cells of which a
+    block changed hands or value with ``epoch``, by where it came from: "object", "initial", ...
     """
 
     job: str = ""
@@ -29,6 +30,8 @@ class BlockMap:
     width: int = 1
     cells: tuple[int, ...] = ()
     oldest: Mapping[str, int] = field(default_factory=dict)
+    epoch: int = 0
+    moved: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def saved_clocks(running: RunningCheckpoint) -> SavedClocks:
@@ -55,7 +58,19 @@ def draw_map(running: RunningCheckpoint, epoch: Epoch, limit: int = MAX_CELLS) -
         width,
         tuple(cells.tolist()),
         _oldest_by_shard(clocks, epoch),
+        epoch.number,
+        _moved_cells(clocks, epoch, width),
     )
+
+
+def _moved_cells(clocks: SavedClocks, epoch: Epoch, width: int) -> dict[str, tuple[int, ...]]:
+    begins = dict(zip(clocks, np.cumsum([0, *map(len, clocks.values())]), strict=False))
+    found: dict[str, set[int]] = {}
+    for group in epoch.moved:
+        if group.table in begins:
+            cells = np.unique((begins[group.table] + group.ids.astype(np.int64)) // width)
+            found.setdefault(group.source.name.lower(), set()).update(cells.tolist())
+    return {source: tuple(sorted(cells)) for source, cells in sorted(found.items())}
 
 
 def _oldest_by_shard(clocks: SavedClocks, epoch: Epoch) -> dict[str, int]:

@@ -14,6 +14,7 @@ from typing import Any
 from scar.v1.checkpoint_pb2 import CheckpointStatus, RoundReport
 from scar.v1.recovery_pb2 import FailureRecord
 from scar.v1.worker_pb2 import WorkerStatus
+from scar_admin.iteration_costs import MeasuredCost
 from scar_admin.status import DONE, ClusterStatus, ProcessInfo, health_word
 from scar_admin.stragglers import find_stragglers
 from scar_admin.waits import Wait, waits
@@ -33,11 +34,12 @@ Document = dict[str, Any]
 @dataclass(frozen=True)
 class SeenBefore:
     """What looks before tell: ``healed``: the clock at which each failure was first seen repaired, by its
-    number; ``rates``: pushes a second by shard; ``oldest``: saved clock of the block of each shard that was
-    saved the longest ago.
+    number; ``costs``: what each has cost, by its number; ``rates``: pushes a second by shard; ``oldest``:
+    saved clock of the block of each shard that was saved the longest ago.
     """
 
     healed: Mapping[int, int] = field(default_factory=dict)
+    costs: Mapping[int, MeasuredCost] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
     oldest: Mapping[str, int] = field(default_factory=dict)
 
@@ -54,12 +56,14 @@ def page_model(status: ClusterStatus, processes: Sequence[ProcessInfo], before: 
         "loss_fraction": status.fraction,
         "epoch": status.number,
         "failure_count": len(status.failures),
-        "failures": [failure_facts(record, before.healed) for record in status.failures[-MAX_FAILURES:]],
+        "failures": [failure_facts(record, before) for record in status.failures[-MAX_FAILURES:]],
         "shards": _bounded_rows(_shard_rows(status, known, before)),
         "workers": _bounded_rows(_worker_rows(status, known)),
         "services": _service_rows(status, known),
         "checkpoint": _checkpoint_facts(status),
         "store": status.store,
+        "store_health": _store_facts(status),
+        "redis": status.redis,
         "problems": list(status.problems[:MAX_WORDS]),
         "waits": [_wait_facts(wait) for wait in found if _is_worth_words(wait, status)][:MAX_WORDS],
     }
@@ -70,10 +74,12 @@ def is_repaired(record: FailureRecord) -> bool:
     return bool(record.epoch) and (record.load_seconds != 0 or not record.lost_blocks)
 
 
-def failure_facts(record: FailureRecord, healed: Mapping[int, int]) -> Document:
+def failure_facts(record: FailureRecord, before: SeenBefore) -> Document:
     """One failure. ``phases``: seconds in their order in time; -1: not known. ``healed_clock`` -1: not seen
-    yet, or before anybody looked.
+    yet, or before anybody looked. ``cost``: in clocks, as `scar failures -o json` has it; None: losses are
+    not known.
     """
+    cost = before.costs.get(record.number)
     return {
         "number": record.number,
         "members": [key.partition("@")[0] for key in record.members[:MAX_WORDS]],
@@ -84,7 +90,7 @@ def failure_facts(record: FailureRecord, healed: Mapping[int, int]) -> Document:
         "epoch": record.epoch,
         "manifest": record.manifest,
         "clock": record.clock,
-        "healed_clock": healed.get(record.number, -1),
+        "healed_clock": before.healed.get(record.number, -1),
         "repaired": is_repaired(record),
         "lost_blocks": record.lost_blocks,
         "total_blocks": record.total_blocks,
@@ -97,6 +103,7 @@ def failure_facts(record: FailureRecord, healed: Mapping[int, int]) -> Document:
         },
         "delta_norm": _finite(record.delta_norm),
         "delta_exact": record.delta_exact,
+        "cost": cost.document if cost is not None else None,
         "lost_pushes": record.lost_pushes,
         "resent_pushes": record.resent_pushes,
         "waiting": [key.partition("@")[0] for key in record.waiting[:MAX_WORDS]],
@@ -205,6 +212,14 @@ def _natural_order(row: Document) -> list[tuple[int, str]]:
     """Of a row by its name: ps-2 before ps-10."""
     parts = re.findall(r"\d+|\D+", row["name"])
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+
+
+def _store_facts(status: ClusterStatus) -> Document | None:
+    """None: the coordinator that asks the store says nothing."""
+    if status.recovery is None or not status.recovery.HasField("store_health"):
+        return None
+    health = status.recovery.store_health
+    return {"age": health.age, "seconds": health.seconds, "problem": health.problem}
 
 
 def _checkpoint_facts(status: ClusterStatus) -> Document | None:

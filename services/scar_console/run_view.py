@@ -1,4 +1,4 @@
-"""Looks at a cluster again and again, and remembers what the page shows of the past: losses, recoveries."""
+"""Looks at a cluster again and again, and makes of it what viewers are sent."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from scar.errors import ScarError
-from scar.v1.recovery_pb2 import FailureRecord
+from scar.v1.recovery_pb2 import HistorySample
 from scar_admin.log_text import LogReader
 from scar_admin.status import LATE_CLOCKS, ClusterStatus, ProcessInfo
 from scar_console.block_map import BlockMap
 from scar_console.log_ring import LogRing, read_line
 from scar_console.map_reader import BlockMapReader
-from scar_console.page_model import MAX_FAILURES, SeenBefore, is_repaired, page_model
+from scar_console.moments import moments_document
+from scar_console.page_model import MAX_FAILURES, SeenBefore, page_model
 from scar_console.page_update import PageUpdate, encode_json
-from scar_console.push_rates import PushRates
-from scar_runtime.loss_curve import LossCurve
+from scar_console.run_history import RunHistory
 from scar_runtime.store import Store
 
 NO_MAP = BlockMap()
@@ -43,9 +43,11 @@ class StatusReader(Protocol):
 
 
 class WatchedCluster(Protocol):
-    """A cluster that can be looked at. ``can_kill``: and broken."""
+    """A cluster that can be looked at. ``can_break``: what may be done to its members, of
+    :data:`BREAKS`; empty: it is only looked at.
+    """
 
-    can_kill: bool
+    can_break: tuple[str, ...]
 
     def observer(self) -> StatusReader: ...
 
@@ -61,41 +63,22 @@ class WatchedCluster(Protocol):
         """Of its members; None: they cannot be read from here."""
         ...
 
-    def kill(self, name: str) -> str:
-        """Kill a shard or a worker; returns what was done, in words.
+    def break_member(self, how: str, name: str) -> str:
+        """Do this to a shard or a worker; returns what was done, in words.
 
         Raises :class:`scar.errors.ConfigError` for what is none, or does not run.
         """
         ...
 
 
-@dataclass
-class RunHistory:
-    """What is remembered of one run, bounded. ``epoch``, ``newest``: highest epoch and clock with a loss.
+@dataclass(frozen=True)
+class ShownBefore:
+    """What the last look sent. ``line``: number of the newest of the logs."""
 
-    ``repaired``: failures that were so at the last look; None: there was none. ``healed``: the clock at which
-    a failure was first seen repaired, by number.
-    """
-
-    job: str = ""
-    epoch: int = 0
-    newest: int = -1
-    curve: LossCurve = field(default_factory=LossCurve)
-    healed: dict[int, int] = field(default_factory=dict)
-    repaired: frozenset[int] | None = None
-    rates: PushRates = field(default_factory=PushRates)
-
-    def is_of(self, status: ClusterStatus) -> bool:
-        """Numbers of epochs only grow; where one is lower, the job was removed and began anew."""
-        return status.job is None or (status.job.name == self.job and not 0 < status.number < self.epoch)
-
-    def note_repairs(self, failures: Sequence[FailureRecord], clock: int) -> None:
-        """Those of the first look may have been repaired at any clock before."""
-        repaired = {record.number: record.clock for record in failures if is_repaired(record)}
-        if self.repaired is not None:
-            fresh = {number: max(clock, at) for number, at in repaired.items() if number not in self.repaired}
-            self.healed = {number: at for number, at in (self.healed | fresh).items() if number in repaired}
-        self.repaired = frozenset(repaired)
+    state: dict[str, Any] = field(default_factory=dict)
+    blocks: BlockMap | None = None
+    samples: tuple[HistorySample, ...] = ()
+    line: int = 0
 
 
 class RunView:
@@ -110,18 +93,23 @@ class RunView:
         self._status = ClusterStatus()  # as it was seen last
         self._saved = BlockMapReader(cluster.store)
         self._map = NO_MAP
-        self._shown: tuple[dict[str, Any], BlockMap | None] = ({}, None)  # by the last look
+        self._earlier: Sequence[HistorySample] = ()  # of the run, before anybody looked
+        self._shown = ShownBefore()
         self._logs = cluster.logs()
         self._log_problem = "" if self._logs else NO_LOGS
         self._lines = LogRing()
-        self._lines_shown = 0
 
     def read_saved(self) -> None:
         """Ask the store what is saved, for the looks that follow. It may take its time, beside them."""
         saved = self._saved
         found = saved.read(self._status)
-        if found is not None and saved is self._saved:  # else another run has begun meanwhile
+        earlier = saved.read_samples(self._status)
+        if saved is not self._saved:  # another run has begun meanwhile
+            return
+        if found is not None:
             self._map = found
+        if earlier:
+            self._earlier = earlier
 
     def read_logs(self) -> None:
         """Take what members have written since. It may take its time, beside the looks."""
@@ -142,47 +130,50 @@ class RunView:
             self._run = RunHistory(job=status.job.name if status.job else "")
             self._saved = BlockMapReader(self._cluster.store)
             self._map = NO_MAP
-            self._shown = ({}, None)
+            self._earlier = ()
+            self._shown = ShownBefore()
             status = self._observer.read()
         since = self._remember(status)
         blocks = self._map if self._map.job == self._run.job else NO_MAP
         rates = self._run.rates.note(status.shards, time.monotonic())
-        before = SeenBefore(self._run.healed, rates, blocks.oldest)
+        before = SeenBefore(self._run.healed, self._run.costs, rates, blocks.oldest)
         state = page_model(status, self._cluster.processes(), before)
-        state |= {"can_kill": self._cluster.can_kill, "ended": ended, "log_problem": self._log_problem}
+        state |= {"can_break": self._cluster.can_break, "ended": ended, "log_problem": self._log_problem}
         return self._update(state, 0 if another else since, blocks)
 
     def _update(self, state: dict[str, Any], since: int, blocks: BlockMap) -> PageUpdate:
         """Everything, and what is new; ``since``: from which clock on the curve has changed, -1: nowhere."""
         lines = self._lines.newest()
+        samples = tuple(self._run.progress.samples)
         whole = {
             "state": state,
             "curve": self._curve_from(0),
+            "moments": moments_document(samples),
             "blocks": _map_document(blocks),
             "logs": [asdict(one) for one in lines],
         }
-        before, drawn = self._shown
+        shown = self._shown
         step = {
-            "state": _changed_parts(state, before),
+            "state": _changed_parts(state, shown.state),
             "curve": self._curve_from(since) if since >= 0 else None,
-            "blocks": whole["blocks"] if blocks is not drawn else None,
-            "logs": [asdict(one) for one in lines if one.number > self._lines_shown][-STEP_LINES:],
+            "moments": moments_document(samples, shown.samples),
+            "blocks": whole["blocks"] if blocks is not shown.blocks else None,
+            "logs": [asdict(one) for one in lines if one.number > shown.line][-STEP_LINES:],
         }
-        self._lines_shown = max((one.number for one in lines), default=0)
-        self._shown = (state, blocks)
+        newest = max((one.number for one in lines), default=0)
+        self._shown = ShownBefore(state, blocks, samples, newest)
         return PageUpdate(encode_json(whole), encode_json(step), state["ended"])
 
     def _remember(self, status: ClusterStatus) -> int:
         """Returns from which clock on the curve has changed; -1: it has not."""
-        run = self._run
         self._status = status
-        run.epoch = max(run.epoch, status.number)
-        run.newest = max(run.newest, status.loss_clock)
-        run.note_repairs(status.failures[-MAX_FAILURES:], status.clock)
-        return run.curve.add_losses(status.losses)
+        earlier, self._earlier = self._earlier, ()
+        self._run.progress.add_samples(earlier)
+        self._run.note_failures(status, status.failures[-MAX_FAILURES:])
+        return self._run.note_look(status, time.time())
 
     def _curve_from(self, clock: int) -> dict[str, Any]:
-        points = self._run.curve.points_from(clock)
+        points = self._run.progress.curve.points_from(clock)
         return {"from": clock, "clocks": [one[0] for one in points], "losses": [one[1] for one in points]}
 
 
@@ -196,6 +187,8 @@ def _map_document(drawn: BlockMap) -> dict[str, Any]:
         "blocks": drawn.blocks,
         "width": drawn.width,
         "cells": drawn.cells,
+        "epoch": drawn.epoch,
+        "moved": drawn.moved,
     }
 
 

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 
@@ -28,7 +28,7 @@ OpenView = Callable[[], AbstractContextManager[PageView]]
 
 class ConsoleServer:
     """``open_view``: makes what is shown. ``stop``: ends it when it is set. ``port`` 0: any that is free.
-    ``interval``: seconds between looks. ``kill``: see :func:`scar_console.app.make_app`. ``token``: who has
+    ``interval``: seconds between looks. ``breaks``: see :func:`scar_console.app.make_app`. ``token``: who has
     it sees the page; empty: one is made.
     """
 
@@ -38,7 +38,7 @@ class ConsoleServer:
         stop: threading.Event,
         port: int = 0,
         interval: float = 0.5,
-        kill: Callable[[str], str] | None = None,
+        breaks: Mapping[str, Callable[[str], str]] | None = None,
         token: str = "",
     ) -> None:
         self._open_view = open_view
@@ -47,7 +47,7 @@ class ConsoleServer:
         self._token = token or secrets.token_urlsafe(TOKEN_BYTES)
         self._feed = Feed()
         self._socket = _listen_on(port)
-        app = make_app(self._feed, self._token, kill)
+        app = make_app(self._feed, self._token, breaks or {})
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -63,7 +63,7 @@ class ConsoleServer:
 
     @property
     def url(self) -> str:
-        """With the token: whoever has it sees the page, and may kill what it lets kill."""
+        """With the token: whoever has it sees the page, and may break what it lets break."""
         return f"http://127.0.0.1:{self._socket.getsockname()[1]}/?token={self._token}"
 
     def run(self) -> None:
@@ -103,8 +103,8 @@ def serve_cluster(
     cluster: WatchedCluster, stop: threading.Event, port: int = 0, interval: float = 0.5, token: str = ""
 ) -> ConsoleServer:
     """The page of a cluster that can be looked at now."""
-    kill = cluster.kill if cluster.can_kill else None
-    return ConsoleServer(partial(live_view, cluster), stop, port, interval, kill, token)
+    breaks = {how: partial(cluster.break_member, how) for how in cluster.can_break}
+    return ConsoleServer(partial(live_view, cluster), stop, port, interval, breaks, token)
 
 
 def _listen_on(port: int) -> socket.socket:

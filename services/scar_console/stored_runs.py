@@ -11,6 +11,7 @@ from scar.errors import ObjectNotFound, ScarError
 from scar.v1.recovery_pb2 import FailureRecord, FinishedRecord, RecoveryStatus
 from scar.v1.types_pb2 import Epoch, JobSpec
 from scar_admin.status import ClusterStatus
+from scar_console.moments import moments_document
 from scar_console.page_model import SeenBefore, is_repaired, page_model
 from scar_console.page_update import PageUpdate, encode_json
 from scar_runtime.progress_history import ProgressHistory
@@ -85,6 +86,7 @@ def run_document(name: str, run: StoredRun, store: str) -> dict[str, Any]:
         "error": "",
         "state": page_model(status, (), SeenBefore(_healed_clocks(run))) | {"clock": int(clock)},
         "curve": {"from": 0, "clocks": [one[0] for one in points], "losses": [one[1] for one in points]},
+        "moments": moments_document(samples),
         "lowest": min((loss for _, loss in points), default=None),
         "pace": run.history.clocks_per_second,
         "workers": int(samples[-1].workers) if samples else 0,

@@ -1,11 +1,16 @@
-"""Signals to the processes of a release, from inside their pods: so a kill is a kill, without Kubernetes'
-help or notice.
+"""What breaks the pods of a release: signals from inside, so that a kill is a kill without Kubernetes' help
+or notice, and a label that cuts a pod off.
 """
 
 from __future__ import annotations
 
-from scar.errors import ConfigError
+import threading
+
+from scar.errors import ConfigError, ScarError
+from scar_kube.pods import PARTITIONED, Pod
 from scar_kube.release import Release
+
+BEGIN_SECONDS = 0.2  # until the shell that starts a freeze has ended, which would be frozen, too
 
 
 def send_signal(release: Release, name: str, signal: str) -> None:
@@ -14,6 +19,31 @@ def send_signal(release: Release, name: str, signal: str) -> None:
 
     Raises :class:`ConfigError` for a pod that is not there or does not run.
     """
+    _run_script(release, running_pod(release, name), f"kill -{signal} -1")
+
+
+def freeze_pod(release: Release, name: str, seconds: float) -> None:
+    """Stop the process in pod ``name``; returns at once. A shell in the pod wakes it, whatever becomes of us.
+
+    Raises as :func:`send_signal`.
+    """
+    freeze = f"sleep {BEGIN_SECONDS}; kill -STOP -1; sleep {seconds:g}; kill -CONT -1"
+    _run_script(release, running_pod(release, name), f"({freeze}) >/dev/null 2>&1 </dev/null &")
+
+
+def cut_off(release: Release, name: str, seconds: float) -> None:
+    """No packet goes to pod ``name`` or comes from it; returns at once. This process ends the cut, and waits
+    for that at its own end.
+
+    Raises as :func:`send_signal`. It takes a network plugin that knows policies, and perhaps a second.
+    """
+    pod = running_pod(release, name)
+    _label_pod(release, pod, "true")
+    threading.Timer(seconds, _label_pod, (release, pod, None)).start()
+
+
+def running_pod(release: Release, name: str) -> Pod:
+    """By its name, or by its member's. Raises :class:`ConfigError` when it is not there or does not run."""
     pods = {pod.name: pod for pod in release.pods()}
     pod = pods.get(name) or pods.get(f"{release.fullname}-{name}")
     if pod is None:
@@ -23,4 +53,19 @@ def send_signal(release: Release, name: str, signal: str) -> None:
             f"{pod.name} does not run at the moment ({pod.state})",
             "See `scar status`; it may be restarting",
         )
-    release.api.execute(release.namespace, pod.name, pod.component, ["sh", "-c", f"kill -{signal} -1"])
+    return pod
+
+
+def _run_script(release: Release, pod: Pod, script: str) -> None:
+    release.api.execute(release.namespace, pod.name, pod.component, ["sh", "-c", script])
+
+
+def _label_pod(release: Release, pod: Pod, value: str | None) -> None:
+    """None takes the label away, from a pod that may be gone."""
+    api = release.api
+    body = {"metadata": {"labels": {PARTITIONED: value}}}
+    try:
+        api.ask("label a pod", api.core.patch_namespaced_pod, pod.name, release.namespace, body)
+    except (KeyError, ScarError):
+        if value is not None:
+            raise

@@ -30,24 +30,27 @@ from scar_kube.where import Where
 from scar_runtime.store.schemes import is_credential
 
 GRPC_PORT = 7070
+CHAOS = "scar.dev/chaos"  # annotation of the recovery service
 LOOK_SECONDS = 3.0  # that one service may take to answer through a forward
 FRESH_SECONDS = 0.5  # that a list of pods is used again
 
 
 class Release:
-    """``fullname``: what the names of its objects begin with. ``secret``: with its operator's certificate;
-    empty: it has no TLS. Close it when it is not needed any more.
+    """``fullname``: what the names of its objects begin with. ``annotations``: of its recovery service.
+    ``allows_chaos``: its members may be broken, by its chart's values. Close it when it is not needed any
+    more.
     """
 
     def __init__(
-        self, api: Api, namespace: str, name: str, fullname: str, where: Where, secret: str = ""
+        self, api: Api, namespace: str, name: str, fullname: str, where: Where, annotations: Mapping[str, str]
     ) -> None:
         self.api = api
         self.namespace = namespace
         self.name = name
         self.fullname = fullname
         self.where = where
-        self.operator = ReleaseOperator(api, namespace, secret)
+        self.allows_chaos = annotations.get(CHAOS) == "allowed"
+        self.operator = ReleaseOperator(api, namespace, annotations.get(SECRET, ""))
         self._dialers: list[Forwards] = []
         self._pods: tuple[float, list[Pod]] = (0.0, [])
         self._asking = threading.Lock()  # many ask at once, and one answer is enough
@@ -69,8 +72,8 @@ class Release:
         name = where.release or (next(iter(known)) if len(known) == 1 else "")
         if name not in known:
             raise _not_found(api, namespace, name, sorted(known))
-        secret = (known[name].annotations or {}).get(SECRET, "")
-        return cls(api, namespace, name, known[name].name.removesuffix("-recovery"), where, secret)
+        fullname = known[name].name.removesuffix("-recovery")
+        return cls(api, namespace, name, fullname, where, known[name].annotations or {})
 
     def __enter__(self) -> Self:
         return self

@@ -14,6 +14,7 @@ from scar.placement import END, Epoch, Member
 from scar.v1.recovery_pb2 import HistorySample
 from scar_recovery.executor import Executor
 from scar_recovery.shard_client import ShardProgress
+from scar_recovery.store_health import StoreWatch
 from scar_runtime.progress_history import ProgressHistory
 from scar_runtime.store.history_log import HistoryLog
 
@@ -30,6 +31,7 @@ _log = logging.getLogger(__name__)
 class HistoryRecorder:
     """``executor``: None while there is no job. ``read_progress``: a shard's open clock and its losses from a
     clock on. ``author``: of the versions. ``wall``: seconds since 1970; ``now``: of a monotonic clock.
+    ``store_watch``: how its requests to the store went.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class HistoryRecorder:
         self._author = author
         self._wall = wall
         self._now = now
+        self.store_watch = StoreWatch(now)
         self._turn = threading.Lock()  # guards what follows
         self._of: Executor | None = None  # whose job this is the history of
         self._versions: HistoryLog | None = None
@@ -75,8 +78,9 @@ class HistoryRecorder:
     def _follow(self, executor: Executor) -> ProgressHistory:
         """Go on with what the store has of this job."""
         if executor is not self._of:
-            log = executor.store.history_log()
-            self._history = log.read()
+            with self.store_watch.request():
+                log = executor.store.history_log()
+                self._history = log.read()
             self._versions = log
             self._newest = self._looks = 0
             self._of = executor
@@ -109,6 +113,7 @@ class HistoryRecorder:
 
     def _write(self) -> None:
         assert self._versions is not None
-        written = self._versions.write(self._history, self._author)
+        with self.store_watch.request():
+            written = self._versions.write(self._history, self._author)
         self._changed = False
         self._next_write = self._now() + max(WRITE_SECONDS, written / BYTES_PER_SECOND)

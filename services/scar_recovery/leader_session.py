@@ -215,6 +215,10 @@ class RecoverySession:
         return self._finisher.record
 
     @property
+    def store_health(self) -> recovery_pb2.StoreHealth:
+        return self._history.store_watch.read()
+
+    @property
     def store_url(self) -> str:
         """Where checkpoints are."""
         return self._app.settings.store

@@ -127,4 +127,5 @@ class RecoveryServicer(recovery_pb2_grpc.RecoveryServicer):
             finished=session.finished,
             store=session.store_url,
             waiting=session.waiting_seconds,
+            store_health=session.store_health,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -10,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 from playwright.sync_api import Browser, Page, expect
 
-from scar.placement import Epoch, Member, Role
+from scar.placement import BlockGroup, BlockSource, Epoch, Member, Role
 from scar.tables import Job, Table
 from scar.v1 import checkpoint_pb2, recovery_pb2, worker_pb2
 from scar.wire.codec import epoch_to_proto, job_to_proto
@@ -75,17 +76,19 @@ def written(name: str, level: str, event: str, **fields: object) -> LogText:
 class StillCluster:
     """Always the same. Its second failure is open."""
 
-    can_kill = True
+    can_break = ("kill", "freeze", "cut")
 
     def __init__(self, folder: Path) -> None:
-        self.killed: list[str] = []
+        self.broken: list[tuple[str, str]] = []
         job = Job(LONG, tables=[Table("w", 10)])
         owners = np.array([0, 0, 0, *[1] * 7], np.uint16)
-        epoch = Epoch(number=3, author="me", job=LONG, shards=SHARDS, workers=(WORKER,), owners={"w": owners})
+        self._epoch = Epoch(
+            number=3, author="me", job=LONG, shards=SHARDS, workers=(WORKER,), owners={"w": owners}
+        )
         self.status = replace(
             STATUS,
             job=job_to_proto(job),
-            epoch=epoch_to_proto(epoch),
+            epoch=epoch_to_proto(self._epoch),
             shards={"ps-0": shard("ps-0", 3), "ps-1": shard("ps-1", 7, clock=42)},
             workers={
                 "worker-0": worker_pb2.WorkerStatus(
@@ -101,6 +104,15 @@ class StillCluster:
         )
         self._url = f"file://{folder}"
         save(self.store().under(LONG), 1, {"w": [0, 1, 2]}, job=job)
+
+    def move_blocks(self, sources: Mapping[BlockSource, Sequence[int]]) -> None:
+        """With an epoch of its own, by where each comes from."""
+        moved = tuple(
+            BlockGroup(table="w", ids=np.array(ids, np.uint32), clock=30, watermark={}, source=source)
+            for source, ids in sources.items()
+        )
+        epoch = replace(self._epoch, number=4, moved=moved)
+        self.status = replace(self.status, epoch=epoch_to_proto(epoch))
 
     def observer(self) -> ClusterObserver:
         return cast(ClusterObserver, self)
@@ -125,9 +137,9 @@ class StillCluster:
     def logs(self) -> StillLogs:
         return StillLogs()
 
-    def kill(self, name: str) -> str:
-        self.killed.append(name)
-        return f"{name} killed"
+    def break_member(self, how: str, name: str) -> str:
+        self.broken.append((how, name))
+        return f"{name} done"
 
 
 def opened(browser: Browser, url: str, scheme: str = "light", width: int = 1280) -> Page:

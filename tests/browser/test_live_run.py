@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from scar_admin.iteration_costs import NEXT_CAME
 from tests.browser import screenshots
 from tests.browser.screenshots import both_themes, save_png
 from tests.component.test_cli import Shell
@@ -63,6 +64,11 @@ class LiveRun:
         found: list[dict[str, Any]] = self.shell.json("failures")["failures"]
         return found
 
+    def costs(self) -> dict[str, Any]:
+        """By number of failure."""
+        found: dict[str, Any] = self.shell.json("failures")["costs"]
+        return found
+
     def flag(self, number: int) -> Locator:
         return self.page.locator(f'.flag[data-failure="{number}"]')
 
@@ -104,12 +110,28 @@ def test_two_shards_killed_by_their_buttons_heal_on_the_curve_as_the_ledger_has_
         row = live.page.locator("#failures tbody tr", has_text=name).first
         expect(row).to_contain_text("recovered", timeout=PATIENCE_MS)
     expect(live.page.locator(".flag:not(.healed)")).to_have_count(0, timeout=PATIENCE_MS)
+    check_time_axis(live)
     told = [one for one in live.failures() if not one["waiting"]]
     assert {member.partition("@")[0] for one in told for member in one["members"]} >= {"ps-1", "ps-2"}
     for record in told:
         check_opened(live, record)
     if screenshots.FOLDER:
         take_screenshots(live)
+
+
+def check_time_axis(live: LiveRun) -> None:
+    """By time the flags are where the ledger says that failures were, between points before and after."""
+    live.page.get_by_label("Loss by", exact=True).select_option("time")
+    flags = live.page.locator("#chart .flag").all()
+    lefts = {int(flag.get_attribute("data-failure") or 0): (flag.bounding_box() or {})["x"] for flag in flags}
+    created = {record["number"]: record["created"] for record in live.failures()}
+    assert sorted(lefts, key=lambda number: lefts[number]) == sorted(
+        created, key=lambda number: created[number]
+    )
+    whole = live.page.locator("#chart .u-over").bounding_box()
+    assert whole is not None
+    assert all(whole["x"] < left < whole["x"] + whole["width"] for left in lefts.values())
+    live.page.get_by_label("Loss by", exact=True).select_option("clock")
 
 
 def check_opened(live: LiveRun, record: dict[str, Any]) -> None:
@@ -130,6 +152,11 @@ def check_opened(live: LiveRun, record: dict[str, Any]) -> None:
     for phase in ("detect", "wait", "commit", "load"):
         shown = opened.locator(f".key .{phase}").get_attribute("data-seconds")
         assert float(shown or "nan") == record[f"{phase}_seconds"], phase
+    cost = live.costs()[str(record["number"])]
+    if cost["at_most"] is not None:
+        expect(opened).to_contain_text(f"{cost['at_most']} clock", timeout=PATIENCE_MS)
+    elif cost["reason"] == NEXT_CAME:
+        expect(opened).to_contain_text(cost["reason"])
     if record["delta_norm"] >= 0:
         moved = (opened.text_content() or "").partition("‖δ‖ ")[2].split(" ")[0]
         assert float(moved.lstrip("~")) == float(f"{record['delta_norm']:.6g}")

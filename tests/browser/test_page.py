@@ -8,11 +8,13 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from scar.placement import BlockSource
 from tests.browser.still_cluster import HOSTILE, LONG, StillCluster, opened
 
 PHONE = 390  # pixels, the width of most
 TOUCH = 32  # pixels, the least height of a button on a phone
 PAGE_BYTES = 200_000  # all of it: loads within a second over 2 Mbit/s
+BREAKS = "killfreezecut off"  # the words of a row's buttons
 READABLE = 4.5  # contrast of text, WCAG 2.2 AA
 VISIBLE = 3.0  # of lines and of the focus
 
@@ -46,10 +48,14 @@ def test_a_kill_asks_once_more_and_goes_by_the_keyboard(
     page.get_by_label("Kill ps-0", exact=True).focus()
     page.keyboard.press("Enter")
     expect(page.get_by_label("Really kill ps-0?")).to_be_focused()
-    assert cluster.killed == []
+    assert cluster.broken == []
     page.keyboard.press("Enter")
-    expect(page.locator("#said")).to_have_text("ps-0 killed: watch it heal")
-    assert cluster.killed == ["ps-0"]
+    expect(page.locator("#said")).to_have_text("ps-0 done: watch it heal")
+    assert cluster.broken == [("kill", "ps-0")]
+    page.get_by_label("Cut off worker-0", exact=True).click()
+    page.get_by_label("Really cut off worker-0?").click()
+    expect(page.locator("#said")).to_have_text("worker-0 done: watch it heal")
+    assert cluster.broken[1:] == [("cut", "worker-0")]
     expect(page.get_by_label("Kill ps-1", exact=True)).to_be_disabled()
     page.close()
 
@@ -82,11 +88,11 @@ def test_each_view_says_what_the_cluster_says(chromium: Browser, url: str) -> No
     ]
     expect(page.locator("#summary")).to_have_text("recovering from the loss of ps-1")
     assert cells(page, "shards") == [
-        ["ps-0", "kill", "alive", "30.0 %", "3", "2.0 KiB", "0", "40", "500 ms ago", "39 clocks ago"],
-        ["ps-1", "kill", "killed", "70.0 %", "7", "2.0 KiB", "0", "42", "500 ms ago", "never saved"],
+        ["ps-0", BREAKS, "alive", "30.0 %", "3", "2.0 KiB", "0", "40", "500 ms ago", "39 clocks ago"],
+        ["ps-1", BREAKS, "killed", "70.0 %", "7", "2.0 KiB", "0", "42", "500 ms ago", "never saved"],
     ]
     times = ("13 ms", "1 ms", "10 ms", "1 ms", "1 ms", "250 ms ago")
-    assert cells(page, "workers") == [["worker-0", "kill", "running", "training", "41", *times]]
+    assert cells(page, "workers") == [["worker-0", BREAKS, "running", "training", "41", *times]]
     widths = page.locator("#workers .bar i").evaluate_all("parts => parts.map(part => part.style.width)")
     assert widths == ["4%", "80%", "8%", "8%"]
     assert cells(page, "rounds") == [
@@ -96,6 +102,32 @@ def test_each_view_says_what_the_cluster_says(chromium: Browser, url: str) -> No
     words = "Manifest 12, 400 ms old, of clock 39: a restore would read 99 B in 5 objects."
     expect(page.locator("#checkpoint")).to_have_text(words)
     expect(page.locator("#store")).to_have_text("Store: file:///there")
+    page.close()
+
+
+def test_the_curve_by_time_has_what_somebody_saw_happen(chromium: Browser, url: str) -> None:
+    """A failure of long ago that is healed has no place there; one that is not reaches to this day."""
+    page = opened(chromium, url)
+    page.get_by_label("Loss by", exact=True).select_option("time")
+    expect(page.locator("#chart .u-legend tr").first).to_contain_text("time")
+    expect(page.locator(".flag")).to_have_attribute("data-failure", "2")
+    page.get_by_label("Loss by", exact=True).select_option("clock")
+    expect(page.locator(".flag")).to_have_count(2)
+    page.close()
+
+
+def test_blocks_that_moved_are_named_by_where_they_came_from(
+    chromium: Browser, url: str, cluster: StillCluster
+) -> None:
+    page = opened(chromium, url)
+    expect(page.locator("#block-moves")).to_have_text("")
+    before = cluster.status
+    try:
+        cluster.move_blocks({BlockSource.OBJECT: [0, 1, 2], BlockSource.DONOR: [9]})
+        words = "Epoch 4 moved 3 blocks from the checkpoint 1 block from live shards"
+        expect(page.locator("#block-moves")).to_have_text(re.compile(r"\s*".join(words.split())))
+    finally:
+        cluster.status = before
     page.close()
 
 

@@ -38,12 +38,12 @@ class WrittenLogs:
 class MadeUpCluster:
     """Each look at it is a problem with its number.
 
-    ``killed``: names that were asked for. ``observers``: how many were made.
+    ``broken``: how, and names that were asked for. ``observers``: how many were made.
     """
 
-    def __init__(self, can_kill: bool = True) -> None:
-        self.can_kill = can_kill
-        self.killed: list[str] = []
+    def __init__(self, *can_break: str) -> None:
+        self.can_break = can_break
+        self.broken: list[tuple[str, str]] = []
         self.observers = 0
         self.over = threading.Event()
         self._looks = itertools.count(1)
@@ -71,11 +71,11 @@ class MadeUpCluster:
     def logs(self) -> WrittenLogs:
         return WrittenLogs()
 
-    def kill(self, name: str) -> str:
+    def break_member(self, how: str, name: str) -> str:
         if name == "ps-9":
             raise ConfigError("there is no process 'ps-9'", "Choose another one")
-        self.killed.append(name)
-        return f"{name} killed"
+        self.broken.append((how, name))
+        return f"{name} done"
 
 
 class Served:
@@ -124,7 +124,7 @@ class Served:
 
 @pytest.fixture
 def served() -> Iterator[Served]:
-    made = Served(MadeUpCluster())
+    made = Served(MadeUpCluster("kill", "freeze"))
     yield made
     made.close()
 
@@ -171,7 +171,7 @@ def test_by_the_name_localhost_it_answers_too(served: Served) -> None:
 def test_another_site_cannot_ask_even_with_the_token(served: Served, origin: str) -> None:
     assert served.ask("GET", f"/events?token={served.token}", Origin=origin)[0] == 403
     assert served.ask("POST", "/kill/ps-0", X_Scar_Token=served.token, Origin=origin)[0] == 403
-    assert served.cluster.killed == []
+    assert served.cluster.broken == []
 
 
 def test_a_kill_needs_the_token_in_its_header(served: Served) -> None:
@@ -180,11 +180,13 @@ def test_a_kill_needs_the_token_in_its_header(served: Served) -> None:
     assert served.ask("POST", f"/kill/ps-0?token={served.token}")[0] == 403
     assert served.ask("POST", "/kill/ps-0", X_Scar_Token="wrong")[0] == 403
     assert served.ask("GET", f"/kill/ps-0?token={served.token}")[0] == 405
-    assert served.cluster.killed == []
+    assert served.cluster.broken == []
     origin = f"http://{served.host}"
     status, said = served.ask("POST", "/kill/ps-0", X_Scar_Token=served.token, Origin=origin)
-    assert (status, json.loads(said)) == (200, {"done": "ps-0 killed"})
-    assert served.cluster.killed == ["ps-0"]
+    assert (status, json.loads(said)) == (200, {"done": "ps-0 done"})
+    assert served.ask("POST", "/freeze/ps-1", X_Scar_Token=served.token)[0] == 200
+    assert served.ask("POST", "/cut/ps-1", X_Scar_Token=served.token)[0] == 404, "this cluster has no cut"
+    assert served.cluster.broken == [("kill", "ps-0"), ("freeze", "ps-1")]
 
 
 def test_a_kill_that_is_not_possible_says_why(served: Served) -> None:
@@ -194,11 +196,11 @@ def test_a_kill_that_is_not_possible_says_why(served: Served) -> None:
 
 
 def test_what_is_not_on_this_machine_is_only_looked_at() -> None:
-    served = Served(MadeUpCluster(can_kill=False))
+    served = Served(MadeUpCluster())
     try:
         assert served.ask("POST", "/kill/ps-0", X_Scar_Token=served.token)[0] == 404
-        assert not next(served.looks())["state"]["can_kill"]
-        assert served.cluster.killed == []
+        assert not next(served.looks())["state"]["can_break"]
+        assert served.cluster.broken == []
     finally:
         served.close()
 

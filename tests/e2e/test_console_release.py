@@ -7,9 +7,11 @@ import http.client
 import itertools
 import json
 import re
+import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -50,7 +52,7 @@ def _training(site: Site) -> Iterator[None]:
         ps__replicas="3",
         console__enabled="true",
         bundled__minio__persistence__enabled="false",
-        chaos__enabled="false",
+        chaos__enabled="true",
     )
     with site.background("train", STEADY, "--shards", "3"):
         site.until(lambda status: len(status.workers) == 2 and status.clock >= 5, "training to begin")
@@ -92,7 +94,7 @@ def test_a_killed_shard_heals_on_it_as_the_ledger_has_it(site: Site, page: Forwa
     before = next(look["state"] for look in seen if look["state"]["clock"] > 5)
     assert before["job"]["name"] == "steady"
     assert [row["name"] for row in before["shards"]["rows"]] == ["scar-ps-0", "scar-ps-1", "scar-ps-2"]
-    assert not before["can_kill"]
+    assert before["can_break"] == []
     site.run("kill", "ps-1")
     next(look for look in seen if is_settled(look["state"]["failures"]))
     told = json.loads(site.run("failures", "-o", "json"))["failures"]
@@ -102,6 +104,37 @@ def test_a_killed_shard_heals_on_it_as_the_ledger_has_it(site: Site, page: Forwa
     assert next(
         one for one in shown if [page_facts(record) for record in one] == list(map(ledger_facts, told))
     )
+
+
+def test_the_page_of_the_operator_freezes_and_cuts_off_where_chaos_is_allowed(site: Site) -> None:
+    with subprocess.Popen(
+        site.scar("console"), stdout=subprocess.PIPE, text=True, env=environment()
+    ) as command:
+        assert command.stdout is not None
+        try:
+            found = re.search(r"http://(127\.0\.0\.1:\d+)/\?token=(\S+)", command.stdout.readline())
+            assert found
+            page = ForwardedPage(found[1], found[2])
+            seen = looks(page.host, page.token)
+            state = next(seen)["state"]
+            assert state["can_break"] == ["kill", "freeze", "cut"]
+            before = state["failure_count"]
+            for count, how, name in ((1, "cut", "scar-ps-2"), (2, "freeze", "scar-ps-0")):
+                status, said = page.ask("POST", f"/{how}/{name}", **{"X-Scar-Token": page.token})
+                assert (status, "for 5 s" in said) == (200, True), said
+                healed = next(one["state"] for one in seen if is_healed(one["state"], before + count))
+                assert any(name in one["members"] for one in healed["failures"][before:])
+        finally:
+            command.send_signal(signal.SIGINT)
+        assert command.wait(timeout=60) == 0
+    pods = site.core.list_namespaced_pod(site.namespace).items
+    assert not any("scar.dev/partitioned" in (pod.metadata.labels or {}) for pod in pods)
+
+
+def is_healed(state: dict[str, Any], failures: int) -> bool:
+    """So many failures are repaired, and all members are back."""
+    well = all(state[kind]["well"] == state[kind]["total"] for kind in ("shards", "workers"))
+    return state["failure_count"] >= failures and is_settled(state["failures"]) and well
 
 
 def test_it_can_break_nothing(site: Site, page: ForwardedPage) -> None:

@@ -215,6 +215,12 @@ def test_the_bucket_outlives_the_release_if_wanted(render: Render, keep: str, po
     assert minio["spec"]["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] == policy
 
 
+def test_the_page_is_told_whether_chaos_is_allowed(render: Render) -> None:
+    for enabled, word in ((True, "allowed"), (False, "refused")):
+        service = named(render(f"chaos.enabled={str(enabled).lower()}"), "Service", "scar-recovery")
+        assert service["metadata"]["annotations"]["scar.dev/chaos"] == word
+
+
 def test_chaos_runs_when_it_is_asked_to(render: Render) -> None:
     asleep = named(render("chaos.enabled=true"), "CronJob", "scar-chaos")["spec"]
     awake = named(

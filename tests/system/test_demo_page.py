@@ -43,7 +43,7 @@ def test_it_shows_the_cluster_that_runs_then_the_next_one(tmp_path: Path) -> Non
             assert next(shown) == (name, shards), "between two it is as it was"
         where = urlsplit(stage.url)
         answer = page_looks(stage)
-        assert not next(answer)["state"]["can_kill"]
+        assert not next(answer)["state"]["can_break"]
         with pytest.raises(ValueError, match="Expecting value"):  # there is no such route
             kill(where.netloc, where.query.removeprefix("token="), "ps-0")
     assert list(answer)[-1]["state"]["ended"]

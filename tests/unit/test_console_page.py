@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -224,7 +225,7 @@ def test_each_figure_of_a_row_is_what_its_process_says() -> None:
 class Looks:
     """A cluster and its observer: each look is the next of ``statuses``. Notes what was asked for."""
 
-    can_kill = False
+    can_break = ()
 
     def __init__(self, *statuses: ClusterStatus) -> None:
         self._statuses: Iterator[ClusterStatus] = iter(statuses)
@@ -251,8 +252,8 @@ class Looks:
 
     def logs(self) -> None: ...
 
-    def kill(self, name: str) -> str:
-        raise ConfigError(f"{name} stays")
+    def break_member(self, how: str, name: str) -> str:
+        raise ConfigError(f"{name} stays, without {how}")
 
 
 def test_a_step_has_what_is_new_and_a_whole_look_has_all() -> None:
@@ -268,6 +269,8 @@ def test_a_step_has_what_is_new_and_a_whole_look_has_all() -> None:
         "rates are known from now on"
     )
     third = json.loads(view.look().step)
+    assert third["moments"]["from"] >= 0, "time goes on"
+    del third["moments"]
     assert third == {"state": {}, "curve": None, "blocks": None, "logs": []}, "nothing is new"
     assert looks.asked == [0, 0, 0, 200 - 64]
 
@@ -307,7 +310,7 @@ def test_the_last_look_says_that_it_is_the_last() -> None:
     assert json.loads(update.whole)["state"]["ended"]
 
 
-# --- what may be killed
+# --- what may be broken
 
 
 class Fixed(DirectTarget):
@@ -315,12 +318,17 @@ class Fixed(DirectTarget):
         return (process("ps-0", "killed"), process("recovery-0", "killed"))  # nothing that a slip could hit
 
 
-def test_only_shards_and_workers_that_run_are_killed_from_the_page() -> None:
-    cluster = ConsoleCluster(Fixed("127.0.0.1:1"))
-    with pytest.raises(ConfigError, match="kills shards and workers, not recovery-0"):
-        cluster.kill("recovery-0")
+@pytest.mark.parametrize("how", ["kill", "freeze"])
+def test_only_shards_and_workers_that_run_are_broken_from_the_page(tmp_path: Path, how: str) -> None:
+    cluster = ConsoleCluster(Fixed("127.0.0.1:1", directory=tmp_path))
+    assert how in cluster.can_break
+    with pytest.raises(ConfigError, match="breaks shards and workers, not recovery-0"):
+        cluster.break_member(how, "recovery-0")
     with pytest.raises(ConfigError, match="there is no process 'ps-9'"):
-        cluster.kill("ps-9")
+        cluster.break_member(how, "ps-9")
     with pytest.raises(ConfigError, match="ps-0 does not run"):
-        cluster.kill("ps-0")
-    assert not cluster.can_kill, "it is not on this machine"
+        cluster.break_member(how, "ps-0")
+
+
+def test_what_is_not_on_this_machine_is_not_broken() -> None:
+    assert ConsoleCluster(Fixed("127.0.0.1:1")).can_break == ()

@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 
 from scar.v1 import recovery_pb2, types_pb2
-from scar_admin.iteration_costs import MeasuredCost, measure_cost, measured_costs
+from scar_admin import iteration_costs
+from scar_admin.iteration_costs import LossSeries, MeasuredCost, measured_costs
 from scar_admin.status import ClusterStatus
 
 FALLING = {clock: 10.0 - clock for clock in range(8)}
+
+
+def measure_cost(losses: dict[int, float], clock: int, until: int | None = None) -> MeasuredCost:
+    return iteration_costs.measure_cost(LossSeries.of(losses), clock, until=until)
 
 
 def descend(x: np.ndarray, clocks: int) -> list[float]:

@@ -15,6 +15,7 @@ from scar.wire.credentials import (
     active_certificate,
     use_certificate,
 )
+from scar_kube.operator import SECRET
 from scar_kube.release import Release
 from scar_kube.where import Where
 from scar_local.authority import create_authority, role_files
@@ -43,7 +44,7 @@ def secret(authority: Path) -> Made:
 
 def release(ask: Ask, name: str = "scar-tls-operator") -> Release:
     api = Made(ask=ask, core=Made(read_namespaced_secret="secret"), context="here")
-    return Release(api, "mine", "scar", "scar", Where(), name)  # type: ignore[arg-type]
+    return Release(api, "mine", "scar", "scar", Where(), {SECRET: name})  # type: ignore[arg-type]
 
 
 def test_this_process_is_the_operator_until_the_release_is_closed(authority: Path) -> None:

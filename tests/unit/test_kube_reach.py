@@ -38,7 +38,7 @@ def test_a_tunnel_that_waited_too_long_is_not_used() -> None:
 
 
 def test_a_password_of_redis_stays_when_it_is_reached_by_a_forward() -> None:
-    release = Release(Made(), "mine", "scar", "scar", Where())  # type: ignore[arg-type]
+    release = Release(Made(), "mine", "scar", "scar", Where(), {})  # type: ignore[arg-type]
     release._pods = (time.monotonic() + 60, [Pod("scar-redis-0", "redis", "10.0.0.9", "running")])
     address = release._check_reachable("redis://:secret@scar-redis:6379/0", "redis")
     assert address.startswith("redis://:secret@127.0.0.1:")

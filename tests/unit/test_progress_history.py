@@ -198,5 +198,23 @@ def test_without_an_answer_a_store_or_a_job_it_tries_again(store: Store) -> None
     assert len(keys(store)) == 1
 
 
+def test_it_says_how_the_store_answers(store: Store) -> None:
+    cluster = Cluster(store)
+    health = cluster.recorder.store_watch.read
+    assert (health().age, health().problem) == (-1.0, "")
+    cluster.look()
+    assert (health().age, health().problem) == (0.0, "")
+    cluster.now += 2.5
+    assert health().age == 2.5
+    log = cluster.executor.store.history_log
+    cluster.executor = cluster.lead(store)
+    cluster.executor.store.history_log = refuse
+    cluster.look()
+    assert (health().age, health().problem) == (3.5, "the store is away")
+    cluster.executor.store.history_log = log
+    cluster.look()
+    assert (health().age, health().problem) == (0.0, "")
+
+
 def refuse() -> HistoryLog:
     raise StoreUnavailable("the store is away")

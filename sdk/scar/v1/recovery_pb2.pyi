@@ -1096,6 +1096,7 @@ class RecoveryStatus(_message.Message):
     FINISHED_FIELD_NUMBER: _builtins.int
     STORE_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
+    STORE_HEALTH_FIELD_NUMBER: _builtins.int
     leader: _builtins.bool
     """false: it waits for the leader's lease to end"""
     epoch: _builtins.int
@@ -1120,6 +1121,10 @@ class RecoveryStatus(_message.Message):
     def finished(self) -> Global___FinishedRecord:
         """unset: the job is not finished, or its last state is not durable yet"""
 
+    @_builtins.property
+    def store_health(self) -> Global___StoreHealth:
+        """as the leader sees the store"""
+
     def __init__(
         self,
         *,
@@ -1132,14 +1137,45 @@ class RecoveryStatus(_message.Message):
         finished: Global___FinishedRecord | None = ...,
         store: _builtins.str = ...,
         waiting: _builtins.float = ...,
+        store_health: Global___StoreHealth | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "store_health", b"store_health"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "finished", b"finished", "job", b"job", "leader", b"leader", "members", b"members", "problem", b"problem", "recovering", b"recovering", "store", b"store", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "finished", b"finished", "job", b"job", "leader", b"leader", "members", b"members", "problem", b"problem", "recovering", b"recovering", "store", b"store", "store_health", b"store_health", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RecoveryStatus: _TypeAlias = RecoveryStatus  # noqa: Y015
+
+@_typing.final
+class StoreHealth(_message.Message):
+    """How the object store has answered the coordinator that asks it again and again while a job trains."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGE_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    age: _builtins.float
+    """seconds since it has answered last; -1: it has not yet"""
+    seconds: _builtins.float
+    """that this answer took"""
+    problem: _builtins.str
+    """what was wrong with the newest request, in words; empty: nothing"""
+    def __init__(
+        self,
+        *,
+        age: _builtins.float = ...,
+        seconds: _builtins.float = ...,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "problem", b"problem", "seconds", b"seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoreHealth: _TypeAlias = StoreHealth  # noqa: Y015
 
 @_typing.final
 class FinishedRecord(_message.Message):

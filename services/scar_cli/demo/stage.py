@@ -25,7 +25,7 @@ from scar_runtime.store.signatures import find_key
 class DemoStage:
     """What the page looks at. Nobody kills from the page: the demo counts what its own kills cost."""
 
-    can_kill = False
+    can_break: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self.url = ""
@@ -65,8 +65,10 @@ class DemoStage:
         cluster = self._cluster
         return cluster.directory / "logs" if cluster is not None else None
 
-    def kill(self, name: str) -> str:
-        raise ConfigError(f"the demo kills by itself, not {name}", "Try it with `scar up` and `scar console`")
+    def break_member(self, how: str, name: str) -> str:
+        raise ConfigError(
+            f"the demo kills by itself, and does not {how} {name}", "Try it with `scar up` and `scar console`"
+        )
 
 
 class StageObserver:

@@ -148,9 +148,12 @@ apiVersion: v1
 kind: Service
 metadata:
   {{- include "scar.meta" . | nindent 2 }}
-  {{- if and (eq .component "recovery") (include "scar.tls.mode" .root) }}
+  {{- if eq .component "recovery" }}
   annotations:
+    scar.dev/chaos: {{ .root.Values.chaos.enabled | ternary "allowed" "refused" }}
+    {{- if include "scar.tls.mode" .root }}
     scar.dev/operator-secret: {{ include "scar.tls.secret" (dict "root" .root "role" "operator") }}
+    {{- end }}
   {{- end }}
 spec:
   clusterIP: None

@@ -1,5 +1,6 @@
 // A map of the blocks, each cell as strong as what is saved of it is old.
 import { byId, plural, setText } from "./dom.js";
+import { Flights } from "./flights.js";
 
 const CELL = 12;  // pixels, with its gap
 const GAP = 2;
@@ -7,6 +8,7 @@ const STEPS = 5;  // that a person tells apart
 const NEVER = -1;
 let map = null;
 let clock = 0;
+const flights = new Flights();
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 new ResizeObserver(draw).observe(byId("block-map"));
@@ -16,6 +18,7 @@ export function showBlocks(blocks, state) {
   if (blocks) map = blocks;
   clock = state.clock;
   byId("block-section").hidden = !map?.blocks;
+  if (blocks?.blocks) flights.take(blocks, draw);
   draw();
 }
 
@@ -33,6 +36,8 @@ function draw() {
   byId("block-never").hidden = !never;
 }
 
+const placeOf = (index, columns) => [(index % columns) * CELL, Math.floor(index / columns) * CELL];
+
 function paint(kinds) {
   const canvas = byId("block-map");
   const columns = Math.max(1, Math.floor(canvas.clientWidth / CELL));
@@ -48,6 +53,7 @@ function paint(kinds) {
   kinds.forEach((kind, index) => {
     if (!colours.has(kind)) colours.set(kind, style.getPropertyValue(`--${kind}`).trim());
     pen.fillStyle = colours.get(kind);
-    pen.fillRect((index % columns) * CELL, Math.floor(index / columns) * CELL, CELL - GAP, CELL - GAP);
+    pen.fillRect(...placeOf(index, columns), CELL - GAP, CELL - GAP);
   });
+  flights.paint(pen, (index) => placeOf(index, columns), CELL - GAP, canvas.clientWidth);
 }

@@ -1,6 +1,6 @@
-// The loss by clock, with every failure and recovery marked on it.
+// The loss by clock or by time, with every failure and recovery marked on it.
 /* global uPlot */
-import { memberNames } from "./dom.js";
+import { costText, memberNames } from "./dom.js";
 
 const HEIGHT = 280;
 const FLAG_WIDTH = 36;
@@ -15,17 +15,21 @@ export function lossAxes() {
 }
 
 export class LossChart {
-  // `open`: what a click on a failure's flag does, with its number.
-  constructor(box, logarithmic, open) {
+  // `axis`: what the loss is drawn by, "clock" or "time". `moments`: when clocks were closed. `open`: what a
+  // click on a failure's flag does, with its number.
+  constructor(box, { logarithmic, axis, moments, open }) {
     this.box = box;
     this.open = open;
     this.marks = new Map();
     this.logarithmic = logarithmic;
+    this.axis = axis;
+    this.moments = moments;
     this.clocks = [];
     this.losses = [];
     this.failures = [];
     this.plot = null;
     logarithmic.addEventListener("change", () => this.draw());
+    axis.addEventListener("change", () => this.draw());
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
     new ResizeObserver(() => this.plot?.setSize({ width: box.clientWidth, height: HEIGHT })).observe(box);
   }
@@ -50,16 +54,44 @@ export class LossChart {
     if (kept < 0) kept = this.clocks.length;
     this.clocks = [...this.clocks.slice(0, kept), ...curve.clocks];
     this.losses = [...this.losses.slice(0, kept), ...curve.losses];
+    this.redraw();
+  }
+
+  // There are new points, or new moments.
+  redraw() {
     if (!this.plot) this.draw();
-    else this.plot.setData([this.clocks, this.drawable()]);
+    else this.plot.setData(this.data());
+  }
+
+  get byTime() {
+    return this.axis.value === "time";
+  }
+
+  // By time only clocks of which it is known.
+  data() {
+    const losses = this.drawable();
+    if (!this.byTime) return [this.clocks, losses];
+    const when = this.clocks.map((clock) => this.moments.closing(clock));
+    return [when.filter((at) => at !== null), losses.filter((_, index) => when[index] !== null)];
+  }
+
+  // From where to where a failure is on the axis; and until where its cost, null: that is not known.
+  spanOf(one, end) {
+    if (!this.byTime) {
+      const until = !one.repaired ? end : one.healed_clock >= 0 ? one.healed_clock : one.clock;
+      return [one.clock, until, one.cost?.back ?? null];
+    }
+    const phases = ["wait", "commit", "load"].map((key) => Math.max(0, one.phases[key]));
+    const until = one.repaired ? one.created + phases.reduce((sum, part) => sum + part, 0) : end;
+    return [one.created, until, one.cost?.back == null ? null : this.moments.closing(one.cost.back)];
   }
 
   showFailures(failures) {
-    const key = JSON.stringify(failures.map((one) => [one.number, one.clock, one.healed_clock, one.repaired]));
+    const key = JSON.stringify(failures.map((one) => [one.number, one.clock, one.healed_clock, one.repaired, one.cost?.back]));
     if (key === this.key) return;
     this.key = key;
     this.failures = failures;
-    const shown = new Set(failures.flatMap((one) => [`outage ${one.number}`, `flag ${one.number}`]));
+    const shown = new Set(failures.flatMap((one) => [`outage ${one.number}`, `flag ${one.number}`, `cost ${one.number}`]));
     for (const known of this.marks.keys()) if (!shown.has(known)) this.marks.delete(known);
     if (this.plot) this.placeMarks(this.plot);
   }
@@ -76,51 +108,62 @@ export class LossChart {
       width: this.box.clientWidth,
       height: HEIGHT,
       legend: { show: true, live: true, isolate: false },
-      scales: { x: { time: false }, y: { distr: this.logarithmic.checked ? 3 : 1 } },
+      scales: { x: { time: this.byTime }, y: { distr: this.logarithmic.checked ? 3 : 1 } },
       axes: lossAxes(),
       series: [
-        { label: "clock" },
+        this.byTime ? { label: "time", value: (_plot, at) => timeOfDay(at) } : { label: "clock" },
         { label: "loss", stroke: colour("curve"), width: 2, points: { show: (plot) => plot.data[0].length < 2 } },
       ],
       hooks: { ready: [(plot) => this.placeMarks(plot)], draw: [(plot) => this.placeMarks(plot)] },
-    }, [this.clocks, this.drawable()], this.box);
+    }, this.data(), this.box);
   }
 
   // Elements, not paint: they can be focused, clicked and read out.
   placeMarks(plot) {
     const marks = this.failures.flatMap((one) => this.marksOf(plot, one));
     stackFlags(marks.filter((mark) => mark.tagName === "BUTTON"));
-    for (const old of plot.over.querySelectorAll(".outage, .flag")) if (!marks.includes(old)) old.remove();
+    for (const old of plot.over.querySelectorAll(".outage, .flag, .cost")) if (!marks.includes(old)) old.remove();
     for (const mark of marks) if (mark.parentNode !== plot.over) plot.over.append(mark);
   }
 
   // A band from the failure to the recovery, and a flag that opens the failure.
   marksOf(plot, one) {
     const { min, max } = plot.scales.x;
-    const until = one.repaired && one.healed_clock >= 0 ? one.healed_clock : one.repaired ? one.clock : max;
-    if (until < min || one.clock > max) return [];
+    const [begin, until, back] = this.spanOf(one, max);
+    if (!(Math.max(until, back ?? until) >= min && begin <= max)) return [];  // no scale yet: neither holds
     const band = this.markFor(`outage ${one.number}`, "span");
-    const left = plot.valToPos(Math.max(one.clock, min), "x");
+    const left = placeBetween(plot, band, begin, until);
     band.className = `outage ${one.healed_clock >= 0 ? "healed" : ""}`;
-    band.style.left = `${left}px`;
-    band.style.width = `${Math.max(2, plot.valToPos(Math.min(until, max), "x") - left)}px`;
     const flag = this.markFor(`flag ${one.number}`, "button");
     flag.className = `flag ${one.repaired ? "healed" : ""}`;
     flag.dataset.failure = one.number;
     flag.textContent = one.number;
     flag.at = left;
     flag.title = `failure ${one.number}: ${memberNames(one)} at clock ${one.clock}, `
-      + (one.repaired ? "recovered" : "recovering");
+      + (one.repaired ? "recovered" : "recovering") + (costText(one) && `, cost ${costText(one)}`);
     flag.setAttribute("aria-label", flag.title);
     flag.onclick = () => this.open(one.number);
     flag.onmousedown = (event) => event.stopPropagation();  // it would begin a zoom
-    return [band, flag];
+    if (back === null) return [band, flag];
+    const cost = this.markFor(`cost ${one.number}`, "span");
+    cost.className = "cost";
+    placeBetween(plot, cost, begin, back);
+    return [band, cost, flag];
   }
 
   markFor(key, tag) {
     if (!this.marks.has(key)) this.marks.set(key, document.createElement(tag));
     return this.marks.get(key);
   }
+}
+
+// Returns where it begins, in pixels.
+function placeBetween(plot, mark, begin, end) {
+  const { min, max } = plot.scales.x;
+  const left = plot.valToPos(Math.max(begin, min), "x");
+  mark.style.left = `${left}px`;
+  mark.style.width = `${Math.max(2, plot.valToPos(Math.min(end, max), "x") - left)}px`;
+  return left;
 }
 
 // Those that would cover each other lie below each other.
@@ -134,4 +177,5 @@ function stackFlags(flags) {
   }
 }
 
+const timeOfDay = (at) => (at === null ? "" : new Date(1000 * at).toLocaleTimeString());
 const shortNumber = (value) => (value === null ? "" : String(Number(value.toPrecision(3))));

@@ -5,10 +5,12 @@ import { byId, memberNames, plural, seconds, setText, number } from "./dom.js";
 import { openFailure, showFailures } from "./failures.js";
 import { showLogs } from "./logs.js";
 import { showCheckpoint, showServices, showShards, showWorkers } from "./members.js";
+import { Moments } from "./moments.js";
 import { takeRuns } from "./runs.js";
 
 const token = new URLSearchParams(location.search).get("token");
-const chart = new LossChart(byId("chart"), byId("log"), openFailure);
+const moments = new Moments();
+const chart = new LossChart(byId("chart"), { logarithmic: byId("log"), axis: byId("axis"), moments, open: openFailure });
 let state = {};
 let ended = false;
 let shown = null;  // of a store's runs
@@ -22,12 +24,18 @@ stream.onmessage = (event) => {
     takeRuns(look, showStoredRun);
     return;
   }
-  if (look.curve) chart.takePoints(look.curve);
+  takeProgress(look);
   state = { ...state, ...look.state };  // what has not changed is not sent again
   showState(state);
   showBlocks(look.blocks, state);
   showLogs(look.logs, state.log_problem);
 };
+
+function takeProgress(look) {
+  if (look.moments) moments.take(look.moments);
+  if (look.curve) chart.takePoints(look.curve);
+  else if (look.moments) chart.redraw();
+}
 
 // One of a store's: of its processes nothing is known.
 function showStoredRun(run) {
@@ -35,7 +43,8 @@ function showStoredRun(run) {
   shown = run;
   state = run.state;
   chart.clear();
-  chart.takePoints(run.curve);
+  moments.clear();
+  takeProgress(run);
   showTitle(state.job.name, state.job.finished_manifest
     ? ["good", `finished: the model is saved in manifest ${state.job.finished_manifest}`]
     : ["", "not finished, when it was seen last"]);
@@ -62,10 +71,10 @@ function showState(state) {
   byId("no-loss").hidden = chart.points > 0;
   chart.showFailures(state.failures);
   showFailures(state);
-  showShards(state, kill);
-  showWorkers(state, kill);
+  showShards(state, breakMember);
+  showWorkers(state, breakMember);
   showCheckpoint(state.checkpoint, state.store);
-  showServices(state.services);
+  showServices(state.services, state.redis, state.store_health);
   if (state.ended) {
     ended = true;
     stream.close();
@@ -157,15 +166,15 @@ function showWords(state) {
   }));
 }
 
-async function kill(name) {
+async function breakMember(how, name) {
   try {
-    const answer = await fetch(`/kill/${encodeURIComponent(name)}`, {
+    const answer = await fetch(`/${how}/${encodeURIComponent(name)}`, {
       method: "POST", headers: { "X-Scar-Token": token },
     });
     const said = await answer.json();
     say(answer.ok ? `${said.done}: watch it heal` : `${said.error}. ${said.next}`);
   } catch (error) {
-    say(`${name} was not killed: ${error.message}`);
+    say(`nothing was done to ${name}: ${error.message}`);
   }
 }
 

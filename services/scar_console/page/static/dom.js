@@ -74,3 +74,11 @@ export function memberNames(failure, most = 4) {
   const more = failure.member_count - shown.length;
   return (more ? `${shown.join(", ")} and ${more} more` : shown.join(", ")) || "damage";
 }
+
+// What a failure has cost, in clocks, as `scar failures` says it; empty: not known yet.
+export function costText(failure) {
+  const cost = failure.cost;
+  if (!cost || cost.at_most === null) return "";
+  const exact = cost.more_than === cost.at_most - 1;
+  return `${exact ? "" : "at most "}${plural(cost.at_most, "clock")}`;
+}

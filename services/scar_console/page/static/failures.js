@@ -1,5 +1,5 @@
 // Failures, newest first, and one of them opened: its phases on a time line, and what it cost.
-import { byId, fillTable, memberNames, number, plural, seconds, setText } from "./dom.js";
+import { byId, costText, fillTable, memberNames, number, plural, seconds, setText } from "./dom.js";
 
 const PHASES = [
   ["detect", "noticed", "from the last sign of life to the report"],
@@ -23,10 +23,10 @@ export function showFailures(state) {
   const failures = [...state.failures].reverse();
   byId("no-failure").hidden = failures.length > 0;
   setText(byId("failure-count"), state.failure_count || "");
-  fillTable(byId("failures"), [">#", "~details", "who", "state", ">down", ">clock", ">blocks lost", "came back"], failures.map((one) => [
+  fillTable(byId("failures"), [">#", "~details", "who", "state", ">down", ">clock", ">cost", ">blocks lost", "came back"], failures.map((one) => [
     one.number, openButton(one.number), memberNames(one),
     one.repaired ? ["recovered", "good"] : ["recovering", "bad"], one.epoch ? seconds(total(one)) : "-",
-    one.clock, `${one.lost_blocks} of ${one.total_blocks}`, sources(one),
+    one.clock, costText(one) || "-", `${one.lost_blocks} of ${one.total_blocks}`, sources(one),
   ]));
   showOpened(failures.find((one) => one.number === opened));
 }
@@ -100,6 +100,7 @@ function costWords(one) {
     one.delta_norm === null || one.delta_norm < 0 ? "" : `the model moved by ‖δ‖ ${one.delta_exact ? "" : "~"}${number(one.delta_norm)}`,
     `${plural(one.lost_pushes, "acknowledged push", "acknowledged pushes")} touched what went back`,
     `${one.resent_pushes} sent again`,
+    costText(one) ? `it cost ${costText(one)}` : one.cost?.reason ? `what it cost is not known: ${one.cost.reason}` : "",
     one.epoch ? `epoch ${one.epoch}` : "not repaired yet",
     one.strategy,
     one.waiting_count ? `waiting for ${one.waiting.slice(0, 4).join(", ")}${one.waiting_count > 4 ? " and others" : ""}` : "",

@@ -1,32 +1,33 @@
 // Shards, workers, checkpoints and services.
 import { byId, fillTable, number, plural, seconds, setText, size } from "./dom.js";
 
-const SURE_SECONDS = 4;  // in which a second click kills
+const SURE_SECONDS = 4;  // in which a second click does it
+const WORDS = { kill: ["Kill", "kill"], freeze: ["Freeze", "freeze"], cut: ["Cut off", "cut off"] };  // of what breaks a member
 const COLOURS = { alive: "good", running: "good", learning: "", suspect: "warn" };
 const PARTS = ["pull", "compute", "push", "wait"];  // of a worker's time, in the order of its `split`
 const buttons = new Map();
 const bars = new Map();
 
-export function showShards(state, kill) {
+export function showShards(state, breakMember) {
   const most = Math.max(1, ...state.shards.rows.map((row) => row.blocks));
   showCount("shard-count", state.shards);
-  fillTable(byId("shards"), ["shard", "~kill", "health", "owns", ">blocks", ">bytes", ">pushes/s", ">clock", ">last saved", ">oldest block"],
+  fillTable(byId("shards"), ["shard", "~break", "health", "owns", ">blocks", ">bytes", ">pushes/s", ">clock", ">last saved", ">oldest block"],
     state.shards.rows.map((row) => [
-      row.name, killButton(row, state, kill), health(row), barOf(row.name, row.blocks / most, `${(100 * row.blocks / (state.job?.blocks || 1)).toFixed(1)} %`),
+      row.name, breakButtons(row, state, breakMember), health(row), barOf(row.name, row.blocks / most, `${(100 * row.blocks / (state.job?.blocks || 1)).toFixed(1)} %`),
       row.loading ? [`${row.blocks} (${row.loading} loading)`, "warn"] : row.blocks,
       size(row.bytes), row.rate < 0 ? "-" : number(row.rate, 3), clockWord(row.clock, row.blocks),
       row.saved_age < 0 ? "-" : `${seconds(row.saved_age)} ago`, oldestWords(row, state.clock),
     ]));
 }
 
-export function showWorkers(state, kill) {
+export function showWorkers(state, breakMember) {
   showCount("worker-count", state.workers);
   const { rows } = state.workers;
   const slowest = Math.max(1e-9, ...rows.map((row) => row.seconds_per_clock));
   const first = Math.max(...rows.map((row) => row.clock ?? 0));
-  const columns = ["worker", "~kill", "health", "state", ">clock", "per clock", ...PARTS.map((part) => `>${part}`), ">last clock"];
+  const columns = ["worker", "~break", "health", "state", ">clock", "per clock", ...PARTS.map((part) => `>${part}`), ">last clock"];
   fillTable(byId("workers"), columns, rows.map((row) => [
-    row.name, killButton(row, state, kill), health(row), row.straggler ? [`${row.state}, straggler`, "warn"] : row.state || "-",
+    row.name, breakButtons(row, state, breakMember), health(row), row.straggler ? [`${row.state}, straggler`, "warn"] : row.state || "-",
     workerClock(row, first), splitBarOf(row.name, row.split.map((part) => part / slowest), seconds(row.seconds_per_clock || -1)),
     ...row.split.map((part) => seconds(row.seconds_per_clock ? part : -1)),
     row.state === "training" ? `${seconds(row.waited)} ago` : "-",
@@ -48,9 +49,19 @@ export function showCheckpoint(saved, store) {
     ]));
 }
 
-export function showServices(rows) {
+export function showServices(rows, redis, store) {
+  setText(byId("redis-health"), redis === null ? "" : `Redis ${redis ? "answers" : "does not answer"} the detector.`);
+  byId("redis-health").className = redis === false ? "warn" : "dim";
+  setText(byId("store-health"), storeWords(store));
+  byId("store-health").className = store?.problem ? "warn" : "dim";
   fillTable(byId("services"), ["service", "health", "leads", ">restarts"],
     rows.map((row) => [row.name, health(row), row.leader === null ? "" : row.leader ? "leader" : "standby", row.restarts]));
+}
+
+function storeWords(store) {
+  if (!store) return "";
+  const last = store.age < 0 ? "" : `The store answered ${seconds(store.age)} ago, in ${seconds(store.seconds)}.`;
+  return store.problem ? `The store does not answer: ${store.problem}. ${last}` : last;
 }
 
 function showCount(id, table) {
@@ -90,26 +101,37 @@ function splitBarOf(name, widths, text, kinds = PARTS) {
   return bar;
 }
 
-// The first click asks, the second one kills.
-function killButton(row, state, kill) {
-  if (!state.can_kill) return "";
+function breakButtons(row, state, breakMember) {
+  if (!state.can_break.length) return "";
   if (!buttons.has(row.name)) {
-    const button = document.createElement("button");
-    button.className = "kill";
-    button.textContent = "kill";
-    button.setAttribute("aria-label", `Kill ${row.name}`);
-    button.onclick = () => (button.classList.contains("sure") ? (ask(button, row.name, false), kill(row.name)) : ask(button, row.name, true));
-    buttons.set(row.name, button);
+    const box = document.createElement("span");
+    box.className = "breaks";
+    box.append(...state.can_break.map((how) => breakButton(how, row.name, breakMember)));
+    buttons.set(row.name, box);
   }
-  const button = buttons.get(row.name);
-  button.disabled = !row.running || state.ended;
+  const box = buttons.get(row.name);
+  for (const button of box.children) button.disabled = !row.running || state.ended;
+  return box;
+}
+
+// The first click asks, the second one does it.
+function breakButton(how, name, breakMember) {
+  const button = document.createElement("button");
+  button.className = "break";
+  button.onclick = () => {
+    const sure = button.classList.contains("sure");
+    ask(button, how, name, !sure);
+    if (sure) breakMember(how, name);
+  };
+  ask(button, how, name, false);
   return button;
 }
 
-function ask(button, name, sure) {
+function ask(button, how, name, sure) {
+  const [begin, word] = WORDS[how];
   clearTimeout(button.timer);
   button.classList.toggle("sure", sure);
-  button.textContent = sure ? "sure?" : "kill";
-  button.setAttribute("aria-label", sure ? `Really kill ${name}?` : `Kill ${name}`);
-  if (sure) button.timer = setTimeout(() => ask(button, name, false), SURE_SECONDS * 1000);
+  setText(button, sure ? "sure?" : word);
+  button.setAttribute("aria-label", sure ? `Really ${word} ${name}?` : `${begin} ${name}`);
+  if (sure) button.timer = setTimeout(() => ask(button, how, name, false), SURE_SECONDS * 1000);
 }

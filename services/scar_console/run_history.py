@@ -1,0 +1,66 @@
+"""What the page remembers of one run, bounded: losses, clocks by time, repairs, and what failures cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from scar.v1.recovery_pb2 import FailureRecord, HistorySample
+from scar_admin.iteration_costs import MeasuredCost, costs_in
+from scar_admin.status import ClusterStatus
+from scar_console.page_model import is_repaired
+from scar_console.push_rates import PushRates
+from scar_console.whole_losses import WholeLosses
+from scar_runtime.progress_history import ProgressHistory
+
+
+@dataclass
+class RunHistory:
+    """``epoch``, ``newest``: highest epoch and clock with a loss.
+
+    ``repaired``: failures that were so at the last look; None: there was none. ``healed``: the clock at which
+    a failure was first seen repaired, ``costs``: what it has cost, by number.
+    """
+
+    job: str = ""
+    epoch: int = 0
+    newest: int = -1
+    progress: ProgressHistory = field(default_factory=ProgressHistory)
+    whole: WholeLosses = field(default_factory=WholeLosses)
+    healed: dict[int, int] = field(default_factory=dict)
+    costs: dict[int, MeasuredCost] = field(default_factory=dict)
+    repaired: frozenset[int] | None = None
+    rates: PushRates = field(default_factory=PushRates)
+
+    def is_of(self, status: ClusterStatus) -> bool:
+        """Numbers of epochs only grow; where one is lower, the job was removed and began anew."""
+        return status.job is None or (status.job.name == self.job and not 0 < status.number < self.epoch)
+
+    def note_look(self, status: ClusterStatus, time: float) -> int:
+        """``time``: of the look, in seconds since 1970.
+
+        Returns from which clock on the curve has changed; -1: it has not.
+        """
+        self.epoch = max(self.epoch, status.number)
+        self.newest = max(self.newest, status.loss_clock)
+        samples = self.progress.samples
+        if status.shards and status.workers and status.clock >= (samples[-1].clock if samples else 0):
+            sample = HistorySample(time=time, clock=status.clock, epoch=status.number)
+            self.progress.add_samples([sample])
+        return self.progress.curve.add_losses(status.losses)
+
+    def note_failures(self, status: ClusterStatus, failures: Sequence[FailureRecord]) -> None:
+        self._note_repairs(failures, status.clock)
+        self.whole.add({at: loss for at, loss in status.losses.items() if at not in status.fractions})
+        known = {number: cost for number, cost in self.costs.items() if cost.final}
+        if any(record.number not in known for record in failures):
+            known = costs_in(self.whole.series(), status.job, failures) | known
+        self.costs = {record.number: known[record.number] for record in failures}
+
+    def _note_repairs(self, failures: Sequence[FailureRecord], clock: int) -> None:
+        """Those of the first look may have been repaired at any clock before."""
+        repaired = {record.number: record.clock for record in failures if is_repaired(record)}
+        if self.repaired is not None:
+            fresh = {number: max(clock, at) for number, at in repaired.items() if number not in self.repaired}
+            self.healed = {number: at for number, at in (self.healed | fresh).items() if number in repaired}
+        self.repaired = frozenset(repaired)
