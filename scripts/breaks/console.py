@@ -92,13 +92,6 @@ BREAKS = (
         f"{FAULTS}::test_the_page_of_a_release_breaks_only_what_its_chart_allows",
     ),
     Break(
-        "console-cut-ends",
-        "services/scar_kube/faults.py",
-        "    threading.Timer(seconds, _label_pod, (release, pod, None)).start()\n",
-        "",
-        f"{FAULTS}::test_a_cut_ends_by_itself_and_also_when_the_pod_is_gone",
-    ),
-    Break(
         "console-lowest-loss",
         CS + "whole_losses.py",
         "self._lowest = min(lowest, self._lowest or lowest)",

@@ -11,7 +11,7 @@ from scar_cli.freeze import freeze_local
 from scar_cli.kill import send_local_signal
 from scar_console.page_model import BREAKABLE
 
-FAULT_SECONDS = 5.0  # of a freeze and of a cut: longer than a lease
+FREEZE_SECONDS = 5.0  # longer than a lease
 
 BreakMember = Callable[[str], str]  # by its name; returns what was done
 
@@ -21,7 +21,7 @@ def faults_of(target: ClusterTarget) -> Mapping[str, BreakMember]:
     if isinstance(target, DirectTarget) and target.directory is not None:
         return {"kill": partial(_kill_here, target), "freeze": partial(_freeze_here, target)}
     if isinstance(target, ReleaseTarget) and target.release.allows_chaos:
-        return {how: partial(_break_pod, target, how) for how in ("kill", "freeze", "cut")}
+        return {how: partial(_break_pod, target, how) for how in ("kill", "freeze")}
     return {}
 
 
@@ -39,15 +39,14 @@ def _kill_here(target: ClusterTarget, name: str) -> str:
 
 
 def _freeze_here(target: ClusterTarget, name: str) -> str:
-    return f"{freeze_local(target, name, FAULT_SECONDS)} frozen for {FAULT_SECONDS:g} s"
+    return f"{freeze_local(target, name, FREEZE_SECONDS)} frozen for {FREEZE_SECONDS:g} s"
 
 
 def _break_pod(target: ReleaseTarget, how: str, name: str) -> str:
-    from scar_kube.faults import cut_off, freeze_pod, send_signal
+    from scar_kube.faults import freeze_pod, send_signal
 
     if how == "kill":
         send_signal(target.release, name, "KILL")
         return f"{name} killed"
-    act = {"freeze": freeze_pod, "cut": cut_off}[how]
-    act(target.release, name, FAULT_SECONDS)
-    return f"{name} {'frozen' if how == 'freeze' else 'cut off'} for {FAULT_SECONDS:g} s"
+    freeze_pod(target.release, name, FREEZE_SECONDS)
+    return f"{name} frozen for {FREEZE_SECONDS:g} s"

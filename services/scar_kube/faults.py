@@ -1,13 +1,11 @@
-"""What breaks the pods of a release: signals from inside, so that a kill is a kill without Kubernetes' help
-or notice, and a label that cuts a pod off.
+"""Signals to the processes of a release, from inside their pods: so a kill is a kill, without Kubernetes'
+help or notice.
 """
 
 from __future__ import annotations
 
-import threading
-
-from scar.errors import ConfigError, ScarError
-from scar_kube.pods import PARTITIONED, Pod
+from scar.errors import ConfigError
+from scar_kube.pods import Pod
 from scar_kube.release import Release
 
 BEGIN_SECONDS = 0.2  # until the shell that starts a freeze has ended, which would be frozen, too
@@ -31,17 +29,6 @@ def freeze_pod(release: Release, name: str, seconds: float) -> None:
     _run_script(release, running_pod(release, name), f"({freeze}) >/dev/null 2>&1 </dev/null &")
 
 
-def cut_off(release: Release, name: str, seconds: float) -> None:
-    """No packet goes to pod ``name`` or comes from it; returns at once. This process ends the cut, and waits
-    for that at its own end.
-
-    Raises as :func:`send_signal`. It takes a network plugin that knows policies, and perhaps a second.
-    """
-    pod = running_pod(release, name)
-    _label_pod(release, pod, "true")
-    threading.Timer(seconds, _label_pod, (release, pod, None)).start()
-
-
 def running_pod(release: Release, name: str) -> Pod:
     """By its name, or by its member's. Raises :class:`ConfigError` when it is not there or does not run."""
     pods = {pod.name: pod for pod in release.pods()}
@@ -58,14 +45,3 @@ def running_pod(release: Release, name: str) -> Pod:
 
 def _run_script(release: Release, pod: Pod, script: str) -> None:
     release.api.execute(release.namespace, pod.name, pod.component, ["sh", "-c", script])
-
-
-def _label_pod(release: Release, pod: Pod, value: str | None) -> None:
-    """None takes the label away, from a pod that may be gone."""
-    api = release.api
-    body = {"metadata": {"labels": {PARTITIONED: value}}}
-    try:
-        api.ask("label a pod", api.core.patch_namespaced_pod, pod.name, release.namespace, body)
-    except (KeyError, ScarError):
-        if value is not None:
-            raise

@@ -10,7 +10,6 @@ from scar_admin.status import ProcessInfo
 COMPONENT = "app.kubernetes.io/component"
 INSTANCE = "app.kubernetes.io/instance"
 NAME = "app.kubernetes.io/name=scar"
-PARTITIONED = "scar.dev/partitioned"  # the chart's network policies allow nothing to a pod with this label
 
 # exit codes after which it is right that a worker starts again: asked to end, fenced
 RETRIED = frozenset({0, 3})

@@ -106,7 +106,7 @@ def test_a_killed_shard_heals_on_it_as_the_ledger_has_it(site: Site, page: Forwa
     )
 
 
-def test_the_page_of_the_operator_freezes_and_cuts_off_where_chaos_is_allowed(site: Site) -> None:
+def test_the_page_of_the_operator_breaks_what_it_shows_where_chaos_is_allowed(site: Site) -> None:
     with subprocess.Popen(
         site.scar("console"), stdout=subprocess.PIPE, text=True, env=environment()
     ) as command:
@@ -117,18 +117,16 @@ def test_the_page_of_the_operator_freezes_and_cuts_off_where_chaos_is_allowed(si
             page = ForwardedPage(found[1], found[2])
             seen = looks(page.host, page.token)
             state = next(seen)["state"]
-            assert state["can_break"] == ["kill", "freeze", "cut"]
+            assert state["can_break"] == ["kill", "freeze"]
             before = state["failure_count"]
-            for count, how, name in ((1, "cut", "scar-ps-2"), (2, "freeze", "scar-ps-0")):
+            for count, how, name in ((1, "kill", "scar-ps-2"), (2, "freeze", "scar-ps-0")):
                 status, said = page.ask("POST", f"/{how}/{name}", **{"X-Scar-Token": page.token})
-                assert (status, "for 5 s" in said) == (200, True), said
+                assert status == 200, said
                 healed = next(one["state"] for one in seen if is_healed(one["state"], before + count))
                 assert any(name in one["members"] for one in healed["failures"][before:])
         finally:
             command.send_signal(signal.SIGINT)
         assert command.wait(timeout=60) == 0
-    pods = site.core.list_namespaced_pod(site.namespace).items
-    assert not any("scar.dev/partitioned" in (pod.metadata.labels or {}) for pod in pods)
 
 
 def is_healed(state: dict[str, Any], failures: int) -> bool:

@@ -23,9 +23,9 @@ from scar_chaos.core.faults import DURATIONS
 from scar_chaos.core.schedule import FaultKinds
 from scar_chaos.targets.leadership import is_leader
 from scar_chaos.targets.node_control import NodeControl
-from scar_chaos.targets.pod_api import PodApi, ReleasePods
+from scar_chaos.targets.pod_api import PARTITIONED, PodApi, ReleasePods
 from scar_chaos.targets.release import ReleaseEnvironment, fill_worker_template
-from scar_kube.pods import COMPONENT, PARTITIONED
+from scar_kube.pods import COMPONENT
 from scar_runtime.job_start import start_job
 from scar_runtime.store import Store, open_store
 

@@ -13,6 +13,7 @@ from scar.errors import ConfigError
 from scar_kube.api import Api
 from scar_kube.pods import INSTANCE, NAME, Pod, read_pod
 
+PARTITIONED = "scar.dev/partitioned"  # the chart's network policies allow nothing to a pod with this label
 EXEC_SECONDS = 30.0  # for a script in a pod; the longest lasts as long as a fault
 
 

@@ -2,7 +2,6 @@
 import { byId, fillTable, number, plural, seconds, setText, size } from "./dom.js";
 
 const SURE_SECONDS = 4;  // in which a second click does it
-const WORDS = { kill: ["Kill", "kill"], freeze: ["Freeze", "freeze"], cut: ["Cut off", "cut off"] };  // of what breaks a member
 const COLOURS = { alive: "good", running: "good", learning: "", suspect: "warn" };
 const PARTS = ["pull", "compute", "push", "wait"];  // of a worker's time, in the order of its `split`
 const buttons = new Map();
@@ -128,10 +127,9 @@ function breakButton(how, name, breakMember) {
 }
 
 function ask(button, how, name, sure) {
-  const [begin, word] = WORDS[how];
   clearTimeout(button.timer);
   button.classList.toggle("sure", sure);
-  setText(button, sure ? "sure?" : word);
-  button.setAttribute("aria-label", sure ? `Really ${word} ${name}?` : `${begin} ${name}`);
+  setText(button, sure ? "sure?" : how);
+  button.setAttribute("aria-label", sure ? `Really ${how} ${name}?` : `${how[0].toUpperCase()}${how.slice(1)} ${name}`);
   if (sure) button.timer = setTimeout(() => ask(button, how, name, false), SURE_SECONDS * 1000);
 }
