@@ -29,10 +29,13 @@ STORE_SECONDS = 2.0  # at least, between two looks at a store
 
 
 class ConsoleCluster:
-    """The cluster that a command means, as the page has it."""
+    """The cluster that a command means, as the page has it. ``own_release``: name of the one in whose pod
+    this process runs, for its logs; empty: it does not, or may not read them.
+    """
 
-    def __init__(self, target: ClusterTarget) -> None:
+    def __init__(self, target: ClusterTarget, own_release: str = "") -> None:
         self._target = target
+        self._own_release = own_release
         self._faults = faults_of(target)
         self.can_break = tuple(self._faults)
 
@@ -53,6 +56,11 @@ class ConsoleCluster:
 
     def logs(self) -> LogReader | None:
         """Of processes of this machine, or of a release's pods."""
+        if self._own_release:
+            from scar_kube.in_cluster import OwnRelease
+            from scar_kube.pod_logs import PodLogs
+
+            return PodLogs(OwnRelease(self._own_release))
         target = self._target
         if isinstance(target, DirectTarget):
             return ClusterLogs(ClusterDirectory(target.directory).logs) if target.directory else None
@@ -68,12 +76,14 @@ class ConsoleCluster:
 class ConsoleOptions:
     """``port`` 0: any that is free. ``interval``: seconds between looks. ``store``: URL of the one of which
     the runs are shown; empty: the cluster. ``token_file``: has the token of the URL; None: one is made.
+    ``own_release``: see :class:`ConsoleCluster`.
     """
 
     port: int = 0
     interval: float = 0.5
     store: str = ""
     token_file: Path | None = None
+    own_release: str = ""
 
     def read_token(self) -> str:
         """Empty: none is given. Raises :class:`ConfigError` for one that can be guessed."""
@@ -101,7 +111,7 @@ def run_console(ref: ClusterRef, options: ConsoleOptions) -> None:
         return show_stored_runs(options, token)
     target = find_cluster(ref)
     read_status(target)
-    cluster = ConsoleCluster(target)
+    cluster = ConsoleCluster(target, options.own_release)
     with stop_signal() as stop:
         server = serve_cluster(cluster, stop, options.port, options.interval, token)
         who = "sees the run and may break it" if cluster.can_break else "sees the run"

@@ -5,21 +5,31 @@ from __future__ import annotations
 import math
 import time
 from datetime import datetime
+from typing import Protocol
 
 from scar.errors import ConfigError
 from scar_admin.log_text import LogText
+from scar_kube.api import Api
 from scar_kube.pods import Pod
-from scar_kube.release import Release
 
 PODS = 20  # that one look asks for; of more, each in its turn
 LINES = 200  # of one pod at a look
 MARGIN_SECONDS = 2.0  # asked again, since clocks differ; what was seen is left out by its time
 
 
+class PodSource(Protocol):
+    """A release, seen from anywhere."""
+
+    api: Api
+    namespace: str
+
+    def pods(self) -> list[Pod]: ...
+
+
 class PodLogs:
     """For one thread at a time."""
 
-    def __init__(self, release: Release) -> None:
+    def __init__(self, release: PodSource) -> None:
         self._release = release
         self._allowed = False
         self._asked = dict[str, float]()  # by pod: when

@@ -1,11 +1,14 @@
-"""Pods of a release as this package sees them, read from what the API says. Pure."""
+"""Pods of a release as this package sees them, read from what the API says."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scar_admin.status import ProcessInfo
+
+if TYPE_CHECKING:
+    from scar_kube.api import Api
 
 COMPONENT = "app.kubernetes.io/component"
 INSTANCE = "app.kubernetes.io/instance"
@@ -44,6 +47,17 @@ class Pod:
     def process(self) -> ProcessInfo:
         state = "exited" if self.leaving else self.state
         return ProcessInfo(self.name, 0, state, self.restarts, self.code, part=self.component)
+
+
+def list_pods(api: Api, namespace: str, release: str) -> list[Pod]:
+    """All of a release, by name. Raises as :meth:`Api.ask`."""
+    found = api.ask(
+        f"list pods in namespace {namespace}",
+        api.core.list_namespaced_pod,
+        namespace,
+        label_selector=f"{NAME},{INSTANCE}={release}",
+    )
+    return sorted(map(read_pod, found.items), key=lambda pod: pod.name)
 
 
 def read_pod(found: Any) -> Pod:

@@ -23,7 +23,7 @@ from scar_admin.status import ProcessInfo
 from scar_kube.api import Api
 from scar_kube.forwards import Forward, Forwards, PodAssignment
 from scar_kube.operator import SECRET, ReleaseOperator
-from scar_kube.pods import COMPONENT, INSTANCE, NAME, Pod, read_pod
+from scar_kube.pods import COMPONENT, INSTANCE, NAME, Pod, list_pods
 from scar_kube.settings import Container, read_environment
 from scar_kube.tunnel import Tunnel
 from scar_kube.where import Where
@@ -95,18 +95,9 @@ class Release:
         """All of its pods, by name; at most :data:`FRESH_SECONDS` old."""
         with self._asking:
             if time.monotonic() > self._pods[0]:
-                pods = self._list_items()
+                pods = list_pods(self.api, self.namespace, self.name)
                 self._pods = (time.monotonic() + FRESH_SECONDS, pods)
             return self._pods[1]
-
-    def _list_items(self) -> list[Pod]:
-        found = self.api.ask(
-            f"list pods in namespace {self.namespace}",
-            self.api.core.list_namespaced_pod,
-            self.namespace,
-            label_selector=f"{NAME},{INSTANCE}={self.name}",
-        )
-        return sorted(map(read_pod, found.items), key=lambda pod: pod.name)
 
     def processes(self) -> tuple[ProcessInfo, ...]:
         return tuple(pod.process() for pod in self.pods())

@@ -51,6 +51,7 @@ def _training(site: Site) -> Iterator[None]:
     site.install(
         ps__replicas="3",
         console__enabled="true",
+        console__logs="true",
         bundled__minio__persistence__enabled="false",
         chaos__enabled="true",
     )
@@ -95,6 +96,8 @@ def test_a_killed_shard_heals_on_it_as_the_ledger_has_it(site: Site, page: Forwa
     assert before["job"]["name"] == "steady"
     assert [row["name"] for row in before["shards"]["rows"]] == ["scar-ps-0", "scar-ps-1", "scar-ps-2"]
     assert before["can_break"] == []
+    lines = (line for look in seen for line in look["logs"])
+    assert next(line for line in lines if line["level"] == "info")["member"].startswith("scar-")
     site.run("kill", "ps-1")
     next(look for look in seen if is_settled(look["state"]["failures"]))
     told = json.loads(site.run("failures", "-o", "json"))["failures"]
@@ -145,4 +148,15 @@ def test_it_can_break_nothing(site: Site, page: ForwardedPage) -> None:
     assert set(denied.values()) == {"PERMISSION_DENIED"}, denied
     assert set(denied) >= CHANGES, CHANGES - set(denied)
     account = site.core.read_namespaced_pod(pod, site.namespace).spec
-    assert account.automount_service_account_token is False, "the API server hears nothing from it"
+    for verb, resource in (
+        ("delete", "pods"),
+        ("create", "pods/exec"),
+        ("get", "secrets"),
+        ("patch", "pods"),
+    ):
+        command = ["kubectl", "auth", "can-i", verb, resource, "--namespace", site.namespace]
+        user = f"--as=system:serviceaccount:{site.namespace}:{account.service_account_name}"
+        asked = subprocess.run(
+            [*command, user], capture_output=True, text=True, env=environment(), check=False
+        )
+        assert asked.stdout.strip() == "no", (verb, resource)

@@ -215,6 +215,20 @@ def test_the_bucket_outlives_the_release_if_wanted(render: Render, keep: str, po
     assert minio["spec"]["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] == policy
 
 
+@pytest.mark.parametrize("logs", [False, True])
+def test_the_page_in_a_pod_reads_logs_only_where_it_may(render: Render, logs: bool) -> None:
+    made = render("console.enabled=true", f"console.logs={str(logs).lower()}")
+    pod = pods(made)["Deployment/scar-console"]
+    assert pod["spec"]["automountServiceAccountToken"] is logs
+    assert ("--pod-logs" in pod["spec"]["containers"][0]["args"]) is logs
+    roles = [one for one in of_kind(made, "Role") if one["metadata"]["name"] == "scar-console"]
+    assert [(rule["resources"], rule["verbs"]) for role in roles for rule in role["rules"]] == (
+        [(["pods"], ["list"]), (["pods/log"], ["get"])] if logs else []
+    )
+    way = named(made, "NetworkPolicy", "scar-api-server")["spec"]["podSelector"]["matchExpressions"][-1]
+    assert ("console" in way["values"]) is logs
+
+
 def test_the_page_is_told_whether_chaos_is_allowed(render: Render) -> None:
     for enabled, word in ((True, "allowed"), (False, "refused")):
         service = named(render(f"chaos.enabled={str(enabled).lower()}"), "Service", "scar-recovery")

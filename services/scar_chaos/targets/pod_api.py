@@ -6,38 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from kubernetes import client, config
+from kubernetes import client
 from kubernetes.stream import stream
 
-from scar.errors import ConfigError
 from scar_kube.api import Api
+from scar_kube.in_cluster import InClusterApi
 from scar_kube.pods import INSTANCE, NAME, Pod, read_pod
 
 PARTITIONED = "scar.dev/partitioned"  # the chart's network policies allow nothing to a pod with this label
 EXEC_SECONDS = 30.0  # for a script in a pod; the longest lasts as long as a fault
 
 
-class PodApi(Api):
+class PodApi(InClusterApi):
     """With the pod's own service account."""
-
-    def __init__(self, namespace: str) -> None:
-        self.context = "of this pod"
-        self.namespace = namespace
-        self._client = self._new_client()
-        self.core = client.CoreV1Api(self._client)
-        self.apps = client.AppsV1Api(self._client)
-
-    def _new_client(self) -> Any:
-        settings = client.Configuration()
-        try:
-            config.load_incluster_config(client_configuration=settings)
-        except config.ConfigException as error:
-            raise ConfigError(
-                f"this process runs in no pod of a chaos job: {error}",
-                "From outside the cluster use: scar chaos --on kubernetes",
-            ) from error
-        settings.retries = False
-        return client.ApiClient(settings)
 
     def run_script(self, pod: str, container: str, script: str) -> str:
         """Run a shell script in a container; returns what it wrote, at its end.

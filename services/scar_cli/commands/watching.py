@@ -64,16 +64,22 @@ def serve_console(
         Path | None,
         typer.Option(metavar="FILE", help="The token of the URL, not printed then; default: a new one."),
     ] = None,
+    pod_logs: Annotated[
+        str,
+        typer.Option(
+            metavar="RELEASE", help="In a pod of this release: show its logs, by the pod's own account."
+        ),
+    ] = "",
 ) -> None:
     """The same in a browser, on 127.0.0.1: loss, shards, workers, each failure by its phases, and on a local
-    cluster a button that kills. Prints the URL; nobody without it sees the page.
+    cluster buttons that break. Prints the URL; nobody without it sees the page.
 
     With [bold]--store[/]: how the runs of a store went, after their end.
     """
     from scar_cli.console import ConsoleOptions
     from scar_cli.console import run_console as run
 
-    run(ref, ConsoleOptions(port, interval, store, token_file))
+    run(ref, ConsoleOptions(port, interval, store, token_file, pod_logs))
 
 
 @with_cluster()

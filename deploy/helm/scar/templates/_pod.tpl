@@ -15,7 +15,7 @@ metadata:
     {{- with $place.annotations }}{{ toYaml . | nindent 4 }}{{ end }}
 spec:
   serviceAccountName: {{ include "scar.serviceAccountName" . }}
-  automountServiceAccountToken: {{ has .component (list "recovery" "chaos") }}
+  automountServiceAccountToken: {{ or (has .component (list "recovery" "chaos")) (and (eq .component "console") .root.Values.console.logs) }}
   enableServiceLinks: false
   securityContext:
     {{- include "scar.podSecurityContext" 10001 | nindent 4 }}
