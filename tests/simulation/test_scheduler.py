@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Callable, Iterator
 from queue import Empty
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -12,6 +15,7 @@ from tests.simulation import scheduler
 from tests.simulation.network import Network
 from tests.simulation.primitives import Lock, RLock, SimpleQueue, boottime, monotonic, sleep, wall
 from tests.simulation.scheduler import Host, Scheduler, Stuck, Task
+from tests.simulation.world import TraceHandler
 
 SECONDS = 1000.0
 
@@ -242,6 +246,24 @@ def test_a_trap_ends_a_host_at_what_has_a_name(play: Play) -> None:
     assert play.run(lambda: sleep(1.0))
     assert [what for _, what in play.notes] == ["objects/1"]
     assert not victim.alive
+
+
+def test_who_is_paused_while_it_logs_holds_up_nobody(play: Play) -> None:
+    handler = TraceHandler(cast(Any, SimpleNamespace(scheduler=play.scheduler)))
+    handler.lock = RLock()  # as a process has it
+    victim = play.scheduler.host("two")
+    victim.trap = "log info held"
+    victim.trap_seconds = 5.0
+
+    def log(name: str, after: float) -> None:
+        sleep(after)
+        handler.handle(logging.LogRecord("scar", logging.INFO, "", 0, name, None, None))
+        play.note(name)
+
+    play.spawn(lambda: log("held", 0.0), victim)
+    assert play.run(lambda: log("free", 1.0))
+    assert play.run(lambda: sleep(10.0))
+    assert [(round(when), what) for when, what in play.notes] == [(1, "free"), (5, "held")]
 
 
 def test_a_trap_may_hold_a_host_for_a_while_instead(play: Play) -> None:

@@ -116,6 +116,11 @@ class TraceHandler(logging.Handler):
         super().__init__()
         self._world = world
 
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Without a lock: processes share none, and whoever is paused while it logs would hold it."""
+        self.emit(record)
+        return True
+
     def emit(self, record: logging.LogRecord) -> None:
         scheduler = self._world.scheduler
         task = scheduler.current

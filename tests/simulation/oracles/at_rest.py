@@ -10,6 +10,7 @@ from scar_runtime.store.failure_log import FailureLog
 from tests.simulation.cluster import Cluster
 from tests.simulation.oracles.cluster_truth import ClusterTruth
 from tests.simulation.oracles.leftovers import (
+    DEAD,
     LATE_PROBES,
     StoredState,
     find_dead_keys,
@@ -49,10 +50,11 @@ class RestWatch:
 
     def _check_memory(self) -> Iterable[str]:
         lives = living(self._cluster)
+        beating = len(lives) + sum(seconds <= DEAD for seconds in self._dead_for().values())
         for life in lives:
             sizes: Sizes = collection_sizes(life.app, life.service)
             sizes["tasks"] = len(life.host.tasks)
-            yield from self._memory.look(life.app.member.key, sizes, len(lives))
+            yield from self._memory.look(life.app.member.key, sizes, beating)
 
     def _ages(self, prefix: str) -> dict[str, float]:
         """Seconds since each object below was written, by the rest of its key."""
@@ -77,6 +79,9 @@ class RestWatch:
 
     def _check_redis(self) -> list[str]:
         server: Any = self._cluster.world.redis[self._cluster.redis]
+        return find_dead_keys(server._values, server._expires, self._dead_for())
+
+    def _dead_for(self) -> dict[str, float]:
+        """Member key -> seconds for which it has been dead while a detector could sweep."""
         truth, now = self._truth, self._scheduler.now
-        died = {key: now - max(at, truth.sweeping_since) for key, at in truth.died.items()}
-        return find_dead_keys(server._values, server._expires, died)
+        return {key: now - max(at, truth.sweeping_since) for key, at in truth.died.items()}

@@ -144,7 +144,7 @@ class MemoryWatch:
         self._first: dict[str, Sizes] = {}
 
     def look(self, process: str, sizes: Sizes, members: int = 0) -> list[str]:
-        """``process``: one life of it; ``members``: of the cluster, at the moment."""
+        """``process``: one life of it; ``members``: whose heartbeats may be in Redis now."""
         compared = {name: size for name, size in sizes.items() if name not in BY_FAILURES}
         first = self._first.setdefault(process, compared)
         allowed = BOUNDED | dict.fromkeys(BY_MEMBERS, members + SLACK)
