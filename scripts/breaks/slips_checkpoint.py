@@ -25,6 +25,27 @@ BREAKS = (
         f"{COORDINATOR}::test_round_robin_goes_on_where_the_last_committed_round_ended",
     ),
     Break(
+        "cp-unread-saved",
+        "services/scar_checkpoint/core/round_schedule.py",
+        "bool(running.passed_over or running.unreadable)",
+        "False",
+        f"{COMMIT}::test_what_shards_take_for_saved_and_nobody_can_read_is_saved_again_by_rounds_of_all",
+    ),
+    Break(
+        "cp-unread-missed",
+        "services/scar_checkpoint/core/round_schedule.py",
+        "self.saves_all and bool(current.missed)",
+        "False",
+        f"{COMMIT}::test_what_shards_take_for_saved_and_nobody_can_read_is_saved_again_by_rounds_of_all",
+    ),
+    Break(
+        "cp-waits-forever",
+        "services/scar_checkpoint/round_driver.py",
+        "return self._patience.read(self._store, self._job, load), number",
+        "return load(), number",
+        f"{ROUND_DRIVER}::test_where_nothing_can_be_read_for_long_it_goes_on_from_nothing",
+    ),
+    Break(
         "cp-settled",
         "services/scar_checkpoint/core/rounds.py",
         "        if self.settled:\n",

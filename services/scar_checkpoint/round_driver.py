@@ -52,6 +52,7 @@ from scar_checkpoint.core.events import (
 )
 from scar_checkpoint.core.rounds import RoundSummary, RoundTicket, SavedObject
 from scar_checkpoint.shard_calls import ShardCalls
+from scar_runtime.checkpoint.lost_checkpoint import LossPatience
 from scar_runtime.checkpoint.manifest_codec import create_manifest, object_ref_from_proto
 from scar_runtime.checkpoint.running_checkpoint import HeaderCache, RunningCheckpoint, load_readable
 from scar_runtime.process import tracing
@@ -80,6 +81,7 @@ class RoundDriver:
         self._calls = ShardCalls()
         self._pool = ThreadPoolExecutor(POOL, thread_name_prefix="store")
         self._tickets: dict[int, Future[RoundSummary]] = {}
+        self._patience = LossPatience()
         self._ticket_numbers = count(1)
         self._error: BaseException | None = None  # of work in the pool
         self._ended = False  # nobody takes events any more
@@ -254,7 +256,8 @@ class RoundDriver:
         would count as passed over, and what only it names would be lost.
         """
         number = newest(self._store, MANIFESTS)
-        return load_readable(self._store, self._job, self._headers, DAMAGE_SECONDS), number
+        load = partial(load_readable, self._store, self._job, self._headers, DAMAGE_SECONDS)
+        return self._patience.read(self._store, self._job, load), number
 
     def _commit_manifest(self, action: CommitManifest) -> None:
         self.post(self._create_manifest(action))

@@ -17,7 +17,7 @@ LINES = 200  # of one pod at a look
 MARGIN_SECONDS = 2.0  # asked again, since clocks differ; what was seen is left out by its time
 
 
-class PodSource(Protocol):
+class LoggedRelease(Protocol):
     """A release, seen from anywhere."""
 
     api: Api
@@ -29,7 +29,7 @@ class PodSource(Protocol):
 class PodLogs:
     """For one thread at a time."""
 
-    def __init__(self, release: PodSource) -> None:
+    def __init__(self, release: LoggedRelease) -> None:
         self._release = release
         self._allowed = False
         self._asked = dict[str, float]()  # by pod: when

@@ -7,7 +7,6 @@ Everything here blocks on the store and raises :class:`scar.errors.StoreError` o
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -25,6 +24,7 @@ from scar.tables import Job
 from scar.v1 import recovery_pb2, types_pb2
 from scar_recovery.core.block_sources import SavedGroup, SavedState
 from scar_runtime.checkpoint.damage import unreadable_blocks, unreadable_in, write_patches
+from scar_runtime.checkpoint.lost_checkpoint import LossPatience
 from scar_runtime.checkpoint.manifest import Manifest
 from scar_runtime.checkpoint.manifest_codec import create_manifest, read_manifest
 from scar_runtime.checkpoint.running_checkpoint import (
@@ -51,7 +51,6 @@ EPOCHS_MOST = 1000
 EPOCHS_BYTES = 64 << 20
 HISTORY = 4
 DAMAGE_SECONDS = 1.0  # a header that is still damaged after that long is not waited for
-LOST_SECONDS = 30.0  # a checkpoint of which nothing can be read is waited for so long: a store may be ill
 SEAL_ATTEMPTS = 8  # each one fails only because a round was committed meanwhile
 
 _log = logging.getLogger(__name__)
@@ -67,7 +66,7 @@ class RecoveryStore:
         self._failures = FailureLog(self._store)
         self._saved: dict[bool, tuple[int, SavedBlocks]] = {}
         self._avoid: set[int] = set()  # consistent manifests of which blocks cannot be read any more
-        self._lost_since: dict[bool, float] = {}  # full -> since when nothing of that kind can be read
+        self._patience = {full: LossPatience() for full in (False, True)}
 
     def history_log(self) -> HistoryLog:
         """How the run went, for one thread at a time."""
@@ -190,22 +189,12 @@ class RecoveryStore:
         return found
 
     def _read_newest(self, full: bool) -> RunningCheckpoint:
-        """Where every manifest is damaged, and stays so, the job goes on from x(0), not never."""
-        try:
+        def load() -> RunningCheckpoint:
             if full:
-                found = load_newest(self._store, self.job, self._headers, True, self._avoid)
-            else:
-                found = load_readable(self._store, self.job, self._headers, DAMAGE_SECONDS)
-        except (CorruptCheckpoint, ObjectNotFound) as error:
-            now = time.monotonic()
-            if now < self._lost_since.setdefault(full, now) + LOST_SECONDS:
-                raise
-            _log.error("checkpoint.lost", extra={"reason": str(error)})
-            found = RunningCheckpoint(self.job)
-            found.passed_over = numbers(self._store, MANIFESTS)
-            return found
-        self._lost_since.pop(full, None)
-        return found
+                return load_newest(self._store, self.job, self._headers, True, self._avoid)
+            return load_readable(self._store, self.job, self._headers, DAMAGE_SECONDS)
+
+        return self._patience[full].read(self._store, self.job, load)
 
     def seal_checkpoint(
         self, full: bool, author: str, suspects: Mapping[str, Ids] = MappingProxyType({})

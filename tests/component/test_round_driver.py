@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 import scar
-from scar.errors import NotServing
+from scar.errors import CorruptCheckpoint, NotServing, ObjectNotFound
 from scar_checkpoint import round_driver
 from scar_checkpoint.core.coordinator import RESIGNED
 from scar_checkpoint.round_driver import RoundDriver
 from scar_checkpoint.shard_calls import ShardCalls
-from scar_runtime.checkpoint.manifest import Manifest
+from scar_runtime.checkpoint import lost_checkpoint
+from scar_runtime.checkpoint.manifest import Manifest, ObjectRef
 from scar_runtime.checkpoint.manifest_codec import create_manifest
 from scar_runtime.checkpoint.running_checkpoint import HeaderCache
 from scar_runtime.store import Store, open_store
@@ -78,6 +79,25 @@ def test_a_manifest_that_appears_while_the_newest_is_read_is_not_skipped(
     monkeypatch.setattr(type(store), "list", list_and_seal)
     running, number = driver._read_newest()
     assert number <= running.manifest.number or running.passed_over, "manifest 3 would continue manifest 1"
+
+
+def test_where_nothing_can_be_read_for_long_it_goes_on_from_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store may be ill for a while; a checkpoint that is lost must not keep all later ones away."""
+    job = scar.Job("fifth", [scar.Table("w", 4)])
+    store = open_store(f"file://{tmp_path}").under(job.name)
+    create_manifest(store, Manifest(1, 0, job.name, objects=(ObjectRef("objects/gone", bytes=9, owner="a"),)))
+    driver = RoundDriver(job, "0" * 12, store, HeaderCache(store, job), 1.0)
+    monkeypatch.setattr(round_driver, "DAMAGE_SECONDS", 0.0)
+    clock = [100.0]
+    monkeypatch.setattr(lost_checkpoint.time, "monotonic", lambda: clock[0])
+    for _ in range(2):
+        with pytest.raises((CorruptCheckpoint, ObjectNotFound)):
+            driver._read_newest()
+        clock[0] += lost_checkpoint.LOST_SECONDS / 2
+    running, number = driver._read_newest()
+    assert (running.manifest.number, running.objects, running.passed_over, number) == (0, [], [1], 1)
 
 
 def test_calls_of_a_round_that_is_over_are_cancelled_and_those_of_others_go_on() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from scar.event_log import EventRing, describe_fields, name_of
 from scar_checkpoint.core.coordinator import Coordinator
@@ -24,7 +25,7 @@ from scar_checkpoint.core.events import (
 from scar_runtime.checkpoint.manifest import Manifest
 from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
 from scar_runtime.checkpoint.top_keys import KeyRange
-from tests.unit.checkpoint_play import A, B, C, Play, entry, epoch_of, job_with
+from tests.unit.checkpoint_play import BLOCKS, A, B, C, Play, entry, epoch_of, job_with
 
 NOTHING = np.zeros(KeyRange().size, np.int64)
 
@@ -105,6 +106,43 @@ def test_a_new_leader_goes_on_from_the_newest_manifest() -> None:
     actions = core.handle(BlocksSaved(10, A.key, entry("objects/y", [1], 42, A.key), 0.0), 101.0)
     (commit,) = [one for one in actions if isinstance(one, CommitManifest)]
     assert (commit.running.manifest.number, commit.running.manifest.parent) == (9, 6)
+
+
+@pytest.mark.parametrize("partly", [False, True])
+def test_what_shards_take_for_saved_and_nobody_can_read_is_saved_again_by_rounds_of_all(partly: bool) -> None:
+    """At once, until one was missed by no shard; then rounds are what the job says."""
+    play = Play()
+    running = RunningCheckpoint(play.job)
+    if partly:
+        found = [entry("objects/x", [0], 40, A.key)]
+        running = running.extended(found, Manifest(number=3, round=9, clock=40))
+        running.unreadable = ["objects/y"]
+    else:
+        running.passed_over = [3, 2]
+    play.core = Coordinator(play.job, "me", timeout=30.0)
+    play.actions = []
+    play.do(LeadershipGained(running, 3, -1.0))
+    play.do(EpochAdopted(epoch_of(1, A, B)))
+    first, second = play.take(MeasureDistances)
+    assert (first.skip, first.min_clock) == (True, 0), "whatever the distances are"
+    play.measure(first)
+    play.do(ShardRefused(second.round, B.key, "it has no time", False))
+    [copy] = play.take(CopyBlocks)
+    assert (copy.selection.selection, copy.selection.count) == ("full", BLOCKS)
+    play.save(copy, [0, 2, 4])
+    manifest = play.commit()
+    assert (manifest.number, manifest.passed_over) == (4, () if partly else (2, 3))
+    play.finish()
+    play.later(1.0)
+    again = play.take(MeasureDistances)
+    assert {one.skip for one in again} == {True}, "a shard has missed the first one"
+    play.measure(*again, clock=3)
+    for copy in play.take(CopyBlocks):
+        play.save(copy, [0, 2, 4] if copy.shard == A else [1, 3], 3)
+    assert play.commit().passed_over == ()
+    play.finish()
+    play.later(1.0)
+    assert {one.skip for one in play.take(MeasureDistances)} == {False}
 
 
 def test_answers_of_former_rounds_change_nothing() -> None:

@@ -24,6 +24,7 @@ from scar_recovery.core.block_sources import find_sources
 from scar_recovery.epoch_log import EpochLog
 from scar_recovery.job_registry import JobRegistry
 from scar_recovery.recovery_store import RecoveryStore, SavedBlocks, kept_epochs
+from scar_runtime.checkpoint import lost_checkpoint
 from scar_runtime.checkpoint.initial_arrays import read_initial
 from scar_runtime.checkpoint.manifest import Manifest
 from scar_runtime.checkpoint.manifest_codec import create_manifest, read_manifest
@@ -319,7 +320,7 @@ def test_a_checkpoint_of_which_nothing_can_be_read_is_waited_for_and_then_given_
     archive = RecoveryStore(store, Job("test", JOB.tables, **policy))
     monkeypatch.setattr(recovery_store, "DAMAGE_SECONDS", 0.0)
     clock = [100.0]
-    monkeypatch.setattr(recovery_store.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(lost_checkpoint.time, "monotonic", lambda: clock[0])
     for number in (1, 2):
         save(store, number, [0, 1], number, full=True)
         cut = f"test/{object_key(1, 'ps-0@1', number)}"

@@ -54,6 +54,7 @@ class ManifestChain:
             selection=current.selection,
             clock=min(clocks),
             plan=plan,
+            passed_over=tuple(sorted(self.running.passed_over)),
         )
         parent = self.running
         current.rewrite = self.rewrite

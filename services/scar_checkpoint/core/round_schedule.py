@@ -9,7 +9,8 @@ from scar.placement import Epoch
 from scar.tables import Job
 from scar_checkpoint.core.round_policy import RoundPolicy
 from scar_checkpoint.core.rounds import ActiveRound
-from scar_runtime.checkpoint.manifest import Manifest, RoundPlan
+from scar_runtime.checkpoint.manifest import RoundPlan
+from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
 
 PAUSE = 0.05  # seconds between rounds for which acknowledgements wait
 BACKOFF = 0.5  # seconds until a failed round is tried again; doubled up to BACKOFF_MOST
@@ -17,11 +18,14 @@ BACKOFF_MOST = 15.0
 
 
 class RoundSchedule:
-    """``due_clock``: the open clock for which the next round waits; ``not_before``: the earliest time."""
+    """``due_clock``: the open clock for which the next round waits; ``not_before``: the earliest time.
+    ``saves_all``: shards take for saved what cannot be read any more, so the next round is of all blocks.
+    """
 
     def __init__(self, job: Job) -> None:
         self.due_clock = 0
         self.not_before = 0.0
+        self.saves_all = False
         self.problem = ""  # why the last round failed; empty: it did not
         self._job = job
         self._failures = 0
@@ -37,12 +41,15 @@ class RoundSchedule:
     def checkpoint(self) -> Checkpoint:
         """How rounds are made now: as the job says, or as it is chosen."""
         policy = self._job.checkpoint
+        if self.saves_all:
+            return replace(policy, selection="full", fraction=1.0)
         return policy if self.plan is None else replace(policy, fraction=self.plan.fraction)
 
-    def follow_manifest(self, manifest: Manifest) -> None:
-        """The running checkpoint is this one now."""
-        self._policy.resume(manifest.plan, manifest.epoch)
-        self.due_clock = self._next_clock(manifest.clock)
+    def resume(self, running: RunningCheckpoint) -> None:
+        """Go on from what could be read of the running checkpoint."""
+        self._policy.resume(running.manifest.plan, running.manifest.epoch)
+        self.saves_all = bool(running.passed_over or running.unreadable)
+        self.due_clock = 0 if self.saves_all else self._next_clock(running.manifest.clock)
 
     def follow_epoch(self, epoch: Epoch) -> None:
         """After a rollback the job goes on from an earlier clock."""
@@ -60,6 +67,7 @@ class RoundSchedule:
         self.problem = ""
         self.not_before = 0.0
         if current.ticket is None:
+            self.saves_all = self.saves_all and bool(current.missed)
             self._policy.record_round(current, now)
             self.due_clock = self._next_clock(min(current.clocks.values()))
             self.not_before = now + PAUSE if self._job.strategy.stores else 0.0
