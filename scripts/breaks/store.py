@@ -186,10 +186,8 @@ BREAKS = (
     Break(
         "newest",
         "services/scar_checkpoint/round_driver.py",
-        "        number = newest(self._store, MANIFESTS)\n"
-        "        return load_readable(self._store, self._job, self._headers, DAMAGE_SECONDS), number\n",
-        "        running = load_readable(self._store, self._job, self._headers, DAMAGE_SECONDS)\n"
-        "        return running, newest(self._store, MANIFESTS)\n",
+        "return self._patience.read(self._store, self._job, load), number",
+        "return self._patience.read(self._store, self._job, load), newest(self._store, MANIFESTS)",
         "tests/component/test_round_driver.py::"
         "test_a_manifest_that_appears_while_the_newest_is_read_is_not_skipped",
     ),

@@ -18,6 +18,7 @@ def run_comparison(request: CompareRequest) -> None:
     """Train and report. Raises :class:`scar.errors.ConfigError` for an invalid strategy or kill."""
     for package in NEEDED_AT_THE_END:
         import_module(package)
+    from scar_cli.experiment_pages import write_page
     from scar_compare.comparison import StrategyComparison
     from scar_compare.experiment import ExperimentOptions
     from scar_compare.kill_schedule import DEFAULT_KILLS, parse_kills
@@ -34,7 +35,7 @@ def run_comparison(request: CompareRequest) -> None:
         trials=request.seeds, seed=request.seed, out=request.out, recorded=request.recorded
     )
     screen = Console() if request.output is OutputFormat.text else make_console(stderr=True)
-    run_experiment(comparison, options, screen)
+    report = run_experiment(comparison, options, screen)
+    summary = write_page(comparison.NAME, report, request.out, screen)
     if request.output is OutputFormat.json:
-        summary = json.loads((request.out / f"{comparison.NAME}.json").read_text(encoding="utf-8"))
         sys.stdout.write(json.dumps(json_value(summary), indent=2) + "\n")

@@ -69,15 +69,16 @@ def run_experiments(name: str, options: ExperimentOptions, output: OutputFormat 
     Raises :class:`ConfigError` for an unknown name.
     """
     from experiments import suite
+    from scar_cli.experiment_pages import write_page
     from scar_compare.runner import run_experiment
 
     experiments = [one for one in suite.find_experiments(name) if name != "all" or one.plan_batches(options)]
     screen = Console() if output is OutputFormat.text else make_console(stderr=True)
+    summaries = []
     for experiment in experiments:
-        run_experiment(experiment, options, screen)
+        report = run_experiment(experiment, options, screen)
+        summaries.append(write_page(experiment.NAME, report, options.out, screen))
     if output is OutputFormat.json:
-        files = [options.out / f"{experiment.NAME}.json" for experiment in experiments]
-        summaries = [json.loads(file.read_text(encoding="utf-8")) for file in files]
         sys.stdout.write(
             json.dumps(json_value(summaries if name == "all" else summaries[0]), indent=2) + "\n"
         )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -27,6 +30,7 @@ class Stub:
 
     NAME = "stub"
     asked: ExperimentOptions
+    figure = Figure([Panel("", "", "", [Series("", [0, 1], [0, 1])])])
 
     def plan_batches(self, options: ExperimentOptions) -> list[TrialBatch]:
         self.asked = options
@@ -36,13 +40,20 @@ class Stub:
         ]
 
     def make_report(self, _options: ExperimentOptions, records: Sequence[TrialRecord]) -> ExperimentReport:
-        figure = Figure([Panel("", "", "", [Series("", [0, 1], [0, 1])])])
-        return ExperimentReport({"trials": len(records)}, [["trials"], [str(len(records))]], figure)
+        return ExperimentReport({"trials": len(records)}, [["trials"], [str(len(records))]], self.figure)
 
 
 def _work(trials: tuple[int, ...]):
     for trial in trials:
         yield {"trial": trial}
+
+
+def shown_panels(page: Path) -> list[dict[str, Any]]:
+    """What a report draws, as its scripts read it."""
+    text = page.read_text(encoding="utf-8")
+    data = text.partition('<script type="application/json" id="report-data">')[2].partition("</script>")[0]
+    found: list[dict[str, Any]] = json.loads(data)
+    return found
 
 
 @pytest.fixture
@@ -130,3 +141,31 @@ def test_a_real_experiment_from_the_command_line(tmp_path: Path) -> None:
     summary = json.loads((tmp_path / "fig3.json").read_text())
     assert summary["panels"]["single"]["bound_crossed"] == 0
     assert summary["table"][0][0] == "panel"
+
+
+def test_a_page_beside_the_figure_has_its_numbers(stub: Stub, tmp_path: Path) -> None:
+    """Arrays, intervals, names of places; what is no number is left out, what is markup is text."""
+    series = Series("<b>", np.array([1.0, 2.0]), [0.5, math.nan], [0.25, 0.0], [1.0, 3.0], "marks")
+    panel = Panel("costs", "r", "ι", [series], ticks=[(1, "one"), (2, "two")], scale="log", zero=True)
+    stub.figure = Figure([panel, panel], "two of them", ["a note"])
+    done = invoke("stub", "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / "stub.html").read_text(encoding="utf-8")
+    assert "<b>" not in text
+    assert all(words in text for words in ("two of them", "a note", "Made by: scar experiment stub --seed 1"))
+    [shown, _] = shown_panels(tmp_path / "stub.html")
+    assert shown == {
+        "title": "costs",
+        "x": "r",
+        "y": "ι",
+        "scale": "log",
+        "y_scale": "linear",
+        "zero": True,
+        "ticks": [[1.0, "one"], [2.0, "two"]],
+        "series": [
+            {"label": "<b>", "style": "marks", "x": [1.0, 2.0], "y": [0.5, None]}
+            | {"low": [0.25, 0.0], "high": [1.0, 3.0]}
+        ],
+    }
+    for row in json.loads((tmp_path / "stub.json").read_text())["table"]:
+        assert all(f">{cell}<" in text for cell in row)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
 from html import escape
 
 from matplotlib.axes import Axes
@@ -12,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from scar_cli.demo.report import DemoReport
-from scar_console.report_page import report_page
+from scar_console.report_page import curve_panel, report_page, table_section
 
 COLOURS = ("#5b6573", "#1b7f5c", "#c0492f")
 FIGURES = {
@@ -67,9 +66,9 @@ def html_page(report: DemoReport) -> str:
         for run in report.runs
         if run.killed
     )
-    runs = _table("Three runs", table_headings(report), table_cells(report))
+    runs = table_section("Three runs", [table_headings(report), *table_cells(report)])
     verdicts = [["passed" if check.passed else "FAILED", check.name, check.detail] for check in report.checks]
-    checks = _table("Checks", ["verdict", "what", "found"], verdicts)
+    checks = table_section("Checks", [["verdict", "what", "found"], *verdicts], bad=("FAILED",))
     curves = {run.name: [None if math.isnan(loss) else loss for loss in run.losses] for run in report.runs}
     marks = sorted({kill.iteration + 0.5 for run in report.runs for kill in run.killed})
     body = f"""<section class="wide"><h2>What was done</h2>
@@ -82,7 +81,8 @@ from the first is then lost twice. Partial recovery puts back only what died, fr
 eighth of the blocks in each iteration, those that changed most first;
 full recovery rolls everything back to the last full checkpoint.</p></section>
 {runs}{checks}"""
-    return report_page("SCAR: training that heals itself", curves, marks, body)
+    panel = curve_panel("Loss by clock", curves, marks)
+    return report_page("SCAR: training that heals itself", [panel], body)
 
 
 def _zoom(report: DemoReport, axes: Axes) -> None:
@@ -95,18 +95,6 @@ def _zoom(report: DemoReport, axes: Axes) -> None:
         axes.set_xlim(first, max(len(run.losses) for run in report.runs) + 1)
         axes.set_ylim(min(seen) - margin, max(seen) + margin)
     axes.set_title("around the kill, down to ε (dotted)")
-
-
-def _table(caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f'<th scope="col">{escape(text)}</th>' for text in headings)
-    body = "".join("<tr>" + "".join(_cell(text) for text in row) + "</tr>\n" for row in rows)
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>"
-    scrolled = f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(caption)}">{table}</div>'
-    return f'<section class="wide"><h2>{escape(caption)}</h2>{scrolled}</section>\n'
-
-
-def _cell(text: str) -> str:
-    return f'<td class="bad">{text}</td>' if text == "FAILED" else f"<td>{escape(text)}</td>"
 
 
 def _text(value: object) -> str:

@@ -1,15 +1,18 @@
-// A report that is a file: its curves, by the components of the page.
-import { drawCurves, fitCurves } from "./curves.js";
+// A report that is a file: its panels, by the components of the page.
 import { byId } from "./dom.js";
+import { drawPanel, fitPanel } from "./panels.js";
 
-const report = JSON.parse(byId("report-data").textContent);
-let shown = null;
+const panels = JSON.parse(byId("report-data").textContent);
+const shown = new Map();
+const boxOf = (index) => byId(`panel-${index}`);
 
 function drawReport() {
-  shown?.destroy();
-  shown = drawCurves(byId("comparison"), report.curves, report.marks);
+  panels.forEach((panel, index) => {
+    shown.get(index)?.destroy();
+    shown.set(index, drawPanel(boxOf(index), panel));
+  });
 }
 
 drawReport();
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawReport);
-new ResizeObserver(() => fitCurves(shown, byId("comparison"))).observe(byId("comparison"));
+panels.forEach((_, index) => new ResizeObserver(() => fitPanel(shown.get(index), boxOf(index))).observe(boxOf(index)));

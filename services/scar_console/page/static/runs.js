@@ -1,6 +1,6 @@
 // The runs of a store side by side: a curve and a row for each, and which one is shown below.
-import { drawCurves, fitCurves } from "./curves.js";
 import { byId, fillTable, number, plural, setText } from "./dom.js";
+import { drawPanel, fitPanel } from "./panels.js";
 
 const links = new Map();
 let names = [];
@@ -24,7 +24,7 @@ export function takeRuns(look, onShow) {
 
 addEventListener("hashchange", () => choose());
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw());
-new ResizeObserver(() => fitCurves(plot, byId("comparison"))).observe(byId("comparison"));
+new ResizeObserver(() => fitPanel(plot, byId("comparison"))).observe(byId("comparison"));
 
 const readable = () => [...runs.values()].filter((run) => !run.error);
 const chosen = () => runs.get(decodeURIComponent(location.hash.slice(1))) ?? readable()[0];
@@ -71,5 +71,6 @@ function draw() {
   plot = null;
   const drawn = readable().filter((run) => run.curve.clocks.length);
   if (drawn.length < 2) return;  // one is shown below
-  plot = drawCurves(byId("comparison"), drawn.map((run) => ({ name: run.name, ...run.curve })));
+  const series = drawn.map((run) => ({ label: run.name, x: run.curve.clocks, y: run.curve.losses }));
+  plot = drawPanel(byId("comparison"), { x: "clock", series });
 }
