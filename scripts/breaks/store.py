@@ -186,8 +186,11 @@ BREAKS = (
     Break(
         "newest",
         "services/scar_checkpoint/round_driver.py",
-        "return self._patience.read(self._store, self._job, load), number",
-        "return self._patience.read(self._store, self._job, load), newest(self._store, MANIFESTS)",
+        "        number = newest(self._store, MANIFESTS)\n"
+        "        load = partial(load_readable, self._store, self._job, self._headers, DAMAGE_SECONDS)\n"
+        "        return self._patience.read(self._store, self._job, load), number\n",
+        "        load = partial(load_readable, self._store, self._job, self._headers, DAMAGE_SECONDS)\n"
+        "        return self._patience.read(self._store, self._job, load), newest(self._store, MANIFESTS)\n",
         "tests/component/test_round_driver.py::"
         "test_a_manifest_that_appears_while_the_newest_is_read_is_not_skipped",
     ),
