@@ -33,12 +33,13 @@ class RedisServer:
 
     ``troubles``: "refused" and "silent", of all connections; "loading", "denied", "readonly", "full" (no
     memory) and "misconf" (no disk), which refuse commands; "late": seconds for which each answer is held
-    back; "garbled": the share of answers that are nonsense.
+    back; "garbled": the share of answers that are nonsense. ``failovers``: how often it has lost writes.
     """
 
     def __init__(self, host: Host) -> None:
         self.host = host
         self.troubles = Troubles()
+        self.failovers = 0
         self.random = random.Random(f"{host.name} {host.boot}")
         self._values: dict[str, Any] = {}
         self._expires: dict[str, float] = {}  # by the server's own wall clock
@@ -50,6 +51,7 @@ class RedisServer:
     def restore(self, taken: tuple[dict[str, Any], dict[str, float]]) -> None:
         """What was written since is lost, as when that replica takes over."""
         self._values, self._expires = copy.deepcopy(taken[0]), dict(taken[1])
+        self.failovers += 1
 
     def do(self, command: str, *arguments: Any, **options: Any) -> Any:
         """Raises :class:`redis.RedisError`."""

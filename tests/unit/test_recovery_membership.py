@@ -50,3 +50,20 @@ def test_survivors_open_clock_is_nobodys_business_but_theirs() -> None:
     action = due(planner, 1.1)
     assert isinstance(action, CommitEpoch)
     assert draft_epoch(action.intent, Saved()).clock == 0
+
+
+def test_where_all_who_served_are_dead_the_clock_is_that_of_the_checkpoint() -> None:
+    """Though some have joined already who have none of their own; else rounds wait for what was before."""
+
+    class Saved(NothingSaved):
+        manifest, clock = 7, 40  # type: ignore[assignment]
+
+    planner = started()
+    planner.handle(MemberArrived(shard("ps-3")), 1.0)
+    assert commit(planner, 1.1, "join").moved == ()
+    for name in ("ps-0", "ps-1", "ps-2"):
+        failed(planner, shard(name), 1.2)
+    action = due(planner, 1.3)
+    assert isinstance(action, CommitEpoch)
+    assert [member.name for member in action.intent.shards] == ["ps-3"]
+    assert draft_epoch(action.intent, Saved()).clock == 40

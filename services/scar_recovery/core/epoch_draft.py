@@ -154,9 +154,11 @@ def _taking_seats(intent: EpochIntent, previous: Epoch) -> NDArray[np.int64]:
 def _starting_clock(intent: EpochIntent, previous: Epoch, saved: SavedState | None) -> int:
     """Clock at which a shard without one starts.
 
-    Too low is safe (marks raise it), too high would close clocks early.
+    Too low is safe (marks raise it), too high would close clocks early. But where nobody is left who has
+    served a block, workers go on from it, and rounds would wait until they are where they were.
     """
-    survivors = any(previous.shard_index(member.key) >= 0 for member in intent.shards)
+    serving = {int(index) for owners in previous.owners.values() for index in np.unique(owners)}
+    survivors = any(previous.shard_index(member.key) in serving for member in intent.shards)
     if saved is not None and (intent.rollback or not survivors):
         return saved.clock
     return max([previous.clock, *(done.frozen.clock for done in intent.moved)])

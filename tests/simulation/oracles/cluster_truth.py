@@ -67,6 +67,7 @@ class ClusterTruth:
         self._complete = self._restored = -1  # changes when nothing was missing, and all was restored
         self._collector: object = None
         self._sweeping: dict[str, float] = {}  # detector -> since when
+        self._failovers = 0  # of Redis, by then
         self._created: dict[str, Callable[[int, bytes], None]] = {
             EPOCHS: self._epoch_created,
             MANIFESTS: self._manifest_created,
@@ -213,7 +214,9 @@ class ClusterTruth:
         self.used_until |= dict.fromkeys(numbers, self._scheduler.now)
 
     def _note_sweeping(self) -> None:
-        """Who was paused or had no Redis for a moment begins again: it has met the dead anew."""
+        """Who was paused or had no Redis for a moment begins again: it has met the dead anew. So does everybody
+        after a failover that brought their heartbeats back.
+        """
         world, now = self._cluster.world, self._scheduler.now
         redis = world.redis[self._cluster.redis]
         well = [
@@ -225,7 +228,9 @@ class ClusterTruth:
             and world.network.reaches(life.host, redis.host)
             and world.network.reaches(redis.host, life.host)
         ]
-        self._sweeping = {key: self._sweeping.get(key, now) for key in well}
+        before = self._sweeping if redis.failovers == self._failovers else {}
+        self._failovers = redis.failovers
+        self._sweeping = {key: before.get(key, now) for key in well}
         self.sweeping_since = min(self._sweeping.values(), default=now)
 
     def _living_states(self) -> dict[str, CoreState]:
