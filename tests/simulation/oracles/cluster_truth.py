@@ -214,8 +214,8 @@ class ClusterTruth:
         self.used_until |= dict.fromkeys(numbers, self._scheduler.now)
 
     def _note_sweeping(self) -> None:
-        """Who was paused or had no Redis for a moment begins again: it has met the dead anew. So does everybody
-        after a failover that brought their heartbeats back.
+        """Who was paused or had no Redis for a moment begins again: it has met the dead anew. So does
+        everybody after a failover that brought their heartbeats back.
         """
         world, now = self._cluster.world, self._scheduler.now
         redis = world.redis[self._cluster.redis]
