@@ -24,7 +24,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "requirements" / "ci.txt"
 IMAGE = ROOT / "requirements" / "image.txt"
-EXTRAS = ("services", "cli", "kubernetes", "console")  # of the image
+EXTRAS = ("services", "cli", "kubernetes", "console", "otel")  # of the image
 ANY = {"python_full_version": "3.11.0"}  # the base image may have an older Python than this one
 BUILD = ROOT / "requirements" / "build.txt"
 HEADS = {

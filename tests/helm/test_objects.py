@@ -229,6 +229,28 @@ def test_the_page_in_a_pod_reads_logs_only_where_it_may(render: Render, logs: bo
     assert ("console" in way["values"]) is logs
 
 
+def test_traces_are_sent_where_they_are_asked_for(render: Render) -> None:
+    endpoint = "http://otel-collector.observability:4317"
+    made = render(f"tracing.endpoint={endpoint}")
+    traced = {
+        name
+        for name, pod in pods(made).items()
+        if environment(pod["spec"]["containers"][0]).get("SCAR_TRACES") == endpoint
+    }
+    assert {one.rpartition("scar-")[2] for one in traced} >= {
+        "ps",
+        "worker",
+        "checkpoint",
+        "recovery",
+        "detector",
+    }
+    policy = named(made, "NetworkPolicy", "scar-traces")["spec"]
+    assert policy["egress"] == [{"ports": [{"port": 4317}]}]
+    off = render()
+    assert not any(one["metadata"]["name"] == "scar-traces" for one in of_kind(off, "NetworkPolicy"))
+    assert not any("SCAR_TRACES" in environment(pod["spec"]["containers"][0]) for pod in pods(off).values())
+
+
 def test_the_page_is_told_whether_chaos_is_allowed(render: Render) -> None:
     for enabled, word in ((True, "allowed"), (False, "refused")):
         service = named(render(f"chaos.enabled={str(enabled).lower()}"), "Service", "scar-recovery")

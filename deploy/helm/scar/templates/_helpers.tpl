@@ -190,6 +190,10 @@ capabilities:
 {{- end }}
 - name: SCAR_LOG_LEVEL
   value: {{ .root.Values.logLevel }}
+{{- with .root.Values.tracing.endpoint }}
+- name: SCAR_TRACES
+  value: {{ . | quote }}
+{{- end }}
 {{- if has .component (include "scar.store.users" .root | fromJsonArray) }}
 {{ include "scar.env.store" .root }}
 {{- end }}
