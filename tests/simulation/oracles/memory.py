@@ -131,8 +131,12 @@ BY_FAILURES = {  # one for each epoch or failure of the job, which the ledger is
     "Membership._removed",  # those who may never come back
     "Membership.secret_hashes",  # of each life that ever was: nobody may speak for it when it has gone
 }
-BY_MEMBERS = {  # one for each member that beats, kept by whoever leads
-    "CoordinatorRegistry._counts",  # what Redis had at the last look; who is dead goes from there
+BY_MEMBERS = {  # one for each member whose heartbeat is in Redis: who is dead goes from there after a while
+    "CoordinatorRegistry._counts",  # at the last look
+    "Detector._members",
+    "Monitor._counts",
+    "WatchList._strangers",
+    "WatchList._watches",
 }
 SLACK = 8  # items: what happens to be under way
 
