@@ -7,14 +7,18 @@ import http.client
 import itertools
 import json
 import re
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect, sync_playwright
 
+from tests.browser.conftest import OPTIONS
 from tests.e2e.site import ROOT, WAIT_SECONDS, Site, environment, missing
 from tests.system.test_console import LOOKS, is_settled, ledger_facts, looks, page_facts
 
@@ -109,27 +113,57 @@ def test_a_killed_shard_heals_on_it_as_the_ledger_has_it(site: Site, page: Forwa
     )
 
 
-def test_the_page_of_the_operator_breaks_what_it_shows_where_chaos_is_allowed(site: Site) -> None:
-    with subprocess.Popen(
-        site.scar("console"), stdout=subprocess.PIPE, text=True, env=environment()
-    ) as command:
-        assert command.stdout is not None
+@contextmanager
+def operator_page(site: Site) -> Iterator[ForwardedPage]:
+    """`scar console --on kubernetes`."""
+    command = site.scar("console")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as console:
+        assert console.stdout is not None
         try:
-            found = re.search(r"http://(127\.0\.0\.1:\d+)/\?token=(\S+)", command.stdout.readline())
+            found = re.search(r"http://(127\.0\.0\.1:\d+)/\?token=(\S+)", console.stdout.readline())
             assert found
-            page = ForwardedPage(found[1], found[2])
-            seen = looks(page.host, page.token)
-            state = next(seen)["state"]
-            assert state["can_break"] == ["kill", "freeze"]
-            before = state["failure_count"]
-            for count, how, name in ((1, "kill", "scar-ps-2"), (2, "freeze", "scar-ps-0")):
-                status, said = page.ask("POST", f"/{how}/{name}", **{"X-Scar-Token": page.token})
-                assert status == 200, said
-                healed = next(one["state"] for one in seen if is_healed(one["state"], before + count))
-                assert any(name in one["members"] for one in healed["failures"][before:])
+            yield ForwardedPage(found[1], found[2])
         finally:
-            command.send_signal(signal.SIGINT)
-        assert command.wait(timeout=60) == 0
+            console.send_signal(signal.SIGINT)
+        assert console.wait(timeout=60) == 0
+
+
+def test_the_page_of_the_operator_breaks_what_it_shows_where_chaos_is_allowed(site: Site) -> None:
+    with operator_page(site) as page:
+        seen = looks(page.host, page.token)
+        state = next(seen)["state"]
+        assert state["can_break"] == ["kill", "freeze"]
+        before = state["failure_count"]
+        for count, how, name in ((1, "kill", "scar-ps-2"), (2, "freeze", "scar-ps-0")):
+            status, said = page.ask("POST", f"/{how}/{name}", **{"X-Scar-Token": page.token})
+            assert status == 200, said
+            healed = next(one["state"] for one in seen if is_healed(one["state"], before + count))
+            assert any(name in one["members"] for one in healed["failures"][before:])
+
+
+def test_a_browser_kills_a_shard_by_its_button_and_sees_it_heal_as_the_ledger_has_it(site: Site) -> None:
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip("no Chromium is here: apt-get install chromium")
+    with operator_page(site) as page, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=OPTIONS)
+        shown = browser.new_page()
+        shown.set_default_timeout(1000 * WAIT_SECONDS)
+        shown.goto(f"http://{page.host}/?token={page.token}")
+        button = shown.get_by_label("Kill scar-ps-1", exact=True)
+        expect(button).to_be_enabled(timeout=1000 * WAIT_SECONDS)
+        known = len(json.loads(site.run("failures", "-o", "json"))["failures"])
+        button.click()
+        shown.get_by_label("Really kill scar-ps-1?").click()
+        flag = shown.locator(f'.flag[data-failure="{known + 1}"].healed')
+        expect(flag).to_be_visible(timeout=1000 * WAIT_SECONDS)
+        flag.click()
+        told = json.loads(site.run("failures", "-o", "json"))["failures"][known]
+        opened = expect(shown.locator("#failure"))
+        opened.to_contain_text(f"Failure {told['number']}: scar-ps-1 at clock {told['clock']}")
+        opened.to_contain_text(f"{told['lost_blocks']} of {told['total_blocks']} blocks lost")
+        opened.to_contain_text(f"epoch {told['epoch']} ")
+        browser.close()
 
 
 def is_healed(state: dict[str, Any], failures: int) -> bool:
