@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -15,16 +16,34 @@ from scar.errors import ConfigError, ScarError
 from scar.tables import Job
 
 if TYPE_CHECKING:
+    from scar.callbacks import TrainingCallback
     from scar.training import Worker
 
 OURS = (str(Path(__file__).parent), "<frozen ")  # files that say nothing to a user
 
 
+@dataclass(frozen=True)
+class TrainingFile:
+    """What a user's file says. ``callbacks``: makes those to which `scar train` tells losses and failures, in
+    its own process.
+    """
+
+    job: Job
+    train: Callable[[Worker], object]
+    callbacks: Callable[[], Sequence[TrainingCallback]]
+
+
 def load_job(
     path: str, function: str = "train", arguments: Sequence[str] = ()
 ) -> tuple[Job, Callable[[Worker], object]]:
-    """The ``job`` and the training function of a user's file. Raises :class:`ConfigError` that says what the
-    file lacks.
+    """The job and the function of :func:`load_file`."""
+    found = load_file(path, function, arguments)
+    return found.job, found.train
+
+
+def load_file(path: str, function: str = "train", arguments: Sequence[str] = ()) -> TrainingFile:
+    """The ``job``, the training function and the ``callbacks`` of a user's file. Raises :class:`ConfigError`
+    that says what the file lacks.
 
     ``arguments``: what the file finds in ``sys.argv`` behind its own path.
     """
@@ -32,7 +51,22 @@ def load_job(
     job = getattr(module, "job", None)
     if not isinstance(job, Job):
         raise ConfigError(f"{path} has no job", "Add job = scar.Job(...)")
-    return job, _find_function(path, module, function)
+    callbacks = getattr(module, "callbacks", list)
+    if not callable(callbacks):
+        raise ConfigError(
+            f"callbacks of {path} is no function",
+            "Write def callbacks(): return [...], since workers load the file, too, and need none",
+        )
+
+    def make_callbacks() -> Sequence[TrainingCallback]:
+        with _run_as_script(Path(path).resolve(), arguments):
+            try:
+                made: Sequence[TrainingCallback] = callbacks()
+            except Exception as error:
+                raise _load_error(path, error) from error
+        return made
+
+    return TrainingFile(job, _find_function(path, module, function), make_callbacks)
 
 
 def load_function(path: str, function: str, arguments: Sequence[str]) -> Callable[[Worker], object]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from threading import Event
 
 from scar.errors import ConfigError
-from scar.jobfile import load_job
+from scar.jobfile import load_file
 from scar.strategies import find_strategy
 from scar.tables import Job
 from scar_admin.status import ClusterStatus, ask_from
@@ -20,16 +21,16 @@ from scar_cli.output import make_console
 from scar_cli.requests import TrainRequest
 from scar_cli.train_display import open_display
 from scar_cli.up import stop_signal
+from scar_local.callback_feed import CallbackFeed
 
 LOOK_SECONDS = 0.3
 
 
-def requested_job(request: TrainRequest) -> Job:
+def requested_job(request: TrainRequest, job: Job) -> Job:
     """The file's job with what the command line changes.
 
     A strategy that rolls back gets the full checkpoints that it needs.
     """
-    job, _ = load_job(str(request.file), arguments=request.file_arguments)
     recovery = request.strategy or job.recovery
     checkpoint = job.checkpoint
     if request.strategy and find_strategy(recovery).rollback:
@@ -55,13 +56,18 @@ def run_training(request: TrainRequest) -> None:
         raise ConfigError(
             "--force takes a job away from another cluster to continue it", "Add --resume, or leave it out"
         )
-    job = requested_job(request)
+    file = load_file(str(request.file), arguments=request.file_arguments)
+    job = requested_job(request, file.job)
     screen = make_console()
     started = time.monotonic()
-    with stop_signal() as stop, start_training(request, job, screen) as training:
+    with (
+        stop_signal() as stop,
+        closing(CallbackFeed(file.callbacks())) as feed,
+        start_training(request, job, screen) as training,
+    ):
         with open_display(screen) as display:
             commentary = Commentary(screen, training.observer, None if request.quiet else training.output)
-            status, codes = _follow_training(display, commentary, training, stop)
+            status, codes = _follow_training(display, commentary, training, feed, stop)
             failure = _worker_failure(training, codes)
             if codes and failure is None:
                 status = await_saved(training, status, display, stop)
@@ -80,7 +86,11 @@ def run_training(request: TrainRequest) -> None:
 
 
 def _follow_training(
-    display: StatusDisplay, commentary: Commentary, training: FollowedTraining, stop: Event
+    display: StatusDisplay,
+    commentary: Commentary,
+    training: FollowedTraining,
+    feed: CallbackFeed,
+    stop: Event,
 ) -> tuple[ClusterStatus, Mapping[str, int]]:
     """Show progress until all workers have ended, or one has failed.
 
@@ -95,6 +105,7 @@ def _follow_training(
         status = training.observer.read(since_clock=ask_from(losses))
         losses.update(status.losses)
         metrics.update(status.metrics)
+        feed.take(status)
         if status.shards:
             shown = replace(status, losses=dict(losses), metrics=dict(metrics))
         display(shown, commentary.look(replace(status, losses=losses), workers))

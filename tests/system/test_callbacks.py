@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from scar.callbacks.mlflow import MLflow
 from scar.callbacks.tensorboard import TensorBoard
 from scar.callbacks.wandb import WandB
 from scar_admin.status import ClusterStatus
+from tests.component.test_cli import Shell
 from tests.framework.cluster import TIMEOUT
 
 LIMIT = 14
@@ -132,3 +133,64 @@ def test_all_are_told_the_loss_metrics_and_failures_of_a_training(
     )
     assert {int(one["clock"]): one["half"] for one in history if "half" in one} == pytest.approx(halves)
     assert [one["failure/lost_blocks"] for one in history if "failure/number" in one] == [failure.lost_blocks]
+
+
+FILE = """
+import json, time
+import numpy as np
+import scar
+
+job = scar.Job("told", [scar.Table("w", (12, 2), rule=scar.add())], workers=2)
+
+class Lines:
+    def __init__(self):
+        self.file = open("told.jsonl", "w")
+    def log_metrics(self, clock, metrics):
+        print(json.dumps({"clock": clock, **metrics}), file=self.file, flush=True)
+    def log_failure(self, failure):
+        told = {"failure": failure.members, "lost": failure.lost_blocks}
+        print(json.dumps(told), file=self.file, flush=True)
+    def close(self):
+        print(json.dumps({"closed": True}), file=self.file, flush=True)
+
+def callbacks():
+    return [Lines()]
+
+def train(worker):
+    for clock in worker.clocks(limit=60):
+        worker.pull("w")
+        worker.push("w", np.ones((12, 2)))
+        worker.report(0.5 / (1 + clock))
+        time.sleep(0.1)
+"""
+
+
+def test_scar_train_tells_the_callbacks_of_its_file(tmp_path: Path) -> None:
+    """In its own process, once: workers load the file, too."""
+    shell = Shell(tmp_path)
+    (tmp_path / "told.py").write_text(FILE)
+    shell.run("up", "--shards", "3", "--detach")
+    try:
+        training = shell.start("train", "told.py", "--quiet")
+        file = tmp_path / "told.jsonl"
+        until(lambda: file.exists() and len(file.read_text().splitlines()) > 5)
+        shell.run("kill", "ps-1")
+        out, err = training.communicate(timeout=TIMEOUT)
+        assert training.returncode == 0, out + err
+        [failure] = shell.json("failures")["failures"]
+    finally:
+        shell.run("down")
+    told = [json.loads(line) for line in file.read_text().splitlines()]
+    losses = {one["clock"]: one["loss"] for one in told if "clock" in one}
+    assert losses == pytest.approx({clock: 1 / (1 + clock) for clock in range(60)})
+    assert [one for one in told if "failure" in one] == [
+        {"failure": failure["members"], "lost": failure["lost_blocks"]}
+    ]
+    assert [one for one in told if "closed" in one] == [told[-1]]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

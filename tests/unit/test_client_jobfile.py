@@ -9,6 +9,7 @@ import pytest
 
 import scar
 from scar.errors import ConfigError, UnknownTable
+from scar.jobfile import load_file
 
 GOOD = """
 from dataclasses import dataclass
@@ -130,3 +131,24 @@ def test_a_name_that_is_not_known_is_answered_with_the_nearest() -> None:
         assert caught.value.next_step == f"{meant}Use one of weights, bias"
     with pytest.raises(ConfigError, match="Did you mean 'sync-chain'"):
         scar.Job("j", [scar.Table("w", 3)], recovery="syncchain")
+
+
+def test_callbacks_are_made_when_they_are_asked_for_and_not_by_workers(tmp_path: Path) -> None:
+    file = tmp_path / "told.py"
+    body = "import sys, scar\njob = scar.Job('told', [scar.Table('w', 1)])\ndef train(worker): ...\n"
+    file.write_text(body)
+    assert load_file(str(file)).callbacks() == []
+    file.write_text(
+        f"{body}made = []\ndef callbacks():\n    made.append(1)\n    return [tuple(sys.argv[1:])]\n"
+    )
+    found = load_file(str(file), arguments=("--lr", "1"))
+    module = sys.modules["scar_job_told"]
+    assert module.made == []
+    assert found.callbacks() == [("--lr", "1")]
+    file.write_text(f"{body}def callbacks():\n    import no_such_package\n")
+    with pytest.raises(ConfigError, match=r"told.py(?s:.*)no_such_package"):
+        load_file(str(file)).callbacks()
+    file.write_text(f"{body}callbacks = []\n")
+    with pytest.raises(ConfigError, match="is no function") as refused:
+        load_file(str(file))
+    assert "def callbacks()" in refused.value.next_step
