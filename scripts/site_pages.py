@@ -35,6 +35,10 @@ API = {  # page -> its title, and whole modules or single names
     "stopping": ("Early stopping and snapshots", ["scar.EarlyStopping", "scar.Snapshot"]),
     "torch": ("PyTorch", ["scar.torch"]),
     "cluster": ("A cluster in a script", ["scar_local.cluster.LocalCluster", "scar_local.function_training"]),
+    "callbacks": (
+        "Callbacks: TensorBoard, MLflow, W&B",
+        ["scar.callbacks", "scar.callbacks.tensorboard", "scar.callbacks.mlflow", "scar.callbacks.wandb"],
+    ),
     "errors": ("Errors", ["scar.errors"]),
 }
 
