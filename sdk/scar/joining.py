@@ -14,6 +14,7 @@ from scar.member_secrets import hash_secret, new_secret
 from scar.placement import Epoch, Member, Role
 from scar.tables import Job
 from scar.training import START_TIMEOUT_SECONDS, Worker
+from scar.wire import tracing
 from scar.wire.transport import Deadline
 
 TIMEOUT_SECONDS = 60.0
@@ -48,7 +49,9 @@ def join(
     before this worker is part of it.
     """
     secret = secret or new_secret()
-    member = Member(Role.WORKER, name, incarnation or secrets.token_hex(6), address, hash_secret(secret))
+    incarnation = incarnation or secrets.token_hex(6)
+    member = Member(Role.WORKER, name, incarnation, address, hash_secret(secret))
+    tracing.start_from_environment("worker", name, incarnation)
     recovery_client = RecoveryClient(recovery, secret)
     deadline = Deadline(start_timeout, stopping)
     try:

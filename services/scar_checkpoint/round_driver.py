@@ -23,6 +23,7 @@ from scar.errors import AlreadyExists, DeadlineExceeded, NotServing, ScarError, 
 from scar.placement import Epoch
 from scar.tables import Job
 from scar.v1 import ps_pb2
+from scar.wire import tracing
 from scar_checkpoint import metrics, round_codec
 from scar_checkpoint.core.coordinator import RESIGNED, Coordinator
 from scar_checkpoint.core.events import (
@@ -55,7 +56,6 @@ from scar_checkpoint.shard_calls import ShardCalls
 from scar_runtime.checkpoint.lost_checkpoint import LossPatience
 from scar_runtime.checkpoint.manifest_codec import create_manifest, object_ref_from_proto
 from scar_runtime.checkpoint.running_checkpoint import HeaderCache, RunningCheckpoint, load_readable
-from scar_runtime.process import tracing
 from scar_runtime.store import Store
 from scar_runtime.store.layout import MANIFESTS
 from scar_runtime.store.records import newest

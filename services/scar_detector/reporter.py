@@ -8,10 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from scar.errors import InvalidRequest, ScarError
 from scar.v1 import recovery_pb2, recovery_pb2_grpc
-from scar.wire import codec
+from scar.wire import codec, tracing
 from scar.wire.transport import RECOVERY, Link
 from scar_detector.core.events import ReportFailed, ReportTaken, SendReport
-from scar_runtime.process import tracing
 
 REPORT_SECONDS = 0.5  # a leader that is gone must not keep us from its successor
 

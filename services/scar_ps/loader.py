@@ -16,6 +16,7 @@ from scar.blocks import Ids
 from scar.errors import CorruptCheckpoint, NotServing, ObjectNotFound, ScarError
 from scar.placement import BlockSource
 from scar.tables import Job
+from scar.wire import tracing
 from scar_ps.apply_thread import ApplyThread
 from scar_ps.core.actions import StartLoad
 from scar_ps.core.block_data import BlockContents, BlockLoad
@@ -27,7 +28,6 @@ from scar_runtime.checkpoint.manifest import ObjectRef
 from scar_runtime.checkpoint.manifest_codec import read_manifest
 from scar_runtime.checkpoint.object_reader import read_blocks
 from scar_runtime.checkpoint.running_checkpoint import HeaderCache
-from scar_runtime.process import tracing
 from scar_runtime.store import Store
 
 _log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ import grpc
 from scar.errors import Fenced, InvalidRequest, NotServing, StaleEpoch
 from scar.tables import MAX_ROWS
 from scar.v1 import ps_pb2, ps_pb2_grpc
-from scar.wire import codec, loss_messages
+from scar.wire import codec, loss_messages, tracing
 from scar.wire.codec import Chunk
 from scar.wire.shared_memory import SegmentOffer
 from scar.wire.small_message import decode_small, encode_small
@@ -43,7 +43,6 @@ from scar_ps.round_runner import RoundRunner
 from scar_ps.wire import copy_stream, migration, pull_encoder, replication_stream, status_encoder
 from scar_ps.wire.push_decoder import PushStaging
 from scar_ps.wire.shared_memory_pool import SharedMemoryPool
-from scar_runtime.process import tracing
 from scar_runtime.process.addresses import is_local_peer
 
 DATA_SERVICE = ps_pb2.DESCRIPTOR.services_by_name["ShardData"].full_name

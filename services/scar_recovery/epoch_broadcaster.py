@@ -14,6 +14,7 @@ from typing import Protocol
 
 from scar.errors import ScarError
 from scar.placement import Epoch, Member
+from scar.wire import tracing
 from scar_recovery.core.epoch_delivery import (
     POLL,
     AdoptAnswered,
@@ -39,7 +40,6 @@ from scar_recovery.core.epoch_delivery import (
 )
 from scar_recovery.epoch_log import EpochLog
 from scar_recovery.shard_client import ShardClient, UnreadableBlocks
-from scar_runtime.process import tracing
 
 _log = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from typing import Protocol
 from scar.errors import NotServing, ScarError
 from scar.placement import Epoch, Member, by_table, global_ids
 from scar.tables import Job
+from scar.wire import tracing
 from scar.wire.codec import epoch_from_proto, epoch_to_proto
 from scar_recovery import metrics
 from scar_recovery.core.actions import (
@@ -55,7 +56,6 @@ from scar_recovery.member_calls import call_in_parallel
 from scar_recovery.offer_board import OfferBoard
 from scar_recovery.recovery_store import RecoveryStore
 from scar_recovery.shard_client import ShardClient, UnreadableBlocks
-from scar_runtime.process import tracing
 
 COLLECT = 8  # epochs after which old ones are looked for
 

@@ -11,10 +11,9 @@ from scar.errors import InvalidRequest, NotServing
 from scar.placement import Role
 from scar.v1 import recovery_pb2 as pb
 from scar.v1 import recovery_pb2_grpc
-from scar.wire import codec
+from scar.wire import codec, tracing
 from scar_recovery.core.events import FailureReport
 from scar_recovery.leader_session import RecoverySession
-from scar_runtime.process import tracing
 from scar_runtime.process.claims import ClaimCheck
 
 MAX_EVIDENCE = 500  # characters

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import scar
+from scar.wire.cluster_token import TOKEN_FILE
 from scar_local import LocalCluster
 from tests.framework.cluster import TIMEOUT
 from tests.framework.otlp import OtlpReceiver, SeenSpan, receiving
@@ -103,3 +107,32 @@ def test_one_trace_spans_the_processes_of_a_push_a_round_and_a_recovery(tmp_path
             assert seen.begin < whole.begin <= planned.begin < planned.end <= told.begin
             assert told.begin <= min(one.begin for one in loads)
             assert max(one.end for one in loads) <= whole.end, "it ends when all is served again"
+
+
+JOINS = """
+import sys
+import numpy as np
+import scar
+
+with scar.join(sys.argv[1], "mine-0", start_timeout=60) as worker:
+    for clock in worker.clocks(limit=20):
+        worker.pull("w")
+        worker.push("w", np.ones((40, 1), np.float32))
+"""
+
+
+def test_a_worker_of_a_program_of_ones_own_is_in_the_traces_of_its_pushes(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(JOINS)
+    job = scar.Job("joined", [scar.Table("w", (40, 1), rule=scar.add())], shards=2, workers=1)
+    with receiving() as receiver:
+        variables = {"SCAR_TRACES": receiver.url, "OTEL_BSP_SCHEDULE_DELAY": "200"}
+        with LocalCluster(tmp_path / "cluster", shards=2, environment=variables) as cluster:
+            cluster.start_job(job)
+            command = [sys.executable, str(tmp_path / "mine.py"), cluster.endpoints.recovery_address]
+            environment = {**os.environ, **variables, TOKEN_FILE: str(cluster.directory / "token")}
+            environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
+            assert done.returncode == 0, done.stderr
+            sent, applied = await_trace(receiver, is_push, "a push")
+            assert (sent.member, applied.parent) == ("mine-0", sent.span)
+            assert applied.member in ("ps-0", "ps-1")

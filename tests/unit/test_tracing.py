@@ -9,12 +9,14 @@ import grpc
 import pytest
 
 from scar.errors import ConfigError
+from scar.wire import tracing
 from scar.wire.interception import intercepted
-from scar_runtime.process import tracing
 from scar_runtime.process.config import ServiceSettings
 
 OFF = """
 import sys
+import scar
+assert scar.join
 import scar_checkpoint.service, scar_detector.service, scar_ps.service
 import scar_recovery.service, scar_worker.service
 from scar_runtime.process.server import make_server
@@ -22,7 +24,7 @@ from scar.wire.transport import open_channel
 make_server()
 channel = open_channel("127.0.0.1:1")
 assert type(channel).__module__ == "grpc._channel", type(channel)
-ours = ("opentelemetry.exporter", "scar_runtime.process.otel")  # Redis' client imports the rest where it is
+ours = ("opentelemetry.exporter", "scar.wire.otel")  # Redis' client imports the rest where it is
 assert not [name for name in sys.modules if name.startswith(ours)]
 """
 
@@ -42,7 +44,7 @@ def test_without_them_there_is_nothing_between_a_call_and_its_connection() -> No
 
 
 def test_without_the_package_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "scar_runtime.process.otel", None)
+    monkeypatch.setitem(sys.modules, "scar.wire.otel", None)
     with pytest.raises(ConfigError, match=r"scar-ps\[otel\]"):
         tracing.start_tracing("http://127.0.0.1:4317", "shard", "ps-0", "a" * 12)
 

@@ -30,6 +30,7 @@ from scar.placement import Member, Role
 from scar.v1 import member_pb2, member_pb2_grpc
 from scar.wire.credentials import bind_server
 from scar.wire.timing import TIMING
+from scar.wire.tracing import start_tracing, stop_tracing
 from scar.wire.transport import LEADER_CONNECTION_MS
 from scar_runtime.liveness.heartbeat_sender import HeartbeatSender, await_redis
 from scar_runtime.liveness.heartbeat_store import HeartbeatStore
@@ -45,7 +46,6 @@ from scar_runtime.process.memory import keep_freed
 from scar_runtime.process.request_streams import RequestStreams
 from scar_runtime.process.server import bind_port, make_health_server, make_server, show_services
 from scar_runtime.process.signals import on_stop
-from scar_runtime.process.tracing import start_tracing, stop_tracing
 
 COORDINATORS = (Role.CHECKPOINT, Role.RECOVERY, Role.DETECTOR)
 GRACE_SECONDS = 2.0  # for calls in flight, after the service has drained

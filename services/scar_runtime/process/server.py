@@ -10,13 +10,13 @@ from grpc_reflection.v1alpha import reflection
 
 from scar.errors import ConfigError
 from scar.wire.credentials import ProcessCredentials, active_credentials, bind_server
+from scar.wire.tracing import server_interceptors
 from scar.wire.transport import server_options
 from scar_runtime.process.access import caller_check
 from scar_runtime.process.config import variable
 from scar_runtime.process.health_board import HEALTH, HealthBoard
 from scar_runtime.process.interceptors import Guard
 from scar_runtime.process.request_streams import RequestStreams
-from scar_runtime.process.tracing import server_interceptors
 
 WORKERS = 64
 MAX_CALLS = 1024  # that run or wait for a thread

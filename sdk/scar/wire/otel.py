@@ -24,7 +24,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from scar_runtime.process.tracing import Operation
+from scar.wire.tracing import Operation
 
 OURS = "/scar.v1."
 TRACED = frozenset(  # the rest is heartbeats, looks and pulls

@@ -6,6 +6,8 @@ traces nothing of OpenTelemetry is imported, no call is wrapped, and every funct
 
 from __future__ import annotations
 
+import atexit
+import os
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
@@ -15,11 +17,12 @@ import grpc
 from scar.errors import ConfigError
 from scar.wire.interception import intercept_channels
 
+VARIABLE = "SCAR_TRACES"
 Operation = tuple[str, int | str]  # its kind, and which one
 
 
 class Tracer(Protocol):
-    """Such as :class:`scar_runtime.process.otel.OtelTracer`."""
+    """Such as :class:`scar.wire.otel.OtelTracer`."""
 
     def trace_span(
         self, name: str, under: Iterable[Operation], age: float
@@ -47,19 +50,30 @@ _tracer: Tracer | None = None
 def start_tracing(receiver: str, role: str, member: str, incarnation: str) -> None:
     """Send spans of this process to ``receiver``, a URL of OTLP over gRPC; empty: none.
 
-    Call it before channels and servers are made. Raises :class:`ConfigError` when the package is missing.
+    Call it before channels and servers are made; what has begun goes on. Raises :class:`ConfigError` when the
+    package is missing.
     """
     global _tracer
-    if not receiver:
+    if not receiver or _tracer is not None:
         return
     try:
-        from scar_runtime.process.otel import OtelTracer
+        from scar.wire.otel import OtelTracer
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"traces need the package {error.name}", "Run: pip install 'scar-ps[otel]', or unset SCAR_TRACES"
         ) from error
     _tracer = OtelTracer(receiver, role, member, incarnation)
     intercept_channels(_tracer.wrap_channel)
+
+
+def start_from_environment(role: str, member: str, incarnation: str) -> None:
+    """For a program that is no service: to the receiver of SCAR_TRACES, if it is set, until the program ends.
+    Raises as :func:`start_tracing`.
+    """
+    receiver = os.environ.get(VARIABLE, "")
+    if receiver and _tracer is None:
+        start_tracing(receiver, role, member, incarnation)
+        atexit.register(stop_tracing)
 
 
 def stop_tracing() -> None:
