@@ -32,6 +32,7 @@ from scar._client.core.push_state import (
 )
 from scar._client.core.pushes import PackedTable, TablePush, split_by_owner
 from scar._client.pulls import make_pull_request, receive_tensors
+from scar._client.push_traces import PushTraces
 from scar.errors import DeadlineExceeded, Internal, InvalidRequest, ScarError, StaleEpoch, Temporary
 from scar.placement import Member
 from scar.strategies import BACKLOG, BACKLOG_RATE
@@ -69,6 +70,7 @@ class PushStreams:
         self.on_compared = on_compared
         self.state = PushState(view.job, member.key)
         self.count = 0  # pushes of the user
+        self.traces = PushTraces()
         self._unacked_bytes = unacked_bytes
         self._streams: dict[str, PushStream] = {}
 
@@ -79,6 +81,7 @@ class PushStreams:
             self.wait_until(self._has_room, deadline, "room to push")
             shards = self.view.shards
             shares = split_by_owner(self.view.job, shards, tables)
+            self.traces.begin(self.count, len(shares))
             with self.view.lock:
                 self.view.check_failure()
                 if shards is not self.view.shards:
@@ -229,7 +232,10 @@ class PushStream:
             self._view.changed.notify_all()
 
     def _send_push(self, step: SendPush) -> PushAcked:
-        reply = self._link.push(self._push_chunks(step), self._seconds(step.push.bytes), step.push.bytes)
+        push = step.push
+        with self._streams.traces.sending(push.push_id):
+            reply = self._link.push(self._push_chunks(step), self._seconds(push.bytes), push.bytes)
+        self._streams.traces.end_part(push.push_id)
         self._limit.note_error(None)
         return PushAcked(step.push.seq, reply.clock, reply.joins)
 

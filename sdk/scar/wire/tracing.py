@@ -85,6 +85,10 @@ def stop_tracing() -> None:
         tracer.close()
 
 
+def is_on() -> bool:
+    return _tracer is not None
+
+
 def server_interceptors() -> list[grpc.ServerInterceptor]:
     return [] if _tracer is None else [_tracer.server_interceptor()]
 
