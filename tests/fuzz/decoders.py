@@ -51,8 +51,7 @@ EXCUSED = {
     "reads what its own process, or the one that started it, has just written": (
         "sdk/scar/_client/core/pull_buffer.py:unpack_result",
         "services/scar_chaos/recorder.py:RecorderClient.write_events",
-        "services/scar_cli/compare.py:run_comparison",
-        "services/scar_cli/experiment.py:run_experiments",
+        "services/scar_cli/experiment_pages.py:write_page",
     ),
     "reads what the API server of Kubernetes has checked, or the chart has written": (
         "services/scar_chaos/targets/kubernetes.py:KubernetesTarget._create_workers",
