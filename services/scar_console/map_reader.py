@@ -4,15 +4,15 @@ which wait for no store.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from scar.errors import ScarError
-from scar.v1.recovery_pb2 import HistorySample
 from scar.v1.types_pb2 import JobSpec
 from scar.wire.codec import epoch_from_proto, job_from_proto
 from scar_admin.status import ClusterStatus
 from scar_console.block_map import BlockMap, draw_map
 from scar_runtime.checkpoint.running_checkpoint import HeaderCache, load_newest
+from scar_runtime.progress_history import ProgressHistory
 from scar_runtime.store import Store
 from scar_runtime.store.history_log import HistoryLog
 
@@ -25,7 +25,7 @@ class BlockMapReader:
         self._job = JobSpec()
         self._headers: HeaderCache | None = None
         self._known = (0, 0)  # manifest and epoch of the last map
-        self._told_samples = False
+        self._told_history = False
 
     def read(self, status: ClusterStatus) -> BlockMap | None:
         """The newest map; None: there is nothing new, or nothing that can be read now."""
@@ -45,17 +45,17 @@ class BlockMapReader:
         self._known = fresh
         return draw_map(running, epoch_from_proto(status.epoch))
 
-    def read_samples(self, status: ClusterStatus) -> Sequence[HistorySample]:
-        """Which clock was open when, as the coordinators have written it so far; said once."""
-        if status.job is None or self._told_samples:
-            return ()
+    def read_history(self, status: ClusterStatus) -> ProgressHistory | None:
+        """How the run went so far, as the coordinators have written it; said once."""
+        if status.job is None or self._told_history:
+            return None
         try:
             headers = self._headers_of(status.job)
-            samples = HistoryLog(headers.store).read().samples if headers is not None else ()
+            history = HistoryLog(headers.store).read() if headers is not None else None
         except ScarError:  # the next time
-            return ()
-        self._told_samples = True
-        return samples
+            return None
+        self._told_history = True
+        return history
 
     def _headers_of(self, job: JobSpec) -> HeaderCache | None:
         """Of this job; None: its store cannot be read from here."""

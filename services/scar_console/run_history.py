@@ -49,6 +49,13 @@ class RunHistory:
             self.progress.add_samples([sample])
         return self.progress.curve.add_losses(status.losses)
 
+    def note_earlier(self, history: ProgressHistory) -> bool:
+        """What was seen of the run before anybody looked, of which shards may know the end alone. Whether the
+        curve has changed.
+        """
+        self.progress.add_samples(history.samples)
+        return self.progress.add_losses(dict(history.curve.points_from()))
+
     def note_failures(self, status: ClusterStatus, failures: Sequence[FailureRecord]) -> None:
         self._note_repairs(failures, status.clock)
         self.whole.add({at: loss for at, loss in status.losses.items() if at not in status.fractions})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
@@ -20,6 +20,7 @@ from scar_console.moments import moments_document
 from scar_console.page_model import MAX_FAILURES, SeenBefore, page_model
 from scar_console.page_update import PageUpdate, encode_json
 from scar_console.run_history import RunHistory
+from scar_runtime.progress_history import ProgressHistory
 from scar_runtime.store import Store
 
 NO_MAP = BlockMap()
@@ -93,7 +94,7 @@ class RunView:
         self._status = ClusterStatus()  # as it was seen last
         self._saved = BlockMapReader(cluster.store)
         self._map = NO_MAP
-        self._earlier: Sequence[HistorySample] = ()  # of the run, before anybody looked
+        self._earlier: ProgressHistory | None = None  # of the run, before anybody looked
         self._shown = ShownBefore()
         self._logs = cluster.logs()
         self._log_problem = "" if self._logs else NO_LOGS
@@ -103,12 +104,12 @@ class RunView:
         """Ask the store what is saved, for the looks that follow. It may take its time, beside them."""
         saved = self._saved
         found = saved.read(self._status)
-        earlier = saved.read_samples(self._status)
+        earlier = saved.read_history(self._status)
         if saved is not self._saved:  # another run has begun meanwhile
             return
         if found is not None:
             self._map = found
-        if earlier:
+        if earlier is not None:
             self._earlier = earlier
 
     def read_logs(self) -> None:
@@ -130,7 +131,7 @@ class RunView:
             self._run = RunHistory(job=status.job.name if status.job else "")
             self._saved = BlockMapReader(self._cluster.store)
             self._map = NO_MAP
-            self._earlier = ()
+            self._earlier = None
             self._shown = ShownBefore()
             status = self._observer.read()
         since = self._remember(status)
@@ -167,10 +168,10 @@ class RunView:
     def _remember(self, status: ClusterStatus) -> int:
         """Returns from which clock on the curve has changed; -1: it has not."""
         self._status = status
-        earlier, self._earlier = self._earlier, ()
-        self._run.progress.add_samples(earlier)
+        earlier, self._earlier = self._earlier, None
         self._run.note_failures(status, status.failures[-MAX_FAILURES:])
-        return self._run.note_look(status, time.time())
+        since = self._run.note_look(status, time.time())
+        return 0 if earlier is not None and self._run.note_earlier(earlier) else since
 
     def _curve_from(self, clock: int) -> dict[str, Any]:
         points = self._run.progress.curve.points_from(clock)

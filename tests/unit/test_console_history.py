@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,9 @@ from scar_admin.iteration_costs import measured_costs
 from scar_admin.status import ClusterStatus
 from scar_console.moments import moments_document
 from scar_console.run_history import RunHistory
+from scar_runtime.progress_history import ProgressHistory
+from scar_runtime.store import Store, open_store
+from scar_runtime.store.history_log import HistoryLog
 from tests.unit.test_console_page import STATUS, Looks, record, shard
 
 JOB = job_to_proto(Job("descent", tables=[Table("w", 10)]))
@@ -95,3 +99,24 @@ def test_redis_and_the_store_are_as_those_say_who_ask_them(redis: bool | None) -
     recovery.store_health.problem = "gone"
     state = json.loads(Looks(status, status).view().look().whole)["state"]
     assert state["store_health"] == {"age": 1.5, "seconds": 0.0, "problem": "gone"}
+
+
+def test_a_page_that_is_opened_late_has_what_the_store_knows_of_before(tmp_path: Path) -> None:
+    """Shards may know the end of the losses alone."""
+    store = open_store(f"file://{tmp_path}")
+    before = ProgressHistory()
+    before.add_losses({0: 9.0, 1: 8.0})
+    before.add_samples([HistorySample(time=5.0, clock=1)])
+    HistoryLog(store.under("descent")).write(before, "a")
+
+    class Stored(Looks):
+        def store(self) -> Store:
+            return store
+
+    status = at_clock(40, epoch=None)
+    view = Stored(status, status, status).view()
+    view.look()
+    view.read_saved()
+    step = json.loads(view.look().step)
+    assert step["curve"] == {"from": 0, "clocks": [0, 1, 38, 39], "losses": [9.0, 8.0, 0.5, 0.25]}
+    assert (step["moments"]["from"], step["moments"]["clocks"][0]) == (0, 1)

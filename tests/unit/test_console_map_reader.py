@@ -11,11 +11,14 @@ import pytest
 from scar.errors import StoreError
 from scar.tables import Job, Table
 from scar.v1 import checkpoint_pb2
+from scar.v1.recovery_pb2 import HistorySample
 from scar.wire.codec import epoch_to_proto, job_to_proto
 from scar_admin.status import ClusterStatus
 from scar_console.block_map import NEVER
 from scar_console.map_reader import BlockMapReader
+from scar_runtime.progress_history import ProgressHistory
 from scar_runtime.store import Store, open_store
+from scar_runtime.store.history_log import HistoryLog
 from tests.unit.test_console_blocks import epoch_of
 from tests.unit.test_running import JOB, save
 
@@ -107,3 +110,18 @@ def test_a_job_that_is_declared_anew_is_not_taken_for_the_old_one(stores: Opened
 
 def test_where_the_store_cannot_be_reached_there_is_no_map() -> None:
     assert BlockMapReader(lambda: None).read(status(1)) is None
+
+
+def test_how_a_run_went_before_is_told_once_when_the_store_can_be_read(stores: OpenedStores) -> None:
+    reader = BlockMapReader(stores.open)
+    history = ProgressHistory()
+    history.add_losses({3: 0.5})
+    history.add_samples([HistorySample(time=7.0, clock=4)])
+    stores.away = True
+    assert reader.read_history(status(1)) is None
+    stores.away = False
+    HistoryLog(open_store(stores.url).under(JOB.name)).write(history, "a")
+    told = reader.read_history(status(1))
+    assert told is not None
+    assert (told.curve.points_from(), [one.clock for one in told.samples]) == ([(3, 0.5)], [4])
+    assert reader.read_history(status(1)) is None
