@@ -20,6 +20,7 @@ from scar.v1.types_pb2 import JobSpec
 from scar_admin.status import ClusterStatus
 
 NEXT_CAME = "the next failure came before the loss was back"
+UNBOUNDED = "no clock bounds how old pulled values are in asp"
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +59,7 @@ class MeasuredCost:
     @property
     def final(self) -> bool:
         """No later loss changes it."""
-        return self.at_most is not None or self.reason == NEXT_CAME
+        return self.at_most is not None or self.reason in (NEXT_CAME, UNBOUNDED)
 
     @property
     def document(self) -> dict[str, object]:
@@ -78,7 +79,7 @@ def costs_in(
 ) -> dict[int, MeasuredCost]:
     """The same, from the losses of this job."""
     if job is None or job.consistency not in ("bsp", "ssp"):
-        reason = "no job is known" if job is None else "no clock bounds how old pulled values are in asp"
+        reason = "no job is known" if job is None else UNBOUNDED
         return {record.number: MeasuredCost(reason=reason) for record in failures}
     ahead = job.staleness if job.consistency == "ssp" else 0
     return {record.number: _record_cost(record, failures, series, ahead) for record in failures}
