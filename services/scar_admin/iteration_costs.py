@@ -8,52 +8,40 @@ reach a lower loss may differ.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Self
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scar.v1.recovery_pb2 import FailureRecord
 from scar.v1.types_pb2 import JobSpec
+from scar_admin.loss_series import LossSeries
+from scar_admin.predicted_costs import predict_cost
 from scar_admin.status import ClusterStatus
 
 NEXT_CAME = "the next failure came before the loss was back"
 UNBOUNDED = "no clock bounds how old pulled values are in asp"
 
 
-@dataclass(frozen=True, eq=False)
-class LossSeries:
-    """Losses of whole clocks, each finite, by ascending clock; clocks without one are left out."""
-
-    clocks: NDArray[np.int64]
-    losses: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, found: Mapping[int, float]) -> Self:
-        clocks = np.array(sorted(found), np.int64)
-        losses = np.array([found[int(clock)] for clock in clocks], np.float64)
-        return cls(clocks[np.isfinite(losses)], losses[np.isfinite(losses)])
-
-
 @dataclass(frozen=True)
 class MeasuredCost:
     """Above ``more_than`` and at most ``at_most`` clocks; None: not measured, and ``reason`` says why.
 
-    ``back``: the first clock whose loss is as low again.
+    ``back``: the first clock whose loss is as low again. ``predicted``: what was to be expected by the first
+    loss since; None: too little was known.
     """
 
     more_than: int | None = None
     at_most: int | None = None
     reason: str = ""
     back: int | None = field(default=None, compare=False)
+    predicted: float | None = field(default=None, compare=False)
 
     @property
     def text(self) -> str:
-        """``<=2`` where no loss since narrows it to one clock."""
+        """``<=2`` where no loss since narrows it to one clock; ``~12``: not measured yet, but predicted."""
         if self.at_most is None:
-            return "-"
+            return "-" if self.predicted is None or self.final else f"~{self.predicted:.0f}"
         return str(self.at_most) if self.more_than == self.at_most - 1 else f"<={self.at_most}"
 
     @property
@@ -64,7 +52,12 @@ class MeasuredCost:
     @property
     def document(self) -> dict[str, object]:
         """As JSON knows it; ``reason`` only where it is not measured."""
-        found: dict[str, object] = {"more_than": self.more_than, "at_most": self.at_most, "back": self.back}
+        found: dict[str, object] = {
+            "more_than": self.more_than,
+            "at_most": self.at_most,
+            "back": self.back,
+            "predicted": self.predicted,
+        }
         return found | ({"reason": self.reason} if self.reason else {})
 
 
@@ -91,7 +84,8 @@ def _record_cost(
     if not record.epoch or not record.clock:
         return MeasuredCost(reason="it is not healed yet, or came before the first clock was closed")
     others = [one.clock or record.clock for one in failures if one.number > record.number]
-    return measure_cost(series, record.clock, ahead, min(others, default=None))
+    measured = measure_cost(series, record.clock, ahead, min(others, default=None))
+    return replace(measured, predicted=predict_cost(series, record.clock, ahead))
 
 
 def measure_cost(series: LossSeries, clock: int, ahead: int = 0, until: int | None = None) -> MeasuredCost:

@@ -32,7 +32,7 @@ COLUMNS = (
     "STATE",
 )
 LEGEND = (
-    "COST: clocks until the loss was as low again as before, from when it first was;",
+    "COST: clocks until the loss was as low again as before, from when it first was; ~: expected;",
     "DETECT: last sign of life to report, - where a successor or a new leader found it dead;",
     "WAIT: lease of a suspect; LOAD: until all blocks are served again;",
     (

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from scar_admin.iteration_costs import LossSeries
+from scar_admin.loss_series import LossSeries
 
 MAX_CLOCKS = 1 << 21  # 16 MB; of older ones the lowest loss is kept
 

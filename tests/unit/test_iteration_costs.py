@@ -7,7 +7,9 @@ import pytest
 
 from scar.v1 import recovery_pb2, types_pb2
 from scar_admin import iteration_costs
-from scar_admin.iteration_costs import LossSeries, MeasuredCost, measured_costs
+from scar_admin.iteration_costs import MeasuredCost, measured_costs
+from scar_admin.loss_series import LossSeries
+from scar_admin.predicted_costs import predict_cost
 from scar_admin.status import ClusterStatus
 
 FALLING = {clock: 10.0 - clock for clock in range(8)}
@@ -109,3 +111,53 @@ def test_the_next_failure_ends_the_measurement_also_before_it_is_healed() -> Non
     costs = measured_costs(make_status("bsp", {}), records)
     assert costs[1].reason == "the next failure came before the loss was back"
     assert costs[2].reason.startswith("it is not healed yet")
+
+
+# --- predicted
+
+
+def trial(seed: int, limit: float, noise: float) -> tuple[float, int] | None:
+    """What is predicted, and what it takes: a descent to ``limit``, hurt at a random clock."""
+    random = np.random.default_rng(seed)
+    x = random.normal(size=4)
+    clock = int(random.integers(8, 60))
+    before = descend(x, clock)
+    after = descend(x + random.normal(size=4) * 10 ** random.uniform(-2, 0.5) * np.linalg.norm(x), 600)
+    losses = {at: limit + loss * (1 + noise * random.normal()) for at, loss in enumerate([*before, *after])}
+    series = LossSeries.of(losses)
+    measured = iteration_costs.measure_cost(series, clock)
+    predicted = predict_cost(series, clock)
+    return None if predicted is None or measured.at_most is None else (predicted, measured.at_most)
+
+
+@pytest.mark.parametrize(("limit", "noise"), [(0.0, 0.0), (0.0, 0.01), (5.0, 0.0), (5.0, 0.01)])
+def test_three_of_four_costs_are_predicted_within_a_factor_of_two(limit: float, noise: float) -> None:
+    """By the first loss since alone; and as often too high as too low."""
+    found = [one for one in (trial(seed, limit, noise) for seed in range(100)) if one is not None]
+    ratios = np.array([predicted / measured for predicted, measured in found])
+    assert len(found) > 90
+    assert np.mean((ratios >= 0.5) & (ratios <= 2)) >= 0.75
+    assert 0.8 < np.median(ratios) < 1.25
+
+
+def test_what_cannot_be_predicted_is_not() -> None:
+    rising = LossSeries.of({clock: 1.0 + clock for clock in range(20)})
+    assert predict_cost(rising, 15) is None
+    falling = LossSeries.of({clock: 10.0 - clock for clock in range(9)})
+    assert predict_cost(falling, 4) is None, "too few before"
+    assert predict_cost(falling, 9) is None, "none since"
+    assert predict_cost(LossSeries.of(dict.fromkeys(range(20), 0.0)), 12) is None
+    below_zero = LossSeries.of({clock: -1.0 - clock for clock in range(20)})
+    assert predict_cost(below_zero, 15) is None, "a logarithm has no place for it"
+
+
+def test_a_cost_that_is_not_measured_yet_shows_what_is_expected() -> None:
+    losses = {clock: 2.0**-clock for clock in range(12)} | {12: 1.0, 13: 0.5}
+    records = [recovery_pb2.FailureRecord(number=1, epoch=2, clock=12)]
+    job = types_pb2.JobSpec(consistency="bsp")
+    cost = measured_costs(ClusterStatus(job=job, losses=losses), records)[1]
+    assert (cost.at_most, cost.text) == (None, "~12")
+    assert cost.predicted == pytest.approx(12.0)
+    later = losses | {clock: 2.0 ** (12 - clock) for clock in range(14, 30)}
+    told = measured_costs(ClusterStatus(job=job, losses=later), records)[1]
+    assert (told.text, told.predicted) == ("12", cost.predicted)

@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from scar_admin.iteration_costs import LossSeries, measure_cost
+from scar_admin.iteration_costs import measure_cost
+from scar_admin.loss_series import LossSeries
 from scar_console.whole_losses import WholeLosses
 
 

@@ -75,10 +75,14 @@ export function memberNames(failure, most = 4) {
   return (more ? `${shown.join(", ")} and ${more} more` : shown.join(", ")) || "damage";
 }
 
-// What a failure has cost, in clocks, as `scar failures` says it; empty: not known yet.
+// What a failure has cost, in clocks, as `scar failures` says it, or what is expected; empty: neither is known.
 export function costText(failure) {
   const cost = failure.cost;
-  if (!cost || cost.at_most === null) return "";
+  if (!cost) return "";
+  if (cost.at_most === null) return isExpected(cost) ? `about ${plural(Math.round(cost.predicted), "clock")} expected` : "";
   const exact = cost.more_than === cost.at_most - 1;
   return `${exact ? "" : "at most "}${plural(cost.at_most, "clock")}`;
 }
+
+// The next failure may have come before it could be measured.
+const isExpected = (cost) => cost.predicted !== null && cost.more_than !== null;

@@ -94,13 +94,17 @@ function phaseKey(one) {
   return list;
 }
 
+// Beside what was measured.
+const predictedWords = (cost) => (cost.at_most !== null && cost.predicted !== null
+  ? `, ${number(cost.predicted, 2)} predicted by the first loss since` : "");
+
 function costWords(one) {
   const parts = [
     `${one.lost_blocks} of ${plural(one.total_blocks, "block")} lost, ${sources(one)}`,
     one.delta_norm === null || one.delta_norm < 0 ? "" : `the model moved by ‖δ‖ ${one.delta_exact ? "" : "~"}${number(one.delta_norm)}`,
     `${plural(one.lost_pushes, "acknowledged push", "acknowledged pushes")} touched what went back`,
     `${one.resent_pushes} sent again`,
-    costText(one) ? `it cost ${costText(one)}` : one.cost?.reason ? `what it cost is not known: ${one.cost.reason}` : "",
+    costText(one) ? `cost: ${costText(one)}${predictedWords(one.cost)}` : one.cost?.reason ? `what it cost is not known: ${one.cost.reason}` : "",
     one.epoch ? `epoch ${one.epoch}` : "not repaired yet",
     one.strategy,
     one.waiting_count ? `waiting for ${one.waiting.slice(0, 4).join(", ")}${one.waiting_count > 4 ? " and others" : ""}` : "",
