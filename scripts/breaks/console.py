@@ -96,16 +96,14 @@ BREAKS = (
         "services/scar_admin/predicted_costs.py",
         "rate = -float(",
         "rate = -0.4 * float(",
-        "tests/unit/test_iteration_costs.py"
-        "::test_three_of_four_costs_are_predicted_within_a_factor_of_two",
+        "tests/unit/test_iteration_costs.py::test_three_of_four_costs_are_predicted_within_a_factor_of_two",
     ),
     Break(
         "cost-limit",
         "services/scar_admin/predicted_costs.py",
         "limit = _estimate_limit(before)",
         "limit = 0.0",
-        "tests/unit/test_iteration_costs.py"
-        "::test_three_of_four_costs_are_predicted_within_a_factor_of_two",
+        "tests/unit/test_iteration_costs.py::test_three_of_four_costs_are_predicted_within_a_factor_of_two",
     ),
     Break(
         "console-lowest-loss",
