@@ -1,12 +1,13 @@
-"""Releases whose certificates are their owner's own, and one that has none: each trains, and heals a killed
-shard.
+"""Releases whose certificates are their owner's own, or cert-manager's, and one that has none: each trains,
+and heals a killed shard.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,7 +16,8 @@ import pytest
 from scar.wire.certificates import ROLES
 from scar_admin.status import ClusterStatus
 from scar_local.authority import create_authority
-from tests.e2e.site import ROOT, Site, missing
+from tests.e2e.cert_manager import certificates_issued
+from tests.e2e.site import ROOT, WAIT_SECONDS, Site, missing
 
 if reason := missing():
     pytest.skip(reason, allow_module_level=True)
@@ -73,19 +75,59 @@ def heals(site: Site, before: ClusterStatus) -> None:
     )
 
 
+def denies(site: Site) -> None:
+    """A worker's pod gets no further than a worker may, and a stranger nowhere."""
+    text = site.python("scar-worker-0", DENIED)
+    said = json.loads(text.rpartition("found: ")[2])
+    assert set(said["denied"].values()) == {"PERMISSION_DENIED"}, said
+    assert said["strangers"]["without TLS"] == said["strangers"]["without a certificate"] == "UNAVAILABLE"
+
+
 def test_the_owners_own_certificates(site: Site, tmp_path: Path) -> None:
     make_secrets(site, tmp_path)
     named = {f"tls__existingSecrets__{role}": secret_name(role) for role in ROLES}
     with training(site, tls__mode="existingSecret", **named) as before:
-        text = site.python("scar-worker-0", DENIED)
-        said = json.loads(text.rpartition("found: ")[2])
-        assert set(said["denied"].values()) == {"PERMISSION_DENIED"}, said
-        assert said["strangers"]["without TLS"] == said["strangers"]["without a certificate"] == "UNAVAILABLE"
+        denies(site)
         heals(site, before)
         made = {one.metadata.name for one in site.core.list_namespaced_secret(site.namespace).items}
         assert not [name for name in made if name.startswith("scar-tls-")], "the chart made certificates, too"
     left = {one.metadata.name for one in site.core.list_namespaced_secret(site.namespace).items}
     assert {secret_name(role) for role in ROLES} <= left, "what is the owner's was deleted"
+
+
+def test_certificates_of_cert_manager(site: Site) -> None:
+    """What it renews in mid-training is by the same authority, and nobody is restarted for it."""
+    with certificates_issued(site.namespace):
+        with training(site, tls__mode="certManager") as before:
+            denies(site)
+            old = {role: secret(site, f"scar-tls-{role}") for role in ROLES}
+            for role in ROLES:
+                site.core.delete_namespaced_secret(f"scar-tls-{role}", site.namespace)
+            wait_until(lambda: all(issued(site, role) for role in ROLES), "new certificates")
+            for role in ROLES:
+                new = secret(site, f"scar-tls-{role}")
+                assert new["ca.crt"] == old[role]["ca.crt"]
+                assert new["tls.crt"] != old[role]["tls.crt"]
+            heals(site, before)
+        assert all(issued(site, role) for role in ROLES), "uninstalling took Secrets of cert-manager along"
+
+
+def secret(site: Site, name: str) -> dict[str, str]:
+    found: dict[str, str] = site.core.read_namespaced_secret(name, site.namespace).data
+    return found
+
+
+def issued(site: Site, role: str) -> bool:
+    return f"scar-tls-{role}" in {
+        one.metadata.name for one in site.core.list_namespaced_secret(site.namespace).items
+    }
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {WAIT_SECONDS:g} s for {what}"
+        time.sleep(0.5)
 
 
 def test_no_certificates(site: Site) -> None:
