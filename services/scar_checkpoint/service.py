@@ -82,6 +82,6 @@ def build(app: App) -> Service:
         start=election.start,
         stop=lambda: None,
         ready=lambda: election.holds_lease,
-        settled=lambda: election.store_checked,
+        settled=lambda: election.can_lead,
         stories=candidate.stories,
     )

@@ -10,6 +10,7 @@ from scar.v1 import recovery_pb2, recovery_pb2_grpc
 from scar_recovery.config import RecoverySettings
 from scar_recovery.core.settings import PlannerSettings
 from scar_recovery.leader_session import RecoverySession
+from scar_recovery.older_members import OlderMembers
 from scar_recovery.pod_monitor import PodMonitor
 from scar_recovery.servicer import RecoveryServicer
 from scar_runtime.liveness.leader_election import LeaderElection
@@ -38,7 +39,9 @@ def make_election(
     def begin(store: Store) -> RecoverySession:
         return RecoverySession(app, settings, store, must_leave)
 
-    return LeaderElection(app, ROLE, configured.leader_seconds, begin, RecoverySession.run)
+    older = OlderMembers(app.heartbeats)
+    seconds = configured.leader_seconds
+    return LeaderElection(app, ROLE, seconds, begin, RecoverySession.run, older.find_obstacle)
 
 
 def build(app: App) -> Service:
@@ -63,5 +66,5 @@ def build(app: App) -> Service:
         stop=lambda: None,
         stories=stories,
         ready=lambda: election.holds_lease,
-        settled=lambda: election.store_checked,
+        settled=lambda: election.can_lead,
     )

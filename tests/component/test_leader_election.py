@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from scar_checkpoint.service import CheckpointCandidate
 from scar_recovery import service as recovery_service
 from scar_recovery.config import RecoverySettings
 from scar_runtime.liveness import leader_election
+from scar_runtime.liveness.heartbeat_store import Heartbeat
 from scar_runtime.liveness.leader_election import LeaderElection
 from scar_runtime.process.app import Service
 from scar_runtime.store.directory import DirectoryStore
@@ -102,7 +104,7 @@ def test_a_store_in_trouble_is_waited_for(
     process, election = coordinator(tmp_path)
     election.start()
     wait_for(lambda: election.holds_lease)
-    assert election.store_checked
+    assert election.can_lead
     assert not troubles
     assert not process.problems
     process.stopping.set()
@@ -116,7 +118,7 @@ def test_what_is_wrong_with_the_store_can_be_asked(
     process, election = coordinator(tmp_path)
     election.start()
     wait_for(lambda: "no space" in election.problem)
-    assert not any((election.holds_lease, election.store_checked, election.session))
+    assert not any((election.holds_lease, election.can_lead, election.session))
     process.stopping.set()
 
 
@@ -129,7 +131,7 @@ def test_what_waiting_cannot_mend_ends_the_process(
     process, election = coordinator(tmp_path)
     election.start()
     wait_for(lambda: process.problems == [error])
-    assert not any((election.holds_lease, election.store_checked, election.session))
+    assert not any((election.holds_lease, election.can_lead, election.session))
     process.stopping.set()
 
 
@@ -152,7 +154,7 @@ def test_a_standby_is_not_ready_and_says_why(
     process, election = coordinator(tmp_path, lease)
     election.start()
     wait_for(lambda: "coordinator leads" in election.problem)
-    assert election.store_checked
+    assert election.can_lead
     assert not election.holds_lease
     lease.holder = ""
     wait_for(lambda: election.holds_lease)
@@ -170,3 +172,32 @@ def test_health_is_what_is_tested_here(tmp_path: Path) -> None:
     assert service.settled()  # type: ignore[misc]
     process.stopping.set()
     assert not process.problems
+
+
+def test_a_coordinator_that_serves_no_older_members_does_not_lead_while_they_live(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is it ready, so that an upgrade keeps the coordinators of the version before."""
+    monkeypatch.setattr(leader_election, "OBSTACLE_PAUSE", 0.05)
+    lease = Older()
+    process, election = recovery(tmp_path, lease)
+    election.start()
+    wait_for(lambda: "ps-0 speaks protocol 1" in election.problem)
+    assert not any((election.can_lead, election.holds_lease, lease.holder))
+    lease.lives = False
+    wait_for(lambda: election.holds_lease)
+    assert election.can_lead
+    process.stopping.set()
+
+
+@dataclass
+class Older(Lease):
+    """With a shard of the first version."""
+
+    lives: bool = True
+    looks: int = 0
+
+    def read_heartbeats(self) -> dict[str, Heartbeat]:
+        self.looks += self.lives
+        member = Member(Role.SHARD, "ps-0", "c" * 12, "host:1")
+        return {member.key: Heartbeat(member, 1, 1, self.looks, 1)}

@@ -66,11 +66,12 @@ def test_a_beat_is_read_as_written(heartbeats: HeartbeatStore) -> None:
     member = replace(MEMBER, secret_hash=b"h" * 32)
     heartbeats.record_heartbeat(member, progress=7, epoch=2)
     (first,) = heartbeats.read_heartbeats().values()
-    heartbeats.record_heartbeat(member, progress=9, epoch=3)
+    heartbeats.record_heartbeat(member, progress=9, epoch=3, protocol=5)
     (beat,) = heartbeats.read_heartbeats().values()
     assert (beat.member, beat.member.address) == (member, member.address)
     assert beat.member.secret_hash == member.secret_hash
     assert (beat.progress, beat.epoch, beat.count) == (9, 3, first.count + 1)
+    assert (first.protocol, beat.protocol) == (0, 5)
 
 
 def test_a_forgotten_member_is_gone_and_may_come_again(heartbeats: HeartbeatStore) -> None:

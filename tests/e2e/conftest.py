@@ -24,6 +24,15 @@ def next_image(image: str) -> str:
     return made
 
 
+@pytest.fixture(scope="session")
+def later_image(next_image: str) -> str:
+    """Of a version that serves no members of ``image`` any more."""
+    made = sites.prepare_next(next_image, "later")
+    if not made:
+        pytest.skip("no image of a later version: set SCAR_LATER_IMAGE, or use kind; NO UPGRADE WAS HELD")
+    return made
+
+
 @pytest.fixture(scope="module")
 def site(image: str) -> Iterator[Site]:
     with sites.settled(image) as site:

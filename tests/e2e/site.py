@@ -72,14 +72,15 @@ def prepare() -> str:
     return image
 
 
-def prepare_next(image: str) -> str:
-    """Make an image of the next version out of this one, and return its name; empty: nobody can here.
+def prepare_next(image: str, name: str = "next") -> str:
+    """Make an image of another version out of this one, by the Dockerfile of that ``name``, and return its
+    name; empty: nobody can here.
 
-    ``SCAR_NEXT_IMAGE`` names one that the nodes have already. Call :func:`prepare` first.
+    ``SCAR_NEXT_IMAGE``, ``SCAR_LATER_IMAGE``: one that the nodes have already. Call :func:`prepare` first.
     """
-    if given := os.environ.get("SCAR_NEXT_IMAGE"):
+    if given := os.environ.get(f"SCAR_{name.upper()}_IMAGE"):
         return given
-    made, file = f"{image}-next", "tests/e2e/next.Dockerfile"
+    made, file = f"{image.removesuffix('-next')}-{name}", f"tests/e2e/{name}.Dockerfile"
     if script := os.environ.get("SCAR_KUBE"):
         command = [script, "build", made, "--build-arg", f"PYTHON={image}", "-f", file, "tests/e2e"]
     elif shutil.which("kind") and not os.environ.get("KUBECONFIG"):

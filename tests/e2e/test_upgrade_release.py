@@ -1,5 +1,5 @@
 """A release goes to the next version and back, under a training that counts: see "Upgrading" in
-docs/operations.md. The next version has a protocol number of its own, and still serves this one.
+docs/operations.md. The next version has a protocol number of its own, and still serves this one; a later one does not.
 """
 
 from __future__ import annotations
@@ -118,8 +118,36 @@ def test_an_upgrade_replaces_all_and_training_goes_on(site: Site, next_image: st
     goes_on(site, before)
 
 
-def test_a_rollback_brings_the_version_before_back(site: Site) -> None:
+def test_an_upgrade_to_a_version_that_serves_no_older_one_is_held(site: Site, later_image: str) -> None:
+    """Its coordinators are not ready, so those of the version before stay, and training goes on with those
+    who are left. The upgrade is given up by a rollback.
+    """
+    site.helm("rollback", site.release, "1", "--wait", "--timeout", f"{READY_SECONDS}s")
     before = site.until(lambda status: training(status, CLOCKS), "training", SECONDS)
+    tag = later_image.rpartition(":")[2]
+    site.install("upgrade", *TRAINING, image__tag=tag, wait=False, **SMALL)
+    held = "this version serves 99 and newer: it does not lead"
+    deadline = time.monotonic() + SECONDS
+    while not any(held in log(site, pod) for pod in site.pods("recovery")):
+        assert time.monotonic() < deadline, {pod: log(site, pod) for pod in site.pods("recovery")}
+        time.sleep(1)
+    clock = before.clock + CLOCKS
+    after = site.until(
+        lambda status: (
+            min(status.clock, status.loss_clock) >= clock and status.shards.keys() >= {"scar-ps-0"}
+        ),
+        "training to go on",
+        SECONDS,
+    )
+    assert_whole(after)
+    new = [pod for pod in site.pods("recovery").values() if pod.spec.containers[0].image == later_image]
+    assert new, "no coordinator of the later version was started"
+    assert not any(one.ready for pod in new for one in pod.status.container_statuses)
+
+
+def test_a_rollback_brings_the_version_before_back(site: Site) -> None:
+    """From an upgrade that is held as well."""
+    before = site.until(lambda status: status.clock >= CLOCKS, "training", SECONDS)
     site.helm("rollback", site.release, "1", "--wait", "--timeout", f"{READY_SECONDS}s")
     assert images(site) == {site.image}
     goes_on(site, before)

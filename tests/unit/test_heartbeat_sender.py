@@ -23,7 +23,7 @@ class FakeHeartbeatStore:
         self.down = False
         self.asked = 0
 
-    def record_heartbeat(self, member: Member, progress: int, epoch: int) -> MemberStanding:
+    def record_heartbeat(self, member: Member, progress: int, epoch: int, protocol: int) -> MemberStanding:
         self.asked += 1
         if self.down:
             raise LivenessUnavailable("down")
@@ -183,7 +183,7 @@ def test_the_connection_closes_after_the_beat_that_is_under_way(
     """Else the beat fails on a closed connection, or writes a heartbeat that nobody takes away."""
     begun, go_on, order = threading.Event(), threading.Event(), []
 
-    def record_heartbeat(member: Member, progress: int, epoch: int) -> MemberStanding:
+    def record_heartbeat(member: Member, progress: int, epoch: int, protocol: int) -> MemberStanding:
         begun.set()
         assert go_on.wait(10)
         order.append("beat")
@@ -214,9 +214,9 @@ def test_a_slow_answer_gives_a_shorter_lease_not_a_later_one(body: Body) -> None
     body.step()
     slow = body.heartbeats.record_heartbeat
 
-    def record_heartbeat(member: Member, progress: int, epoch: int) -> MemberStanding:
+    def record_heartbeat(member: Member, progress: int, epoch: int, protocol: int) -> MemberStanding:
         body.now += 1.5
-        return slow(member, progress, epoch)
+        return slow(member, progress, epoch, protocol)
 
     body.heartbeats.record_heartbeat = record_heartbeat  # type: ignore[method-assign]
     assert body.step()

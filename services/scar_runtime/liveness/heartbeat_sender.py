@@ -15,6 +15,7 @@ from functools import partial
 from scar.errors import Fenced, LivenessUnavailable, ScarError
 from scar.placement import Member, Role
 from scar.v1 import detector_pb2, detector_pb2_grpc, recovery_pb2, recovery_pb2_grpc
+from scar.version import PROTOCOL
 from scar.wire import codec
 from scar.wire.timing import TIMING
 from scar.wire.transport import DETECTOR, RECOVERY, Link
@@ -120,7 +121,7 @@ class HeartbeatSender:
             raise LivenessUnavailable("Redis failed a moment ago")
         try:
             standing = heartbeats.record_heartbeat(
-                self._member, self._liveness.progress, self._liveness.epoch
+                self._member, self._liveness.progress, self._liveness.epoch, PROTOCOL
             )
         except LivenessUnavailable:
             self._redis_after = self._liveness.now() + REDIS_PAUSE_SECONDS

@@ -38,13 +38,14 @@ LEASE_BLOCK_SECONDS = 60
 @dataclass(frozen=True)
 class Heartbeat:
     """The newest heartbeat of a member. ``count``: another one every beat; ``progress`` grows when its
-    working thread moves.
+    working thread moves. ``protocol``: that it speaks; 0: a detector has handed the heartbeat on.
     """
 
     member: Member
     progress: int
     epoch: int
     count: int
+    protocol: int = 0
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,12 @@ class HeartbeatStore:
         with self._typed_errors():
             self._redis.ping()
 
-    def record_heartbeat(self, member: Member, progress: int, epoch: int) -> MemberStanding:
-        """Write this member's heartbeat. The answer says whether it may renew the lease."""
+    def record_heartbeat(
+        self, member: Member, progress: int, epoch: int, protocol: int = 0
+    ) -> MemberStanding:
+        """Write this member's heartbeat, see :class:`Heartbeat`. The answer says whether it may renew the
+        lease.
+        """
         self._count += 1
         fields = {
             "role": int(member.role),
@@ -98,6 +103,7 @@ class HeartbeatStore:
             "progress": progress,
             "epoch": epoch,
             "count": self._count,
+            "protocol": protocol,
         }
         with self._typed_errors():
             pipeline = self._redis.pipeline(transaction=False)
@@ -202,6 +208,7 @@ def _decode_heartbeat(key: str, text: str) -> Heartbeat | None:
         secret_hash = bytes.fromhex(str(fields.get("secret_hash", "")))
         member = Member(Role(fields["role"]), name, incarnation, address, secret_hash)
         numbers = [int(fields[name]) for name in ("progress", "epoch", "count")]
+        numbers.append(int(fields.get("protocol", 0)))
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
     if member.address and not is_address(member.address):

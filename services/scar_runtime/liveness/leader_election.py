@@ -18,6 +18,7 @@ from scar_runtime.store.base import scratch_key
 from scar_runtime.store.signatures import read_key
 
 PAUSE = 0.1  # seconds between attempts to lead
+OBSTACLE_PAUSE = 1.0  # seconds between two looks for what keeps this process from leading
 STORE_PAUSE = 0.2  # seconds between attempts to reach the store
 
 LeaderSession = TypeVar("LeaderSession")
@@ -29,10 +30,11 @@ class LeaderElection(Generic[LeaderSession]):
 
     ``open_session`` makes a session over the checked store, or None when there is nothing to lead yet; it may
     say why in ``problem``. ``run_session`` leads until ``IsStopping`` says so or the session is over, and
-    returns the incarnation of the rival who ended it, or "".
+    returns the incarnation of the rival who ended it, or "". ``find_obstacle``: why this process may not lead
+    as things are, in words, or ""; it is asked until there is none.
 
-    ``session``: None on standby. ``store_checked``: the store was found safe. ``problem``: why there is no
-    session, in words.
+    ``session``: None on standby. ``can_lead``: the store was found safe, and there is no obstacle.
+    ``problem``: why there is no session, in words.
     """
 
     def __init__(
@@ -42,16 +44,18 @@ class LeaderElection(Generic[LeaderSession]):
         ttl: float,
         open_session: Callable[[Store], LeaderSession | None],
         run_session: Callable[[LeaderSession, IsStopping], str],
+        find_obstacle: Callable[[], str] = lambda: "",
     ) -> None:
         self._app = app
         self._role = role
         self._ttl = ttl
         self._open_session = open_session
         self._run_session = run_session
+        self._find_obstacle = find_obstacle
         self._lease = LeaderLease(app.heartbeats, role, app.incarnation, ttl)
         self._replaced = threading.Event()  # somebody else holds the lease
         self.session: LeaderSession | None = None
-        self.store_checked = False
+        self.can_lead = False
         self.problem = "it starts"
 
     def start(self) -> None:
@@ -69,6 +73,8 @@ class LeaderElection(Generic[LeaderSession]):
         Raises :class:`scar.errors.UnsafeStore`, and :class:`scar.errors.ConfigError` for an invalid store.
         """
         store = self._check_store()
+        self._await_no_obstacle()
+        self.can_lead = store is not None
         while store is not None and not self._app.stopping.is_set():
             self._app.liveness.record_progress()
             session = self._open_session(store) if self._try_lease() else None
@@ -102,9 +108,19 @@ class LeaderElection(Generic[LeaderSession]):
                 self._app.log.warning("store.unavailable", extra={"reason": str(error)})
                 self._app.stopping.wait(STORE_PAUSE)
                 continue
-            self.store_checked = True
             return store
         return None
+
+    def _await_no_obstacle(self) -> None:
+        while not self._app.stopping.is_set():
+            self._app.liveness.record_progress()
+            obstacle = self._find_obstacle()
+            if not obstacle:
+                return
+            if obstacle != self.problem:
+                self._app.log.warning("leadership.obstacle", extra={"reason": obstacle})
+            self.problem = obstacle
+            self._app.stopping.wait(OBSTACLE_PAUSE)
 
     def _try_lease(self) -> bool:
         leads = self._lease.try_acquire()
