@@ -31,6 +31,6 @@ class OlderMembers:
         first = alive[0]
         return (
             f"{first.member.name} speaks protocol {first.protocol}, and this version serves {self._oldest}"
-            " and newer: it does not lead while members of the version before live. Go back by `helm rollback`,"
-            " or end the job and uninstall the release, install this version, and resume"
+            " and newer: it does not lead while members of the version before live. Go back by"
+            " `helm rollback`, or end the job and uninstall the release, install this version, and resume"
         )

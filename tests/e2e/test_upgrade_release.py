@@ -1,5 +1,6 @@
 """A release goes to the next version and back, under a training that counts: see "Upgrading" in
-docs/operations.md. The next version has a protocol number of its own, and still serves this one; a later one does not.
+docs/operations.md. The next version has a protocol number of its own, and still serves this one; a later
+one does not.
 """
 
 from __future__ import annotations
