@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gzip
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
+from multiprocessing.util import Finalize
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -51,14 +54,26 @@ def train(worker):
 """
 
 
+@functools.cache
+def _scratch_folder(_process: int) -> Path:
+    """Of this process, which takes it along when it ends; in memory where there is a file system for that."""
+    shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    folder = tempfile.mkdtemp(dir=shared)
+    Finalize(None, shutil.rmtree, (folder,), exitpriority=0)
+    return Path(folder)
+
+
 @contextlib.contextmanager
 def scratch(name: str, data: bytes) -> Iterator[Path]:
-    """A file of this name with these bytes, in memory where there is a file system for that."""
-    shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(dir=shared) as folder:
-        path = Path(folder) / name
-        path.write_bytes(data)
+    """A file of this name with these bytes, in a folder that was empty and is so again."""
+    path = _scratch_folder(os.getpid()) / name
+    path.write_bytes(data)
+    try:
         yield path
+    finally:
+        with os.scandir(path.parent) as left:
+            for one in left:
+                os.unlink(one.path)
 
 
 # --- Redis

@@ -9,7 +9,7 @@ import hashlib
 import struct
 import zlib
 from collections.abc import Callable
-from functools import partial
+from functools import cache, lru_cache, partial
 
 import numpy as np
 from google.protobuf import json_format
@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 
 from scar.blocks import BlockState
 from scar.lost_ranges import LostRanges
+from scar.tables import Job
 from scar.v1 import checkpoint_pb2, recovery_pb2, types_pb2
 from scar.wire import codec
 from scar.wire.lost_pushes import pack_losses
@@ -36,7 +37,7 @@ from scar_runtime.store.pins import Pins
 from scar_runtime.store.records import decode_record, encode_record
 from tests.framework.recovery import MemoryStore
 from tests.fuzz import samples
-from tests.fuzz.engine import FuzzTarget
+from tests.fuzz.engine import MOST_SEEDS, FuzzTarget
 from tests.fuzz.mutations import Mutator
 from tests.fuzz.samples import EPOCH, JOB, ME, WORKER, all_ids, ones
 
@@ -84,12 +85,22 @@ def _mutate_record(kind: type[Message], mutator: Mutator, data: bytes) -> bytes:
 
 
 def _shaken(kind: type[Message], mutator: Mutator, body: bytes) -> bytes:
-    try:
-        message = json_format.Parse(body, kind())
-    except (ValueError, RecursionError, json_format.ParseError):
+    parsed = _parsed(kind, body)
+    if parsed is None:
         return mutator.mutate_json(body)
+    message = kind()
+    message.CopyFrom(parsed)
     mutator.shake(message)
     return json_format.MessageToJson(message, indent=None, preserving_proto_field_name=True).encode()
+
+
+@lru_cache(MOST_SEEDS)  # each seed is changed many times
+def _parsed(kind: type[Message], body: bytes) -> Message | None:
+    """None: it is none."""
+    try:
+        return json_format.Parse(body, kind())
+    except (ValueError, RecursionError, json_format.ParseError):
+        return None
 
 
 def _read_manifest(data: bytes) -> None:
@@ -116,9 +127,13 @@ def _ledger() -> list[bytes]:
     return [samples.join_stream(data for _, data in sorted(objects.items()))]
 
 
+@cache
+def _ledger_keys() -> list[str]:
+    return sorted(_lost_log()._store.objects)  # type: ignore[attr-defined]
+
+
 def _read_ledger(data: bytes) -> None:
-    keys = sorted(_lost_log()._store.objects)  # type: ignore[attr-defined]
-    log = FailureLog(MemoryStore(dict(zip(keys, samples.split_stream(data), strict=False))))
+    log = FailureLog(MemoryStore(dict(zip(_ledger_keys(), samples.split_stream(data), strict=False))))
     for record in log.read(lost=True):
         failure_from_proto(record)
 
@@ -206,16 +221,17 @@ def _mutate_object(mutator: Mutator, data: bytes) -> bytes:
 
 
 def _read_initial(data: bytes) -> None:
-    table = codec.job_from_proto(_given_job()).tables[0]
+    table = _given_job().tables[0]
     given = read_initial(MemoryStore({table.init.key: data}), table)
     table.initial(JOB.seed, all_ids(table), given)
 
 
-def _given_job() -> types_pb2.JobSpec:
+@cache
+def _given_job() -> Job:
     spec = codec.job_to_proto(JOB)
     spec.tables[0].init.kind = "given"
     spec.tables[0].init.key = "init/w"
-    return spec
+    return codec.job_from_proto(spec)
 
 
 TARGETS = [

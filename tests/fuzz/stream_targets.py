@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 import numpy as np
 
@@ -49,6 +50,15 @@ def _contents(index: int) -> BlockContents:
     table = JOB.tables[index]
     slots = {name: ones(table)[: table.slot_layout(name).elements] for name in table.rule.slots}
     return BlockContents(ones(table), slots, np.zeros(table.blocks, np.int64))
+
+
+@cache  # what decodes changes nothing of it
+def _view(loading: int) -> ShardView:
+    """Of a shard that has all blocks. ``loading``: the epoch with which they come; 0: they are there."""
+    stores = {table.name: BlockStore(table, all_ids(table)) for table in JOB.tables}
+    for store in stores.values():
+        store.loading[:] = loading
+    return ShardView(3, stores, ROOM)
 
 
 # --- a push
@@ -107,8 +117,7 @@ def _read_small_push(data: bytes) -> None:
 
 
 def _stage_push(chunks: Iterable[Chunk]) -> None:
-    view = ShardView(3, {table.name: BlockStore(table, all_ids(table)) for table in JOB.tables}, ROOM)
-    with PushStaging(ROOM, lambda: 0).open_push(view) as decoder:
+    with PushStaging(ROOM, lambda: 0).open_push(_view(loading=0)) as decoder:
         for chunk in chunks:
             decoder.read_chunk(chunk)
         decoder.finish()
@@ -179,10 +188,7 @@ def _copy() -> bytes:
 
 
 def _read_copy(data: bytes) -> None:
-    stores = {table.name: BlockStore(table, all_ids(table)) for table in JOB.tables}
-    for store in stores.values():
-        store.loading[:] = 3
-    decode_copy(_chunks(data), ShardView(3, stores, ROOM))
+    decode_copy(_chunks(data), _view(loading=3))
 
 
 # --- an answer to a pull
