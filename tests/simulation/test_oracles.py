@@ -9,18 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scar.blocks import BlockState
 from scar.checkpoints import Checkpoint
 from scar.placement import BlockGroup, BlockSource, Epoch, Member, Role
 from scar.tables import Job, Table, add
 from scar.v1.recovery_pb2 import FailureRecord
 from scar_runtime.checkpoint.manifest import Manifest, ObjectRef
 from scar_runtime.checkpoint.manifest_codec import manifest_to_proto
+from scar_runtime.checkpoint.objects import ObjectHeader, ObjectSection
 from scar_runtime.store.records import encode_record
 from tests.simulation.oracles.epoch_chain import EpochChain
 from tests.simulation.oracles.lives import HeldBlocks, HeldTable
 from tests.simulation.oracles.manifest_chain import ManifestHistory
 from tests.simulation.oracles.quiet import STALL, QuietWatch
 from tests.simulation.oracles.restores import check_restorable
+from tests.simulation.oracles.saved_values import SavedValues
 from tests.simulation.oracles.serving import ServingShard, ShardWatch, check_takeover, taken_over
 from tests.simulation.oracles.store_view import DirectStore, WatchedObjects
 from tests.simulation.oracles.true_costs import TrueCost, check_costs, check_partial, measure_cost
@@ -161,6 +164,33 @@ def test_every_change_of_the_store_is_told() -> None:
     assert objects.pop("b", None) is None
     objects.clear()
     assert told == [("c", b"3"), ("a", None), ("b", None), ("c", None)]
+
+
+# --- what is saved
+
+
+def rounds(*saved: int) -> tuple[ObjectRef, ...]:
+    """Of epoch 1, by the second shard."""
+    return tuple(
+        ObjectRef(f"objects/e00000001-{SHARDS[1].key}-r{one:08d}", epoch=1, round=one) for one in saved
+    )
+
+
+def lineage(last: Manifest) -> list[str]:
+    """What is wrong with this one after round 1 was put back, and round 5 has covered it since."""
+    saved = SavedValues(DirectStore({}), JOB)
+    section = ObjectSection(BlockState("w", IDS[2:]))
+    saved._headers = {ref.key: ObjectHeader((section,)) for ref in rounds(1, 4)}
+    kept = manifest(2, objects=rounds(1))
+    covered = manifest(3, objects=(ObjectRef("objects/covers-all", epoch=2, round=5),))
+    assert saved.epoch_created(replace(REPAIR, manifest=2, rollback=True), {2: kept}) == []
+    assert saved.manifest_created(covered, kept) == []
+    return saved.manifest_created(last, covered)
+
+
+def test_a_rollback_may_go_twice_to_what_was_put_back_and_to_nothing_from_before_it() -> None:
+    assert lineage(manifest(4, objects=rounds(1))) == []
+    assert "brings back" in lineage(manifest(4, objects=rounds(4)))[0]
 
 
 # --- who serves

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -118,6 +119,17 @@ def test_garbage_is_excused_while_it_is_of_use_or_nobody_could_collect_it() -> N
     assert "no manifest has named" in find_garbage(stored(compacted, [28, 29]))[0]
     unquiet = StoredState(ages, {number: manifest(number) for number in (3, 4, 5)}, 2)
     assert find_garbage(unquiet) == []
+
+
+def test_copies_of_a_state_leave_the_one_before_it_of_use() -> None:
+    """Seed 3102: no round for minutes after a recovery's copy, and the state before that one was kept."""
+    rounds = [1, 2, 2, 3, 4, 5]
+    copied = {number: replace(manifest(number), round=one) for number, one in enumerate(rounds, 1)}
+    ages = {f"manifests/{number:08d}": LONG if number < 4 else 1.0 for number in copied}
+    assert find_garbage(StoredState(ages, copied, 2, quiet=LONG)) == []
+    older = {**ages, "manifests/00000004": LONG, "manifests/00000005": LONG}
+    found = find_garbage(StoredState(older, copied, 2, quiet=LONG))
+    assert [words.split(" has")[0] for words in found] == ["manifest 1", "manifest 2", "manifest 3"]
 
 
 def test_scratch_in_the_store_is_found() -> None:

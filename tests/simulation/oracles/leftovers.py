@@ -72,11 +72,24 @@ def _old_manifests(state: StoredState) -> Iterator[str]:
     kept = {*numbers[-state.keep :], *sorted(rounds.values())[-state.keep :]}
     kept.update([number for number in numbers if state.manifests[number].full][-1:])
     for number in numbers:
-        followers = [one for one in numbers if one > number]
         if number in kept or state.used.get(number, USELESS) < USELESS:
             continue
-        if _age(state, followers[state.keep - 1]) > USELESS:
+        if _overtaken_for(state, number) > USELESS:
             yield f"manifest {number} has been of no use for {USELESS:g} s and is still there"
+
+
+def _overtaken_for(state: StoredState, number: int) -> float:
+    """Seconds since K later manifests were there, and either a copy of this one or K later rounds: a
+    recovery's copies are no states of their own. For one that is not among the last K of either.
+    """
+    followers = [one for one in sorted(state.manifests) if one > number]
+    rounds: dict[int, int] = {}  # round -> its first manifest behind this one
+    for one in followers:
+        rounds.setdefault(state.manifests[one].round, one)
+    copy = rounds.pop(state.manifests[number].round, None)
+    overtaken = [*([copy] if copy is not None else []), *list(rounds.values())[state.keep - 1 : state.keep]]
+    since_round = max((_age(state, one) for one in overtaken), default=0.0)
+    return min(_age(state, followers[state.keep - 1]), since_round)
 
 
 def _old_objects(state: StoredState) -> Iterator[str]:

@@ -31,6 +31,7 @@ class SavedValues:
         self._store = store
         self._job = job
         self._restored = {table.name: np.zeros(table.blocks, np.int64) for table in job.tables}  # epochs
+        self._read: dict[int, set[str]] = {}  # keys of what each epoch has put blocks back from
         self._saved: dict[str, list[set[float]]] = {}  # of each block of each table, what was ever saved
         self._headers: dict[str, ObjectHeader] = {}
         for table in job.tables:
@@ -45,6 +46,7 @@ class SavedValues:
                 self._restored[group.table][group.ids] = epoch.number
         known = manifests.get(epoch.manifest)
         before = {ref.key for ref in known.objects} if known is not None else set()
+        self._read[epoch.number] = before
         later = [
             one
             for number, one in manifests.items()
@@ -82,12 +84,16 @@ class SavedValues:
         return self._headers[ref.key]
 
     def _check_lineage(self, manifest: Manifest, before: Collection[str]) -> list[str]:
-        """Whether new objects of shards hold blocks as they were before an epoch put them back."""
+        """Whether new objects of shards hold blocks as they were before an epoch put them back. What that
+        epoch itself has read may come back: a rollback goes there again, whatever partial rounds came since.
+        """
         found = []
         for ref in manifest.objects:
             header = self._header(ref) if ref.key not in before and saved_round(ref.key) is not None else None
             for group in header.groups if header is not None else ():
-                newest = self._restored[group.table][group.ids].max(initial=0)
+                epochs = np.unique(self._restored[group.table][group.ids]).tolist()
+                unread = [one for one in epochs if ref.key not in self._read.get(one, ())]
+                newest = max(unread, default=0)
                 if newest > ref.epoch:
                     found.append(
                         f"manifest {manifest.number} brings back {ref.key}, from before epoch {newest} put"
