@@ -42,6 +42,7 @@ FOCUSES: dict[str, Focus] = {
         _MOMENTS,
         faults=(10, 16),
         draws={"crash-at-moment": hosts.apt_moment},
+        early={"crash-at-moment": hosts.start_moment},
     ),
     **BUG_FOCUSES,
 }

@@ -19,6 +19,7 @@ from scar_chaos.core.counting_job import strategy_options
 from tests.simulation.heartbeats import DEFAULT, heartbeat_of
 
 SHORT, LONG = 60.0, 400.0  # simulated seconds of a run, at least
+EARLY = -1.0  # in the place of the seconds after which a fault begins: before the job is started
 LONG_EVERY = 5  # seeds, of which one is long
 FAULTS = (4, 14)  # of a group
 WINDOW = 20.0  # seconds within which the faults of a group begin
@@ -85,7 +86,8 @@ class RunShape:
 
 @dataclass(frozen=True)
 class SimulatedFault:
-    """One thing that goes wrong. ``at``: seconds after its group began; ``seconds``: how long it lasts, 0:
+    """One thing that goes wrong. ``at``: seconds after its group began, :data:`EARLY`: before the job starts;
+    ``seconds``: how long it lasts, 0:
     it happens at once; ``amount``: what its kind says.
     """
 
@@ -138,7 +140,8 @@ DrawFault = Callable[[random.Random, RunShape], tuple[str, float, float]]  # tar
 class Focus:
     """A part of all runs. ``shape``: fields that are not drawn; ``kinds``: of faults, all of which are turned
     on, ``roles``: of their targets; none: all. ``faults``: least and most of a group. ``draws``: of kinds
-    whose targets, durations and amounts are drawn in another way than anywhere else.
+    whose targets, durations and amounts are drawn in another way than anywhere else; ``early``: the same for
+    kinds of which one fault each strikes before the job is started.
     """
 
     shape: Mapping[str, Any] = field(default_factory=dict)
@@ -146,6 +149,7 @@ class Focus:
     roles: Sequence[str] = ()
     faults: tuple[int, int] = FAULTS
     draws: Mapping[str, DrawFault] = field(default_factory=dict)
+    early: Mapping[str, DrawFault] = field(default_factory=dict)
 
     def aims_at(self, target: str) -> bool:
         """Whether faults of this target are played."""
@@ -205,8 +209,15 @@ def draw_plan(seed: int, kinds: Mapping[str, DrawFault], focus: Focus = ANYWHERE
     chosen = [kind for kind in known if draw.random() < KIND_SHARE] or [draw.choice(known)]
     count = 1 if shape.seconds < LONG else draw.choice([3, 4])
     drawn = {kind: focus.draws.get(kind, kinds[kind]) for kind in focus.kinds or chosen}
-    groups = tuple(_draw_group(draw, shape, drawn, focus) for _ in range(count))
-    return Plan(seed, shape, groups)
+    groups = [_draw_group(draw, shape, drawn, focus) for _ in range(count)]
+    early = [_early_fault(kind, how(draw, shape)) for kind, how in focus.early.items()]
+    groups[0] = (*early, *groups[0])
+    return Plan(seed, shape, tuple(groups))
+
+
+def _early_fault(kind: str, drawn: tuple[str, float, float]) -> SimulatedFault:
+    target, seconds, amount = drawn
+    return SimulatedFault(kind, target, EARLY, seconds, amount)
 
 
 def _draw_group(

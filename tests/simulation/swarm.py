@@ -14,7 +14,7 @@ from scar_chaos.chaos_run import ChaosRun, open_run
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import KINDS
 from tests.simulation.oracles import ORACLES
-from tests.simulation.plan import ANYWHERE, FaultGroup, Focus, Plan, SimulatedFault, draw_plan
+from tests.simulation.plan import ANYWHERE, EARLY, FaultGroup, Focus, Plan, SimulatedFault, draw_plan
 from tests.simulation.target import SimulatedTarget
 from tests.simulation.world import World
 
@@ -45,6 +45,7 @@ def _play_groups(world: World, plan: Plan) -> None:
         world.scheduler.at(world.scheduler.now + WATCH, watch)
 
     watch()
+    _strike_early(target.cluster, plan)
     options = plan.shape.job_options(plan.seed)
     with (
         tempfile.TemporaryDirectory(prefix="scar-simulation-") as folder,
@@ -52,11 +53,20 @@ def _play_groups(world: World, plan: Plan) -> None:
     ):
         target.judges = [partial(oracle.judge, run, target.cluster) for oracle in oracles]
         for group in plan.groups:
-            _strike(target, group)
+            _strike(target, tuple(fault for fault in group if fault.at != EARLY))
             _judge(world, run)
             time.sleep(CALM)
         time.sleep(max(0.0, plan.shape.seconds - world.scheduler.now))
         run.judge_at_rest().enforce()
+
+
+def _strike_early(cluster: Cluster, plan: Plan) -> None:
+    """What is there before the job is started, while processes start."""
+    scheduler = cluster.world.scheduler
+    for fault in plan.faults:
+        if fault.at == EARLY:
+            _begin(cluster, fault, [])
+            scheduler.at(scheduler.now + fault.seconds, partial(KINDS[fault.kind].end, cluster, fault))
 
 
 def _strike(target: SimulatedTarget, group: FaultGroup) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from scar_chaos.core.counting_job import make_job
-from tests.simulation.faults.hosts import CRASH_MOMENTS
+from tests.simulation.faults.hosts import CRASH_MOMENTS, START_MOMENTS
 from tests.simulation.focus import FOCUSES
 from tests.simulation.heartbeats import heartbeat_of
-from tests.simulation.plan import LONG, LONG_EVERY, Focus, Plan, draw_plan
+from tests.simulation.plan import EARLY, LONG, LONG_EVERY, Focus, Plan, draw_plan
 from tests.simulation.simulate import CHUNK, chunks_of
 from tests.simulation.swarm import plan_of
 
@@ -71,3 +71,13 @@ def test_moments_are_drawn_for_members_that_may_come_to_them() -> None:
         "ps-"
     }
     assert len({target for moment, target in drawn if moment == "service.started"}) > 5
+    assert {target[:6] for moment, target in drawn if moment == "ShardControl/Clock"} == {"worker"}
+
+
+def test_a_moment_before_the_job_trains_is_met_before_it() -> None:
+    plans = [plan_of(seed, FOCUSES["moments"]) for seed in SEEDS]
+    early = [fault for plan in plans for fault in plan.faults if fault.at == EARLY]
+    assert {fault for plan in plans for fault in plan.groups[0][:1]} == set(early), "one of each plan, first"
+    assert {CRASH_MOMENTS[int(fault.amount)] for fault in early} == set(START_MOMENTS)
+    assert not [fault for fault in early if fault.target.startswith("worker")], "they come with the job"
+    assert not [fault for seed in SEEDS for fault in plan_of(seed).faults if fault.at < 0]

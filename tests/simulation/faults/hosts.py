@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from tests.simulation.cluster import Cluster
@@ -34,12 +34,28 @@ CRASH_MOMENTS = (  # names of events, of which each is a moment at which a crash
     *("epoch.created", "epoch.adopted", "leadership.taken", "member.accused", "report.taken"),
     *("round.committed", "service.started", "adopt.failed", "beat.path"),
 )
-WHO_COMES_THERE = {  # role -> parts of the names of moments to which only its members come; others: anybody's
-    "recovery": ("epochs/", "ledger/", "owner", "Recovery/", "epoch.created", "report.taken", "adopt.failed"),
-    "checkpoint": ("manifests/", "DeleteObject", "round.committed"),
-    "ps": ("objects/", "ShardControl/", "ShardData/", "epoch.adopted"),
-    "detector": ("member.accused",),
+# role -> parts of the names of moments to which its members come; others: anybody's. Calls are their callers'
+WHO_COMES_THERE = {
+    "recovery": (
+        *("PutObject store/counting/epochs/", "ledger/", "owner", "PutObject store/counting/manifests/"),
+        *("ShardControl/Adopt", "ShardControl/Freeze", "ShardControl/Receive", "epoch.created"),
+        *("adopt.failed", "leadership.taken", "GetObject store/counting/epochs/"),
+    ),
+    "checkpoint": (
+        *("PutObject store/counting/manifests/", "DeleteObject", "ShardControl/Save", "ShardControl/Finish"),
+        *("round.committed", "leadership.taken"),
+    ),
+    "ps": (
+        *("objects/", "ShardData/Fetch", "epoch.adopted", "Recovery/Renew"),
+        "GetObject store/counting/epochs/",
+    ),
+    "worker": ("ShardControl/Settle", "ShardControl/Clock", "ShardData/Push", "ShardData/Pull"),
+    "detector": ("member.accused", "report.taken", "Recovery/ReportFailure"),
 }
+START_MOMENTS = (  # that come before a job trains, and some of them never again
+    *("service.started", "leadership.taken", "done PutObject store/counting/owners/"),
+    *("Recovery/Join", "send PutObject store/counting/epochs/"),
+)
 TRAP_SECONDS = 30.0  # for which a trap is set
 
 
@@ -167,9 +183,20 @@ def _with_moment(draw: random.Random, shape: RunShape) -> tuple[str, float, floa
 def apt_moment(draw: random.Random, shape: RunShape) -> tuple[str, float, float]:
     """Draws a moment first, and then a member that may come to it."""
     number = draw.randrange(len(CRASH_MOMENTS))
-    roles = [role for role, parts in WHO_COMES_THERE.items() if any(map(CRASH_MOMENTS[number].count, parts))]
-    apt = [name for name in shape.members if not roles or name.partition("-")[0] in roles]
-    return draw.choice(apt), TRAP_SECONDS, float(number)
+    return draw.choice(_apt(CRASH_MOMENTS[number], shape.members)), TRAP_SECONDS, float(number)
+
+
+def start_moment(draw: random.Random, shape: RunShape) -> tuple[str, float, float]:
+    """The same of moments that come before the job trains, for those that are there by then."""
+    moment = draw.choice(START_MOMENTS)
+    there = [*shape.coordinators, *shape.shard_names]
+    return draw.choice(_apt(moment, there)), TRAP_SECONDS, float(CRASH_MOMENTS.index(moment))
+
+
+def _apt(moment: str, members: Sequence[str]) -> list[str]:
+    """Those of these members that may come to it."""
+    roles = [role for role, parts in WHO_COMES_THERE.items() if any(part in moment for part in parts)]
+    return [name for name in members if not roles or name.partition("-")[0] in roles]
 
 
 def _kinds() -> Iterator[FaultKind]:
