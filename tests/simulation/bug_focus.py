@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 from tests.simulation.faults.kind import any_shard, any_worker, lasting, sudden
 from tests.simulation.faults.moments import held_commits
 from tests.simulation.faults.network import data_path
 from tests.simulation.faults.rpc import calls_of
-from tests.simulation.plan import Focus
+from tests.simulation.plan import Focus, RunShape
 
 SMALL = {
     "shards": 2,
@@ -23,12 +25,23 @@ STORED = {**SMALL, "recovery": "stateless", "consistency": "asp", "pace": 1.0}
 TWICE = {**SMALL, "standby": True, "pace": 1.0}
 _STOPS = ("kill", "pause-at-moment")
 _PUSHES = calls_of("Push", "PushSmall", "Settle", "Clock")
-_LONG_LOADS = lasting(any_shard, 120.0, 300.0)
 _LONG_ABSENCES = lasting(any_shard, 40.0, 60.0)
 # survivors take blocks over, as the dead stay away, and do not hear what workers owe to them
 _TAKEN_OVER = ("hold-down", "partition")
 _LATE_DEBTS = {"hold-down": lasting(any_shard, 8.0, 20.0), "partition": lasting(data_path, 2.0, 12.0)}
+# who cannot ask Redis goes on to lead, so that two of them do
+_LONG_REDIS = lasting(lambda *_: "redis", 15.0, 40.0, lambda _: 1.0)
 _CUTS = ("isolation", "partition", "one-way-partition")
+
+
+def _first_shard(draw: random.Random, shape: RunShape) -> str:
+    return shape.shard_names[0]
+
+
+def _any_but_first(draw: random.Random, shape: RunShape) -> str:
+    """A shard that does not wait for its loads: each death of another takes numbers of manifests."""
+    return draw.choice(shape.shard_names[1:])
+
 
 BUG_FOCUSES: dict[str, Focus] = {
     "lone_worker": Focus(BSP, ("pause",), ("worker",)),
@@ -36,15 +49,19 @@ BUG_FOCUSES: dict[str, Focus] = {
     "copies": Focus({**CHAIN, "workers": 3, "pace": 0.5}, ("slow-copies",), faults=(1, 3)),
     "crowd": Focus({**CHAIN, "pace": 0.5}, ("crowd",), faults=(1, 2)),
     "loads": Focus(
-        {**STORED, "shards": 3}, ("kill", "loads-refused"), ("ps",), (3, 6), {"loads-refused": _LONG_LOADS}
+        {**STORED, "shards": 3},
+        ("kill",),
+        faults=(6, 10),
+        draws={"kill": sudden(_any_but_first)},
+        early={"loads-refused": lasting(_first_shard, 200.0, 300.0)},
     ),
     "recovery": Focus(SMALL, _STOPS, ("ps", "recovery"), (4, 8)),
     "two_recoveries": Focus(TWICE, _STOPS, ("ps", "recovery"), (5, 10)),
     "two_checkpoints": Focus(
-        {**STORED, "standby": True},
-        ("pause-at-moment",),
-        faults=(4, 8),
-        draws={"pause-at-moment": held_commits},
+        {**SMALL, "standby": True, "workers": 2, "consistency": "asp"},
+        ("pause-at-moment", "redis-away"),
+        faults=(6, 12),
+        draws={"pause-at-moment": held_commits, "redis-away": _LONG_REDIS},
     ),
     "lone_checkpoint": Focus({**SMALL, "pace": 0.5}, _STOPS, ("ps", "checkpoint"), (8, 14)),
     "debts": Focus({**STORED, "shards": 3, "workers": 2}, _TAKEN_OVER, faults=(5, 9), draws=_LATE_DEBTS),
