@@ -45,7 +45,7 @@ def _play_groups(world: World, plan: Plan) -> None:
         world.scheduler.at(world.scheduler.now + WATCH, watch)
 
     watch()
-    _strike_early(target.cluster, plan)
+    early = _strike_early(target.cluster, plan)
     options = plan.shape.job_options(plan.seed)
     with (
         tempfile.TemporaryDirectory(prefix="scar-simulation-") as folder,
@@ -54,19 +54,22 @@ def _play_groups(world: World, plan: Plan) -> None:
         target.judges = [partial(oracle.judge, run, target.cluster) for oracle in oracles]
         for group in plan.groups:
             _strike(target, tuple(fault for fault in group if fault.at != EARLY))
+            if world.scheduler.now < early:  # a sleep is a step, which plans without early faults do not have
+                world.scheduler.sleep(early - world.scheduler.now)
             _judge(world, run)
             time.sleep(CALM)
         time.sleep(max(0.0, plan.shape.seconds - world.scheduler.now))
         run.judge_at_rest().enforce()
 
 
-def _strike_early(cluster: Cluster, plan: Plan) -> None:
-    """What is there before the job is started, while processes start."""
+def _strike_early(cluster: Cluster, plan: Plan) -> float:
+    """What is there before the job is started, while processes start. When it has ended."""
     scheduler = cluster.world.scheduler
-    for fault in plan.faults:
-        if fault.at == EARLY:
-            _begin(cluster, fault, [])
-            scheduler.at(scheduler.now + fault.seconds, partial(KINDS[fault.kind].end, cluster, fault))
+    early = [fault for fault in plan.faults if fault.at == EARLY]
+    for fault in early:
+        _begin(cluster, fault, [])
+        scheduler.at(scheduler.now + fault.seconds, partial(KINDS[fault.kind].end, cluster, fault))
+    return scheduler.now + max((fault.seconds + CALM for fault in early), default=0.0)
 
 
 def _strike(target: SimulatedTarget, group: FaultGroup) -> None:
