@@ -15,9 +15,31 @@ CLI_STATUS = "tests/unit/test_cli_status.py"
 KUBE_REACH = "tests/unit/test_kube_reach.py"
 KUBE_OPERATOR = "tests/unit/test_kube_operator.py"
 KUBE_RELEASE = "tests/unit/test_kube_release.py"
+LOCAL_CUT = "tests/unit/test_local_cut.py"
 LOCAL_PROCESSES = "tests/unit/test_local_processes.py"
 
 BREAKS = (
+    Break(
+        "lc-cut-far-end",
+        LC + "network_cut.py",
+        "if is_victims or (one.remote, one.local) in cut_links:",
+        "if is_victims:",
+        f"{LOCAL_CUT}::test_what_the_victim_sends_does_not_arrive_though_its_own_end_is_no_child_of_ours",
+    ),
+    Break(
+        "lc-cut-new-connections",
+        LC + "network_cut.py",
+        "return SocketFilter.DATA if one.listens else None",
+        "return None",
+        f"{LOCAL_CUT}::test_connections_that_are_made_meanwhile_carry_nothing_of_the_victim",
+    ),
+    Break(
+        "lc-cut-accept-queue",
+        LC + "network_cut.py",
+        "return not is_first and not any(table[inode].queued for inode in listening)",
+        "return True",
+        f"{LOCAL_CUT}::test_what_is_accepted_after_the_end_is_free_as_well",
+    ),
     # --- clusters on this machine
     # ----------------------------------------------------------------------------------------
     Break(
@@ -36,7 +58,7 @@ BREAKS = (
     ),
     Break(
         "lc-returns",
-        LC + "processes.py",
+        LC + "process_spec.py",
         "return code < 0 or code == FENCED if self.worker",
         "return code < 0 if self.worker",
         f"{LOCAL_PROCESSES}::test_which_ends_of_a_worker_are_final",

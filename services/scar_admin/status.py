@@ -121,9 +121,9 @@ class ClusterStatus:
 class ProcessInfo:
     """One process of a cluster, or one pod of a release (``pid`` 0).
 
-    ``state``: "starting" | "running" | "paused" | "exited" | "killed" (by a signal), or why a pod does not
-    run. ``code``: exit code of the last end. ``final``: it has ended and will not be started again. ``part``:
-    see :attr:`component`.
+    ``state``: "starting" | "running" | "paused" | "cut" (off from the network) | "exited" | "killed" (by a
+    signal), or why a pod does not run. ``code``: exit code of the last end. ``final``: it has ended and will
+    not be started again. ``part``: see :attr:`component`.
     """
 
     name: str
@@ -136,12 +136,20 @@ class ProcessInfo:
 
     @property
     def alive(self) -> bool:
-        return self.state in ("running", "paused")
+        return self.state in ("running", "paused", "cut")
+
+    @property
+    def answers(self) -> bool:
+        """Not alone because somebody has frozen it, or cut it off."""
+        return self.state not in ("paused", "cut")
 
     @property
     def component(self) -> str:
         """What it is: ps, worker, recovery, ... Where nobody has said so, its name does: ps-0."""
         return self.part or self.name.rstrip("0123456789").removesuffix("-")
+
+
+HINDERED = {"paused": "frozen", "cut": "cut off"}  # by the state of a process: what somebody has done to it
 
 
 def health_word(name: str, status: ClusterStatus, process: ProcessInfo | None) -> str:

@@ -174,7 +174,7 @@ def run_series(
 
     ``command``: that plays a seed again, without its options. ``save_report``: called with every report.
     """
-    faults = options.parse_faults(space.kinds)
+    faults = options.parse_faults(space.played or space.kinds)
     series = _Series(options, command)
     for seed in range(options.seed, options.seed + options.runs):
         save_report(seed, series.run_seed(draw_schedule(seed, space, faults), make_target))
@@ -183,12 +183,13 @@ def run_series(
 
 def run_on_this_machine(options: ChaosOptions) -> bool:
     """Whether every run passed."""
-    from scar_chaos.targets.local import KINDS, LocalTarget
+    from scar_chaos.targets.local import KINDS, PLAYED, LocalTarget
 
     def make_target(folder: Path, schedule: Schedule) -> ChaosTarget:
         return LocalTarget(folder, standby=schedule.standby)
 
-    return run_series(options, "scar chaos", make_target, options.fault_space(KINDS))
+    space = replace(options.fault_space(KINDS), played=PLAYED)
+    return run_series(options, "scar chaos", make_target, space)
 
 
 def is_chaos_pod(environment: Mapping[str, str]) -> bool:

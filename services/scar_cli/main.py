@@ -18,6 +18,7 @@ from scar_cli.commands.jobs import jobs
 from scar_cli.commands.tls import tls
 from scar_cli.commands.training import run_demo, train_file
 from scar_cli.commands.watching import (
+    cut_process,
     freeze_process,
     kill_process,
     serve_console,
@@ -75,6 +76,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "console": serve_console,
     "kill": kill_process,
     "freeze": freeze_process,
+    "cut": cut_process,
     "failures": show_failures,
     "demo": run_demo,
     "compare": compare_strategies,

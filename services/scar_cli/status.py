@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from scar.v1.worker_pb2 import WorkerStatus
-from scar_admin.status import DONE, ClusterStatus, ProcessInfo, health_word
+from scar_admin.status import DONE, HINDERED, ClusterStatus, ProcessInfo, health_word
 from scar_admin.stragglers import find_stragglers
 from scar_cli import output
 from scar_cli.cluster_ref import ClusterRef
@@ -177,7 +177,8 @@ def health_text(name: str, status: ClusterStatus, processes: Processes) -> str:
     if process is not None and not process.alive:
         return f"[red]{word}[/]"
     colour = "green" if name not in status.members else HEALTH_COLOURS.get(word, "white")
-    return f"[{colour}]{word}[/]"
+    hindered = HINDERED.get(process.state, "") if process is not None and word != process.state else ""
+    return f"[{colour}]{word}[/]" + (hindered and f", {hindered}")
 
 
 def status_document(status: ClusterStatus, processes: Processes) -> dict[str, Any]:

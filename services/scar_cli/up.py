@@ -28,7 +28,14 @@ START_SECONDS = 90.0
 STOP_SECONDS = 30.0
 LOG = "up.log"  # of a detached `scar up`
 REDRAW_SECONDS = 0.5
-COLOURS = {"running": "green", "paused": "yellow", "killed": "red", "exited": "red", "starting": "yellow"}
+COLOURS = {
+    "running": "green",
+    "paused": "yellow",
+    "cut": "yellow",
+    "killed": "red",
+    "exited": "red",
+    "starting": "yellow",
+}
 
 
 def _command_line(request: UpRequest) -> list[str]:

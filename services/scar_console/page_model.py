@@ -15,7 +15,7 @@ from scar.v1.checkpoint_pb2 import CheckpointStatus, RoundReport
 from scar.v1.recovery_pb2 import FailureRecord
 from scar.v1.worker_pb2 import WorkerStatus
 from scar_admin.iteration_costs import MeasuredCost
-from scar_admin.status import DONE, ClusterStatus, ProcessInfo, health_word
+from scar_admin.status import DONE, HINDERED, ClusterStatus, ProcessInfo, health_word
 from scar_admin.stragglers import find_stragglers
 from scar_admin.waits import Wait, waits
 
@@ -196,6 +196,7 @@ def _member_row(name: str, status: ClusterStatus, processes: ProcessTable) -> Do
     return {
         "name": name,
         "health": health_word(name, status, process),
+        "hindered": HINDERED.get(process.state, "") if process else "",
         "running": process is not None and process.alive,
         "restarts": process.restarts if process else 0,
     }

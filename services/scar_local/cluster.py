@@ -26,6 +26,7 @@ from scar_admin.polling import await_status
 from scar_admin.status import ClusterStatus, ProcessInfo
 from scar_local import preflight, specs
 from scar_local.cluster_operator import become_operator, resign_operator
+from scar_local.cuts import cut_folder
 from scar_local.directory import ClusterDirectory, ClusterState
 from scar_local.endpoints import ServiceEndpoints
 from scar_local.function_source import function_source
@@ -86,7 +87,7 @@ class LocalCluster:
         self._respawn = respawn
         self._respawn_delay = respawn_delay
         self._environment = dict(environment or {})
-        self._shard_settings = _as_variables(shard_settings or {})
+        self._shard_settings = specs.as_variables(shard_settings or {})
         self._workers: list[str] = []
         self._job = self._label = ""
         self._supervisor: Supervisor | None = None
@@ -101,7 +102,7 @@ class LocalCluster:
     def __exit__(
         self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self.stop(checkpoint=kind is None and all(process.state != "paused" for process in self.processes()))
+        self.stop(checkpoint=kind is None and all(process.answers for process in self.processes()))
 
     # --- life
 
@@ -126,6 +127,7 @@ class LocalCluster:
                 respawn=self._respawn,
                 delay=self._respawn_delay,
                 changed=self._write_state,
+                cuts=cut_folder(self._home.path),
             )
             self._redis = self._given_redis or start_redis(self._supervisor, self._process_settings)
             self._start_services(self._supervisor)
@@ -341,10 +343,6 @@ class LocalCluster:
                 processes=self.processes(),
                 label=self._label,
                 tls=self._tls,
+                cut_problem=self._supervisor.cuts.problem if self._supervisor else "",
             )
         )
-
-
-def _as_variables(settings: Mapping[str, object]) -> dict[str, str]:
-    """Settings as the environment variables of a service: ``lease_seconds`` is ``SCAR_LEASE_SECONDS``."""
-    return {f"SCAR_{key.upper()}": str(value) for key, value in settings.items()}

@@ -8,6 +8,7 @@
 .scar/local/tls/             certificates, if it was started with TLS
 .scar/local/token            else what every call carries
 .scar/local/redis.conf       the password of its Redis
+.scar/local/cuts/            which processes are to be cut off from the network, and until when
 
 All of it is its owner's alone.
 """
@@ -45,6 +46,7 @@ class ClusterState:
     host:port.
 
     ``label``: what the services call this cluster. ``tls``: they know each other by certificates.
+    ``cut_problem``: why processes of it cannot be cut off; empty: they can.
     """
 
     pid: int
@@ -55,6 +57,7 @@ class ClusterState:
     processes: Sequence[ProcessInfo] = ()
     label: str = ""
     tls: bool = False
+    cut_problem: str = ""
 
 
 class ClusterDirectory:
@@ -161,7 +164,7 @@ def _decode_state(data: bytes) -> ClusterState:
     raw = json.loads(data)
     processes = tuple(ProcessInfo(**entry) for entry in raw["processes"])
     state = ClusterState(**{**raw, "addresses": dict(raw["addresses"]), "processes": processes})
-    texts = [state.redis, state.store, state.job, state.label, *state.addresses.values()]
+    texts = [state.redis, state.store, state.job, state.label, state.cut_problem, *state.addresses.values()]
     texts += [text for one in processes for text in (one.name, one.state, one.part)]
     numbers = [state.pid, *(number for one in processes for number in (one.pid, one.restarts))]
     if not all(isinstance(text, str) for text in texts) or not all(type(number) is int for number in numbers):

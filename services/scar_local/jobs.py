@@ -9,6 +9,7 @@ from types import TracebackType
 
 from scar_admin.status import ProcessInfo
 from scar_local import specs
+from scar_local.cuts import cut_folder
 from scar_local.directory import ClusterDirectory, ClusterState
 from scar_local.processes import Supervisor
 
@@ -32,7 +33,12 @@ class WorkerGroup:
     def __enter__(self) -> WorkerGroup:
         self._home.claim()
         environment = {**specs.machine_variables(), **self._environment}
-        self._supervisor = Supervisor(self._home.logs, environment, changed=self._write_state)
+        self._supervisor = Supervisor(
+            self._home.logs,
+            environment,
+            changed=self._write_state,
+            cuts=cut_folder(self._home.path),
+        )
         return self
 
     def __exit__(

@@ -13,65 +13,18 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from scar.errors import ConfigError, DeadlineExceeded
 from scar_admin.status import ProcessInfo
+from scar_local.cuts import CutKeeper
 from scar_local.forks import ForkServer, last_words
 from scar_local.forkserver import NOT_STARTED
+from scar_local.process_spec import Child, Spec
 
 TICK = 0.03  # seconds between looks at the children
-USAGE = 2  # exit code of a service whose settings are wrong: starting it again cannot help
-FENCED = 3  # exit code of a member that was declared dead: it comes back as a new incarnation
 SEEN = 1.0  # seconds at most until a signal that cannot be refused has had its effect
 AFTER = {signal.SIGKILL: "killed", signal.SIGSTOP: "paused", signal.SIGCONT: "running"}
-
-
-@dataclass(frozen=True)
-class Spec:
-    """How to start one process. ``command``: ("module", "scar_ps") or ("program", "/path/to/server", ...).
-
-    ``fixed``: it listens at its first address again after a restart. ``worker``: a normal end is its success,
-    not a failure. ``output``: file for what it prints; at its first start it and the log are empty: nobody
-    reads what another one said.
-    """
-
-    name: str
-    command: Sequence[str]
-    environment: Mapping[str, str] = field(default_factory=dict)
-    address_file: Path | None = None
-    fixed: bool = False
-    worker: bool = False
-    output: Path | None = None
-
-    def returns(self, code: int) -> bool:
-        """Whether it is started again after it ended with this code (negative: by a signal)."""
-        return code < 0 or code == FENCED if self.worker else code != USAGE
-
-
-class _Child:
-    def __init__(self, spec: Spec) -> None:
-        self.spec = spec
-        self.pid = 0
-        self.state = "starting"
-        self.restarts = -1
-        self.code: int | None = None
-        self.due: float | None = 0.0  # monotonic time of the next start; None: none is planned
-        self.held = False  # not started again when it ends
-        self.proved = False  # it has listened once, so its settings are right
-        self.address = ""  # where it listens now; empty until it has said so
-        self.listen = ""  # where it has to listen: its first address, when that is fixed
-        self.logged = 0  # bytes in its log that an earlier life has written
-        self.refusal = ""  # why the system did not start it
-
-    @property
-    def alive(self) -> bool:
-        return self.state in ("running", "paused")
-
-    def info(self) -> ProcessInfo:
-        final = self.code is not None and self.due is None
-        return ProcessInfo(self.spec.name, self.pid, self.state, max(0, self.restarts), self.code, final)
 
 
 class Supervisor:
@@ -79,7 +32,7 @@ class Supervisor:
 
     ``logs``: directory for ``<name>.log``. ``environment``: variables of all processes. ``delay``: seconds
     between an end and the next start. ``changed``: called (from the supervising thread) after anything
-    changed.
+    changed. ``cuts``: folder in which others ask for processes to be cut off; None: nobody does.
     """
 
     def __init__(
@@ -90,16 +43,18 @@ class Supervisor:
         respawn: bool = True,
         delay: float = 1.0,
         changed: Callable[[], None] = lambda: None,
+        cuts: Path | None = None,
     ) -> None:
         self._logs = logs
         self._environment = environment
         self._respawn = respawn
         self._delay = delay
         self._changed = changed
-        self._children: dict[str, _Child] = {}
+        self._children: dict[str, Child] = {}
         self._moved = threading.Condition(threading.RLock())
         self._wake = threading.Event()
         self._closed = False
+        self.cuts = CutKeeper(cuts, self.info)
         self._forks = ForkServer(environment, logs / "forkserver.log")
         self._owner = os.getpid()
         logs.mkdir(parents=True, exist_ok=True)
@@ -123,7 +78,7 @@ class Supervisor:
                 if spec.output is not None:
                     for old in (spec.output, self._log_path(spec.name)):
                         old.unlink(missing_ok=True)
-                self._children[spec.name] = _Child(spec)
+                self._children[spec.name] = Child(spec)
         self._wake.set()
 
     def await_started(self, names: Iterable[str], timeout: float) -> None:
@@ -238,7 +193,7 @@ class Supervisor:
 
     def info(self) -> list[ProcessInfo]:
         with self._moved:
-            return [child.info() for child in self._children.values()]
+            return [child.info(self.cuts.names) for child in self._children.values()]
 
     def close(self) -> None:
         """Kill whatever is left and end the thread. Safe to call twice; does nothing in a forked copy of
@@ -258,7 +213,7 @@ class Supervisor:
     def _supervise_children(self) -> None:
         while not self._closed:
             with self._moved:
-                moved = [self._collect_changes(time.monotonic())]
+                moved = [self._collect_changes(time.monotonic()), self.cuts.look()]
                 moved += [self._step_child(child, time.monotonic()) for child in self._children.values()]
                 if any(moved):
                     self._moved.notify_all()
@@ -277,7 +232,7 @@ class Supervisor:
                 self._note_change(by_pid[pid], status, now)
         return bool(changes)
 
-    def _note_change(self, child: _Child, status: int, now: float) -> None:
+    def _note_change(self, child: Child, status: int, now: float) -> None:
         if os.WIFSTOPPED(status):
             child.state = "paused"
         elif os.WIFCONTINUED(status):
@@ -285,7 +240,7 @@ class Supervisor:
         else:
             self._note_end(child, os.waitstatus_to_exitcode(status), now)
 
-    def _step_child(self, child: _Child, now: float) -> bool:
+    def _step_child(self, child: Child, now: float) -> bool:
         """Start one child if that is due, and look for its address; True when something changed."""
         before = (child.pid, child.state, child.address)
         if child.due is not None and child.due <= now and (child.pid == 0 or child.code is not None):
@@ -296,14 +251,14 @@ class Supervisor:
             child.proved = True
         return before != (child.pid, child.state, child.address)
 
-    def _note_end(self, child: _Child, code: int, now: float) -> None:
+    def _note_end(self, child: Child, code: int, now: float) -> None:
         child.code = code
         child.state = "killed" if code < 0 else "exited"
         returns = child.spec.returns(code) or child.proved  # what it needs may be down: its port, Redis
         if child.due is None and self._respawn and not child.held and returns:
             child.due = now + self._delay
 
-    def _spawn_child(self, child: _Child, now: float) -> None:
+    def _spawn_child(self, child: Child, now: float) -> None:
         spec = child.spec
         environment = {**os.environ, **self._environment, **spec.environment}
         if child.listen:
@@ -326,7 +281,7 @@ class Supervisor:
 
     # --- waiting
 
-    def _find_child(self, name: str) -> _Child:
+    def _find_child(self, name: str) -> Child:
         if name not in self._children:
             raise ConfigError(
                 f"there is no process {name!r}", f"Known are {', '.join(self._children) or 'none'}"
@@ -336,7 +291,7 @@ class Supervisor:
     def _log_path(self, name: str) -> Path:
         return self._logs / f"{name}.log"
 
-    def _await_end(self, children: Sequence[_Child], seconds: float) -> bool:
+    def _await_end(self, children: Sequence[Child], seconds: float) -> bool:
         with self._moved:
             return self._moved.wait_for(
                 lambda: all(not child.pid or child.code is not None for child in children), seconds

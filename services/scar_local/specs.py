@@ -17,7 +17,7 @@ import scar_local
 from scar.wire.cluster_token import TOKEN_FILE
 from scar_local.authority import role_variables
 from scar_local.directory import ClusterDirectory
-from scar_local.processes import Spec
+from scar_local.process_spec import Spec
 from scar_local.redis import HOST, server_command
 from scar_runtime.store.signatures import VARIABLE as STORE_KEY
 
@@ -89,6 +89,11 @@ def redis_server(settings: ProcessSettings, port: int) -> Spec:
         return Spec("redis", ("program", *server_command(port, settings.directory, config)), fixed=True)
     arguments = (str(port), str(settings.directory), str(config))
     return Spec("redis", ("module", "scar_local.redis", *arguments), fixed=True)
+
+
+def as_variables(settings: Mapping[str, object]) -> dict[str, str]:
+    """Settings as the environment variables of a service: ``lease_seconds`` is ``SCAR_LEASE_SECONDS``."""
+    return {f"SCAR_{key.upper()}": str(value) for key, value in settings.items()}
 
 
 def through_proxy(redis: str, proxy: str) -> str:

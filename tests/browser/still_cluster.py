@@ -76,7 +76,7 @@ def written(name: str, level: str, event: str, **fields: object) -> LogText:
 class StillCluster:
     """Always the same. Its second failure is open."""
 
-    can_break = ("kill", "freeze")
+    can_break = ("kill", "freeze", "cut")
 
     def __init__(self, folder: Path) -> None:
         self.broken: list[tuple[str, str]] = []

@@ -14,7 +14,7 @@ from tests.browser.still_cluster import HOSTILE, LONG, StillCluster, opened
 PHONE = 390  # pixels, the width of most
 TOUCH = 32  # pixels, the least height of a button on a phone
 PAGE_BYTES = 200_000  # all of it: loads within a second over 2 Mbit/s
-BREAKS = "killfreeze"  # the words of a row's buttons
+BREAKS = "killfreezecut"  # the words of a row's buttons
 READABLE = 4.5  # contrast of text, WCAG 2.2 AA
 VISIBLE = 3.0  # of lines and of the focus
 
@@ -55,7 +55,10 @@ def test_a_kill_asks_once_more_and_goes_by_the_keyboard(
     page.get_by_label("Freeze worker-0", exact=True).click()
     page.get_by_label("Really freeze worker-0?").click()
     expect(page.locator("#said")).to_have_text("worker-0 done: watch it heal")
-    assert cluster.broken[1:] == [("freeze", "worker-0")]
+    page.get_by_label("Cut worker-0", exact=True).click()
+    page.get_by_label("Really cut worker-0?").click()
+    expect(page.locator("#said")).to_have_text("worker-0 done: watch it heal")
+    assert cluster.broken[1:] == [("freeze", "worker-0"), ("cut", "worker-0")]
     expect(page.get_by_label("Kill ps-1", exact=True)).to_be_disabled()
     page.close()
 

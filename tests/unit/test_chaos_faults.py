@@ -32,7 +32,7 @@ def test_every_kind_stands_in_the_documentation_with_where_it_is_done() -> None:
     described = {kind: row for row in rows for kind in re.findall(r"`(\w+)`", row[0])}
     assert set(described) == set(DURATIONS)
     for kind, (_, here, there) in described.items():
-        assert bool(here.strip()) == any(one == kind for _, one in pairs(local.KINDS)), kind
+        assert bool(here.strip()) == any(one == kind for _, one in pairs(local.PLAYED)), kind
         on_pods = kind in OUTSIDE_THE_DRAW or any(one == kind for _, one in pairs(kubernetes.KINDS))
         assert bool(there.strip()) == on_pods, kind
 

@@ -19,7 +19,8 @@ from scar_cli.main import app, main
 from scar_compare.strategy_options import strategy_names
 from scar_local import ClusterDirectory, ClusterState
 from scar_local.directory import default_directory
-from scar_local.processes import Spec, Supervisor
+from scar_local.process_spec import Spec
+from scar_local.processes import Supervisor
 from scar_local.specs import machine_variables
 
 COMMANDS = (

@@ -117,6 +117,8 @@ def test_a_dead_process_is_not_called_alive_because_nobody_has_missed_it_yet() -
     killed = {"ps-0": ProcessInfo("ps-0", 11, "killed", 1, -9)}
     assert status.health_text("ps-0", STATUS, PROCESSES) == "[green]alive[/]"
     assert status.health_text("ps-0", STATUS, killed) == "[red]killed[/]"
+    cut = {"ps-0": ProcessInfo("ps-0", 100, "cut", 0)}
+    assert status.health_text("ps-0", STATUS, cut) == "[green]alive[/], cut off"
 
 
 def test_workers_and_services_are_listed() -> None:

@@ -21,6 +21,7 @@ from scar_cli.clusters import DirectTarget
 from scar_cli.console import ConsoleCluster
 from scar_console.page_model import MAX_FAILURES, MAX_ROWS, SeenBefore, page_model
 from scar_console.run_view import RunView
+from scar_local.directory import ClusterState
 
 
 def member(name: str) -> types_pb2.Member:
@@ -172,6 +173,7 @@ def test_each_figure_of_a_row_is_what_its_process_says() -> None:
     assert first == {
         "name": "ps-0",
         "health": "alive",
+        "hindered": "",
         "running": True,
         "restarts": 6,
         "clock": 40,
@@ -190,6 +192,7 @@ def test_each_figure_of_a_row_is_what_its_process_says() -> None:
         {
             "name": "worker-0",
             "health": "running",
+            "hindered": "",
             "running": True,
             "restarts": 0,
             "state": "training",
@@ -217,6 +220,13 @@ def test_each_figure_of_a_row_is_what_its_process_says() -> None:
         }
     ]
     assert page["store"] == "file:///there"
+
+
+@pytest.mark.parametrize(("state", "said"), [("paused", "frozen"), ("cut", "cut off"), ("running", "")])
+def test_who_was_frozen_or_cut_off_on_purpose_is_said(state: str, said: str) -> None:
+    page = page_model(STATUS, [process("ps-0", state)], SeenBefore())
+    assert page["shards"]["rows"][0]["hindered"] == said
+    assert page["shards"]["rows"][0]["running"]
 
 
 # --- from look to look
@@ -318,9 +328,9 @@ class Fixed(DirectTarget):
         return (process("ps-0", "killed"), process("recovery-0", "killed"))  # nothing that a slip could hit
 
 
-@pytest.mark.parametrize("how", ["kill", "freeze"])
+@pytest.mark.parametrize("how", ["kill", "freeze", "cut"])
 def test_only_shards_and_workers_that_run_are_broken_from_the_page(tmp_path: Path, how: str) -> None:
-    cluster = ConsoleCluster(Fixed("127.0.0.1:1", directory=tmp_path))
+    cluster = ConsoleCluster(Fixed("127.0.0.1:1", directory=tmp_path, state=ClusterState(1, "", "")))
     assert how in cluster.can_break
     with pytest.raises(ConfigError, match="breaks shards and workers, not recovery-0"):
         cluster.break_member(how, "recovery-0")

@@ -15,7 +15,9 @@ import pytest
 
 from scar.errors import ConfigError, DeadlineExceeded
 from scar_admin.status import ProcessInfo
-from scar_local.processes import NOT_STARTED, Spec, Supervisor
+from scar_local.forkserver import NOT_STARTED
+from scar_local.process_spec import Spec
+from scar_local.processes import Supervisor
 from scar_local.specs import machine_variables
 
 SLEEP = Spec("sleeper", ("program", "sleep", "60"))
@@ -185,7 +187,8 @@ def test_closing_ends_everything_even_grandchildren_and_twice(tmp_path: Path) ->
 HOLDER = """
 import sys, time
 from pathlib import Path
-from scar_local.processes import Spec, Supervisor
+from scar_local.process_spec import Spec
+from scar_local.processes import Supervisor
 from scar_local.specs import machine_variables
 supervisor = Supervisor(Path(sys.argv[1]), machine_variables())
 ready = [Path(sys.argv[1], name) for name in ("program.ready", "module.ready")]

@@ -75,7 +75,8 @@ class Schedule:
 class FaultSpace:
     """What may be drawn.
 
-    ``kinds``: what can be done to whom; ``shards``, ``workers``: how many there may be; ``groups``: how often
+    ``kinds``: what can be done to whom; ``played``: the same with what is done only where somebody names it,
+    empty: nothing more; ``shards``, ``workers``: how many there may be; ``groups``: how often
     something breaks; ``fixed``: options of the job that are not drawn.
     """
 
@@ -85,6 +86,7 @@ class FaultSpace:
     groups: int = 3
     fixed: Mapping[str, Any] = field(default_factory=dict)
     profile: RunProfile = PROFILES["default"]
+    played: FaultKinds = field(default_factory=dict)
 
 
 class _Draw:

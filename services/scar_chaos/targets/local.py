@@ -19,6 +19,7 @@ from scar_chaos.targets.redis_proxy import AnswerMode, RedisProxy
 from scar_chaos.targets.rival_cluster import RivalCluster
 from scar_chaos.targets.store_disk import StoreDisk
 from scar_local import LocalCluster
+from scar_local.cuts import begin_cut, end_cut
 from scar_local.specs import LED
 from scar_runtime.store import Store, open_store
 
@@ -35,6 +36,11 @@ KINDS: FaultKinds = {
     "store": ("outage", "full", "corrupt", "truncate", "garble"),
     "job": ("rival",),
 }
+# What is done where somebody names it. It is not drawn: seeds would mean something else from then on.
+PLAYED: FaultKinds = {
+    target: (*kinds, "cut") if target not in ("store", "job") else kinds for target, kinds in KINDS.items()
+}
+CUT_MOST = 3600.0  # seconds; each is ended before
 LEASE = {"SCAR_LEASE_SECONDS": "1"}  # faults last longer than that
 PAUSES = ("freeze", "blink", "depose")
 
@@ -181,7 +187,9 @@ class LocalTarget:
             self._actions[kind, name].heal()
             return
         process = self._struck.pop((kind, name), "")
-        if kind == "slow" and process in self._slowed:
+        if kind == "cut" and process:
+            end_cut(self.local.directory, process)
+        elif kind == "slow" and process in self._slowed:
             self._slowed.pop(process).set()
         elif kind == "outage" and self.process_state(process) in ("killed", "exited"):
             self.local.restart(process)
@@ -199,6 +207,8 @@ class LocalTarget:
             self.local.pause(process)
         elif kind == "slow":
             self._slow_down(process)
+        elif kind == "cut":
+            begin_cut(self.local.directory, self.local.processes, process, CUT_MOST)
         else:
             raise ValueError(f"no signal does {kind!r} to a process")
 

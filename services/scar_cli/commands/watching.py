@@ -1,4 +1,4 @@
-"""`scar status`, `watch`, `console`, `kill`, `freeze` and `failures`: look at a cluster, and break it."""
+"""`scar status`, `watch`, `console`, `kill`, `freeze`, `cut`, `failures`: look at a cluster, and break it."""
 
 from __future__ import annotations
 
@@ -120,6 +120,22 @@ def freeze_process(
     from scar_cli.freeze import freeze_process as freeze
 
     freeze(ref, name, seconds)
+
+
+@with_cluster()
+def cut_process(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A process, as `scar status` lists it.")],
+    ref: ClusterRef,
+    seconds: Annotated[
+        float, typer.Option(min=0.5, max=600, metavar="SECONDS", help="After which it is reached again.")
+    ] = 5.0,
+) -> None:
+    """Cut a process of this machine off from the network for some seconds: it lives and goes on, but nothing
+    reaches it, nor does what it sends reach others of the cluster. No connection is closed. On Linux.
+    """
+    from scar_cli.cut import cut_process as cut
+
+    cut(ref, name, seconds)
 
 
 @with_cluster(recovery=True)

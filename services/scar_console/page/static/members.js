@@ -69,7 +69,8 @@ function showCount(id, table) {
 }
 
 function health(row) {
-  return [row.health + (row.restarts ? `, restarted ${row.restarts}×` : ""), COLOURS[row.health] ?? "bad"];
+  const words = [row.health, row.hindered, row.restarts ? `restarted ${row.restarts}×` : ""];
+  return [words.filter(Boolean).join(", "), row.hindered ? "warn" : COLOURS[row.health] ?? "bad"];
 }
 
 const clockWord = (clock, known) => (clock === null ? (known ? "done" : "-") : clock);

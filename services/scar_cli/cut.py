@@ -1,0 +1,48 @@
+"""`scar cut`: a process of this machine is without network for some seconds."""
+
+from __future__ import annotations
+
+from scar.errors import ConfigError
+from scar_cli.cluster_ref import ClusterRef
+from scar_cli.clusters import ClusterTarget, DirectTarget, find_cluster
+from scar_cli.kill import running_process
+from scar_cli.output import make_console
+from scar_local.cuts import begin_cut
+
+
+def cut_process(ref: ClusterRef, name: str, seconds: float) -> None:
+    """Raises :class:`ConfigError` for a release, for a name that is not there or does not run now, and where
+    the system does not let it be done.
+    """
+    if ref.release is not None:
+        raise ConfigError(
+            "scar cut needs a cluster of this machine",
+            "Use `scar chaos --on kubernetes --fault cut:ps-1`, on a release with chaos.enabled=true",
+        )
+    what = cut_local(find_cluster(ref), name, seconds)
+    make_console().print(
+        f"[bold yellow]cut off[/] {what} for {seconds:g} s; see `scar watch{ref.options()}`", soft_wrap=True
+    )
+
+
+def cut_problem(target: ClusterTarget) -> str:
+    """Why processes of this cluster cannot be cut off; empty: they can."""
+    if not isinstance(target, DirectTarget) or target.directory is None or target.state is None:
+        return "it is not a cluster of this machine"
+    return target.state.cut_problem
+
+
+def cut_local(target: ClusterTarget, name: str, seconds: float) -> str:
+    """Returns its name with its pid, once it is cut off. Whoever supervises it ends the cut.
+
+    Raises :class:`ConfigError` as :func:`cut_process`.
+    """
+    process = running_process(target, name)
+    problem = cut_problem(target)
+    if problem or not isinstance(target, DirectTarget) or target.directory is None:
+        raise ConfigError(
+            f"{name} cannot be cut off: {problem}",
+            f"Use `scar freeze {name}`: it is silent, too, though it does nothing meanwhile",
+        )
+    begin_cut(target.directory, target.processes, name, seconds)
+    return f"{name} (pid {process.pid})"
