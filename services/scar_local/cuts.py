@@ -24,7 +24,7 @@ from scar_local.socket_filters import filter_problem
 SWEEP = 0.015  # seconds between two looks at the sockets
 BEGIN_SECONDS = 5.0  # for all supervisors to see a request
 
-Processes = Callable[[], Sequence[ProcessInfo]]
+ListProcesses = Callable[[], Sequence[ProcessInfo]]
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class CutKeeper:
     of these. ``problem``: why nothing can be; empty: it can, or nothing has started yet.
     """
 
-    def __init__(self, folder: Path | None, processes: Processes) -> None:
+    def __init__(self, folder: Path | None, processes: ListProcesses) -> None:
         self._requests = CutRequests(folder) if folder is not None else None
         self._processes = processes
         self._thread: threading.Thread | None = None
@@ -134,7 +134,7 @@ def cut_folder(directory: Path) -> Path:
     return directory / "cuts"
 
 
-def begin_cut(directory: Path, processes: Processes, name: str, seconds: float) -> None:
+def begin_cut(directory: Path, processes: ListProcesses, name: str, seconds: float) -> None:
     """Cut off a process of the cluster in ``directory``; returns when it is. Its supervisor ends it in time.
 
     Raises :class:`ConfigError` when it does not come about.

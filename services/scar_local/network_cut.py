@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from scar_local.socket_filters import SocketFilter, set_filter
 from scar_local.tcp_sockets import Address, OpenSocket, TcpSocket, open_sockets, read_sockets
 
-Link = tuple[Address, Address]  # from, to
+Ends = tuple[Address, Address]  # from, to
 
 
 class NetworkCut:
@@ -25,7 +25,7 @@ class NetworkCut:
         self._filters: dict[int, SocketFilter] = {}  # by inode
         self._known: set[int] = set()  # that have none, unless the above says so
         self._cleared: set[int] = set()  # new, and seen once as a bystander's
-        self._links: dict[int, set[Link]] = {}  # that a cut process has had, by its pid
+        self._links: dict[int, set[Ends]] = {}  # that a cut process has had, by its pid
         self._begun = False
 
     def sweep(self, cut: Collection[int], own: Collection[int]) -> None:
@@ -56,7 +56,7 @@ class NetworkCut:
         self._begun = True
         self._forget(held)
 
-    def _is_bystanders(self, inode: int, one: TcpSocket, makers: Collection[Link]) -> bool:
+    def _is_bystanders(self, inode: int, one: TcpSocket, makers: Collection[Ends]) -> bool:
         """Whether somebody else has made this connection, in two looks: its maker may just have ended."""
         if (one.remote, one.local) not in makers:
             return False
@@ -97,7 +97,7 @@ class NetworkCut:
         self._cleared &= held.keys()
 
 
-def _wanted_filter(one: TcpSocket, is_victims: bool, cut_links: Collection[Link]) -> SocketFilter | None:
+def _wanted_filter(one: TcpSocket, is_victims: bool, cut_links: Collection[Ends]) -> SocketFilter | None:
     if is_victims or (one.remote, one.local) in cut_links:
         return SocketFilter.ALL
     return SocketFilter.DATA if one.listens else None

@@ -49,7 +49,7 @@ while True:
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="filters on sockets of others are Linux' own")
 
 
-class Echo:
+class AnsweringProcess:
     """A process that answers."""
 
     def __init__(self) -> None:
@@ -73,8 +73,8 @@ class Echo:
 
 
 @pytest.fixture
-def echoes() -> Iterator[list[Echo]]:
-    made = [Echo(), Echo()]
+def echoes() -> Iterator[list[AnsweringProcess]]:
+    made = [AnsweringProcess(), AnsweringProcess()]
     yield made
     for one in made:
         one.close()
@@ -110,7 +110,7 @@ def hears_while(network: NetworkCut, cut: int, own: list[int], peer: socket.sock
 
 
 @LINUX
-def test_nothing_arrives_either_way_and_all_of_it_arrives_afterwards(echoes: list[Echo]) -> None:
+def test_nothing_arrives_either_way_and_all_of_it_arrives_afterwards(echoes: list[AnsweringProcess]) -> None:
     victim, bystander = echoes
     own = [victim.pid, bystander.pid, os.getpid()]
     network = NetworkCut()
@@ -136,7 +136,7 @@ def test_nothing_arrives_either_way_and_all_of_it_arrives_afterwards(echoes: lis
 
 @LINUX
 def test_what_the_victim_sends_does_not_arrive_though_its_own_end_is_no_child_of_ours(
-    echoes: list[Echo],
+    echoes: list[AnsweringProcess],
 ) -> None:
     """As where two supervisors share a cluster: each has its own ends."""
     victim, _ = echoes
@@ -153,7 +153,9 @@ def test_what_the_victim_sends_does_not_arrive_though_its_own_end_is_no_child_of
 
 
 @LINUX
-def test_connections_that_are_made_meanwhile_carry_nothing_of_the_victim(echoes: list[Echo]) -> None:
+def test_connections_that_are_made_meanwhile_carry_nothing_of_the_victim(
+    echoes: list[AnsweringProcess],
+) -> None:
     victim, bystander = echoes
     own = [victim.pid, bystander.pid, os.getpid()]
     network = NetworkCut()
@@ -172,7 +174,7 @@ def test_connections_that_are_made_meanwhile_carry_nothing_of_the_victim(echoes:
 
 
 @LINUX
-def test_what_is_accepted_after_the_end_is_free_as_well(echoes: list[Echo]) -> None:
+def test_what_is_accepted_after_the_end_is_free_as_well(echoes: list[AnsweringProcess]) -> None:
     """A connection has the filter of who listened when it was made, wherever it waits."""
     victim, bystander = echoes
     own = [victim.pid, bystander.pid, os.getpid()]
@@ -189,7 +191,7 @@ def test_what_is_accepted_after_the_end_is_free_as_well(echoes: list[Echo]) -> N
 
 
 @LINUX
-def test_the_end_of_one_cut_leaves_another_one(echoes: list[Echo]) -> None:
+def test_the_end_of_one_cut_leaves_another_one(echoes: list[AnsweringProcess]) -> None:
     first, second = echoes
     own = [first.pid, second.pid, os.getpid()]
     network = NetworkCut()
@@ -305,7 +307,7 @@ def test_a_cut_that_nobody_begins_is_an_error_and_withdrawn(tmp_path: Path) -> N
     assert CutRequests(tmp_path / "cuts").read() == {}
 
 
-class OneProcess(DirectTarget):
+class OwnProcess(DirectTarget):
     def processes(self) -> tuple[ProcessInfo, ...]:
         return (ProcessInfo("ps-0", os.getpid(), "running", 0),)
 
@@ -316,8 +318,8 @@ def test_where_the_system_does_not_allow_it_there_is_no_button_and_the_command_s
     def refuse(*_: object) -> int:
         raise OSError(errno.EPERM, "Operation not permitted")
 
-    def target(problem: str) -> OneProcess:
-        return OneProcess("", directory=tmp_path, state=ClusterState(1, "", "", cut_problem=problem))
+    def target(problem: str) -> OwnProcess:
+        return OwnProcess("", directory=tmp_path, state=ClusterState(1, "", "", cut_problem=problem))
 
     assert "cut" in faults_of(target(""))
     monkeypatch.setattr(socket_filters, "copy_descriptor", refuse)
@@ -327,4 +329,4 @@ def test_where_the_system_does_not_allow_it_there_is_no_button_and_the_command_s
     with pytest.raises(ConfigError, match="ps-0 cannot be cut off: this system does not let"):
         cut_local(target(problem), "ps-0", 1.0)
     with pytest.raises(ConfigError, match="it is not a cluster of this machine"):
-        cut_local(OneProcess(""), "ps-0", 1.0)
+        cut_local(OwnProcess(""), "ps-0", 1.0)
