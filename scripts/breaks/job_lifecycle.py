@@ -17,6 +17,29 @@ BREAKS = (
         "tests/component/test_recovery_service.py::test_workers_of_a_resumed_job_wait_for_each_other",
     ),
     Break(
+        "strategy-chosen",
+        "services/scar_recovery/job_lifecycle.py",
+        "if changes or running is None:",
+        "if changes:",
+        "tests/component/test_recovery_service.py"
+        "::test_a_strategy_is_chosen_when_the_job_starts_and_kept_while_it_runs",
+    ),
+    Break(
+        "strategy-declared",
+        "services/scar_recovery/job_registry.py",
+        '    spec.ClearField("choice")\n',
+        "    pass\n",
+        "tests/unit/test_recovery_strategy_choice.py"
+        "::test_the_choice_is_in_the_job_s_record_and_no_part_of_what_was_declared",
+    ),
+    Break(
+        "strategy-ledger",
+        "services/scar_recovery/core/ledger.py",
+        "return self._job.strategy.name if",
+        "return self._job.recovery if",
+        "tests/unit/test_recovery_ledger.py::test_the_ledger_names_the_strategy_that_was_chosen",
+    ),
+    Break(
         "run-former-workers",
         "services/scar_recovery/core/rendezvous.py",
         "member.key not in former for member",

@@ -6,6 +6,7 @@ strategy's name.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -91,6 +92,27 @@ class Strategy:
         return replace(self, asks_workers=True)
 
 
+@dataclass(frozen=True)
+class StrategyChoice:
+    """What was chosen for a job that leaves it to the recovery coordinator (:data:`AUTO`), and why."""
+
+    recovery: str = "partial"
+    replicas: int = 0
+    sources: str = "checkpoint"
+    reason: str = ""
+
+
+# of which one is chosen; the first of those that add about the same
+CHOICES: Mapping[str, StrategyChoice] = {
+    "partial from workers": StrategyChoice("partial", sources="workers"),
+    "partial": StrategyChoice("partial"),
+    "partial with a replica": StrategyChoice("partial", replicas=1),
+    "sync-chain": StrategyChoice("sync-chain"),
+    "stateless": StrategyChoice("stateless"),
+    "full": StrategyChoice("full"),
+}
+AUTO = "auto"  # in place of a name: the recovery coordinator chooses when the job starts
+
 # pushes that wait; the sum of more is one step at a smaller learning rate (seed 003, section 2.3, and its
 # code)
 BACKLOG = 50
@@ -115,8 +137,35 @@ STRATEGIES: Mapping[str, Strategy] = {
 def find_strategy(name: str) -> Strategy:
     """Raises :class:`ConfigError` with the names that there are."""
     if name not in STRATEGIES:
-        raise ConfigError(f"recovery {name!r} is unknown", use_one_of(name, STRATEGIES))
+        raise ConfigError(f"recovery {name!r} is unknown", use_one_of(name, (*STRATEGIES, AUTO)))
     return STRATEGIES[name]
+
+
+def check_choice(
+    recovery: str, choice: StrategyChoice | None, replicas: int, sources: str, mtbf: float
+) -> None:
+    """Whoever leaves the choice to the coordinator names no part of it, and nobody else has one. ``mtbf``:
+    seconds. Raises :class:`ConfigError`.
+    """
+    if not 0 <= mtbf < math.inf:
+        raise ConfigError(f"server_mtbf {mtbf} is no number of seconds", "Set 0 where it is not known")
+    if recovery == AUTO and (replicas or sources != SOURCES[0]):
+        raise ConfigError(
+            "recovery 'auto' chooses replicas and sources, too", "Leave them out, or name a recovery"
+        )
+    if recovery != AUTO and choice is not None:
+        raise ConfigError(f"recovery {recovery!r} is named, and yet something was chosen")
+
+
+def check_selection(recovery: str, worker_recovery: str, selection: str) -> None:
+    """What rolls back needs full checkpoints. Each strategy by name; empty where it does not roll back.
+    Raises :class:`ConfigError`.
+    """
+    if (recovery or worker_recovery) and selection != "full":
+        name = f"recovery {recovery}" if recovery else f"worker_recovery {worker_recovery}"
+        raise ConfigError(
+            f"{name} needs full checkpoints", "Set checkpoint=scar.Checkpoint(selection='full', period=n)"
+        )
 
 
 def rolls_back(name: str) -> bool:

@@ -36,7 +36,7 @@ from scar.initial_values import given as given
 from scar.initial_values import normal as normal
 from scar.initial_values import uniform as uniform
 from scar.initial_values import zeros as zeros
-from scar.strategies import Strategy, find_strategy
+from scar.strategies import AUTO, Strategy, StrategyChoice, check_choice, check_selection, find_strategy
 from scar.update_rules import Rule as Rule
 from scar.update_rules import adagrad as adagrad
 from scar.update_rules import adam as adam
@@ -263,7 +263,9 @@ class Job:
     ``worker_recovery``: what a worker's death means, a name of
     :data:`scar.worker_strategies.WORKER_STRATEGIES`; "ignr": the others go on. ``share``: whether they take
     over its share of the data ("takeover") or leave it alone ("drop"). ``sources``: of lost blocks,
-    "checkpoint" or "workers": what a living worker pulled last comes before what was saved.
+    "checkpoint" or "workers": what a living worker pulled last comes before what was saved. "auto" as
+    ``recovery``: ``choice`` has what the coordinator chose; ``server_mtbf``: seconds between two deaths of a
+    server, for that; 0: not known.
     """
 
     name: str
@@ -280,6 +282,8 @@ class Job:
     worker_recovery: str = "ignr"
     share: str = "takeover"
     sources: str = "checkpoint"
+    server_mtbf: float = 0.0
+    choice: StrategyChoice | None = None
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", self.name):
@@ -303,22 +307,18 @@ class Job:
             raise ConfigError(
                 f"job {self.name}: shards must be 1 to 65534, workers at least 1, staleness at least 0"
             )
-        if (self.strategy.rollback or self.worker_strategy.rollback) and self.checkpoint.selection != "full":
-            name = (
-                f"recovery {self.recovery}"
-                if self.strategy.rollback
-                else f"worker_recovery {self.worker_recovery}"
-            )
-            raise ConfigError(
-                f"{name} needs full checkpoints", "Set checkpoint=scar.Checkpoint(selection='full', period=n)"
-            )
+        check_choice(self.recovery, self.choice, self.replicas, self.sources, self.server_mtbf)
+        rolls_back = self.strategy.name if self.strategy.rollback else ""
+        rewinds = self.worker_recovery if self.worker_strategy.rollback else ""
+        check_selection(rolls_back, rewinds, self.checkpoint.selection)
         self.strategy.ensure_valid(self.shards, self.consistency == "asp" and self.checkpoint.saves_changes)
 
     @cached_property
     def strategy(self) -> Strategy:
         """How it survives the loss of a shard. Raises :class:`ConfigError` for an invalid description."""
-        strategy = find_strategy(self.recovery).with_replicas(self.replicas, self.replica_period)
-        return strategy.with_sources(self.sources, self.consistency, self.worker_strategy.rollback)
+        named = (self.choice or StrategyChoice()) if self.recovery == AUTO else self
+        strategy = find_strategy(named.recovery).with_replicas(named.replicas, self.replica_period)
+        return strategy.with_sources(named.sources, self.consistency, self.worker_strategy.rollback)
 
     @cached_property
     def worker_strategy(self) -> WorkerStrategy:

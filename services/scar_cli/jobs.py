@@ -16,7 +16,7 @@ from scar.placement import END
 from scar.tables import Job, Table
 from scar.v1.recovery_pb2 import FinishedRecord
 from scar.v1.types_pb2 import Epoch, JobSpec
-from scar.wire.codec import job_from_proto
+from scar.wire.codec import job_from_proto, job_to_proto
 from scar_admin.shard_probe import any_shard_answers
 from scar_cli import output
 from scar_cli.checkpoints import job_names, open_signed, store_of
@@ -91,11 +91,13 @@ def show_job(ref: ClusterRef, name: str, url: str, form: OutputFormat) -> None:
 
     def text(screen: Console) -> None:
         screen.print(output.make_table(COLUMNS, [found.cells()]))
-        recovery = recovery_words(job.recovery, job.sources)
+        recovery = recovery_words(job_to_proto(job))
         screen.print(
             f"\n{job.consistency}, recovery {recovery}, {format_count(job.workers, 'worker')},"
             f" {format_count(job.shards, 'shard')}, checkpoint {_policy_words(job.checkpoint)}\n"
         )
+        if job.choice is not None:
+            screen.print(f"Why that recovery: {job.choice.reason}\n", markup=False, soft_wrap=True)
         columns = ("TABLE", "SHAPE", "DTYPE", "RULE", ">BLOCKS", ">BYTES")
         screen.print(
             output.make_table(columns, [list(_table_document(table).values()) for table in job.tables])
@@ -105,6 +107,7 @@ def show_job(ref: ClusterRef, name: str, url: str, form: OutputFormat) -> None:
     data = {**asdict(found), "tables": [_table_document(table) for table in job.tables], "bytes_of": parts}
     names = ("consistency", "recovery", "sources", "workers", "shards", "seed")
     told = {name: getattr(job, name) for name in names}
+    told["choice"] = asdict(job.choice) if job.choice is not None else None
     output.print_result(form, {**data, **told, "checkpoint": asdict(job.checkpoint)}, text)
 
 

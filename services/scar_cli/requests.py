@@ -78,7 +78,7 @@ class TrainRequest:
     strategy: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="Recovery strategy: partial, sync-chain, ...; default: the file's."
+            metavar="NAME", help="Recovery strategy: partial, sync-chain, ..., auto; default: the file's."
         ),
     ] = ""
     replicas: Annotated[

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from scar.v1.types_pb2 import JobSpec
 from scar.v1.worker_pb2 import WorkerStatus
 from scar_admin.status import DONE, HINDERED, ClusterStatus, ProcessInfo, health_word
 from scar_admin.stragglers import find_stragglers
@@ -30,7 +31,7 @@ def show_status(ref: ClusterRef, form: OutputFormat) -> None:
 
     def text(screen: Console) -> None:
         screen.print(headline(status))
-        for line in plan_line(status):
+        for line in (*choice_line(status), *plan_line(status)):
             screen.print(line, soft_wrap=True)
         screen.print()
         screen.print(shard_table(status, processes))
@@ -50,16 +51,19 @@ def show_status(ref: ClusterRef, form: OutputFormat) -> None:
     output.print_result(form, status_document(status, processes) | {"waiting": waiting}, text)
 
 
-def recovery_words(recovery: str, sources: str) -> str:
+def recovery_words(job: JobSpec) -> str:
     """A job's strategy, and where lost blocks come from when that is not the running checkpoint alone."""
-    return f"{recovery} from workers" if sources == "workers" else recovery
+    named = job.choice if job.HasField("choice") else job
+    words = f"{named.recovery} from workers" if named.sources == "workers" else named.recovery
+    words += f" with {format_count(named.replicas, 'replica')}" if named.replicas else ""
+    return f"{words}, chosen" if job.HasField("choice") else words
 
 
 def headline(status: ClusterStatus) -> str:
     """Job, clock, loss, epoch and checkpoint in one line."""
     if status.job is None:
         return "[bold]no job yet[/]; start one by `scar train FILE`"
-    recovery = recovery_words(status.job.recovery, status.job.sources)
+    recovery = recovery_words(status.job)
     parts = [
         f"[bold]job {status.job.name}[/] ({status.job.consistency}, {recovery})",
         f"clock {status.clock}",
@@ -99,6 +103,12 @@ def plan_line(status: ClusterStatus) -> list[str]:
     return [
         f"[dim]rounds: {100 * plan.fraction:.3g} % of the blocks every {clocks}: {escape(plan.reason)}[/]"
     ]
+
+
+def choice_line(status: ClusterStatus) -> list[str]:
+    """Why the job has its strategy; nothing where it names one."""
+    reason = status.job.choice.reason if status.job is not None else ""
+    return [f"[dim]recovery: {escape(reason)}[/]"] if reason else []
 
 
 def shard_table(status: ClusterStatus, processes: Processes) -> Table:
@@ -185,6 +195,7 @@ def status_document(status: ClusterStatus, processes: Processes) -> dict[str, An
     """For ``-o json``. Placement bytes and initial arrays are left out."""
     return {
         "job": status.job.name if status.job else None,
+        "strategy": status.job.choice if status.job and status.job.HasField("choice") else None,
         "finished": status.finished,
         "epoch": status.number,
         "clock": status.clock,

@@ -10,7 +10,7 @@ from threading import Event
 
 from scar.errors import ConfigError
 from scar.jobfile import load_file
-from scar.strategies import find_strategy
+from scar.strategies import AUTO, find_strategy
 from scar.tables import Job
 from scar_admin.status import ClusterStatus, ask_from
 from scar_admin.tracebacks import failure_reason
@@ -33,7 +33,7 @@ def requested_job(request: TrainRequest, job: Job) -> Job:
     """
     recovery = request.strategy or job.recovery
     checkpoint = job.checkpoint
-    if request.strategy and find_strategy(recovery).rollback:
+    if request.strategy not in ("", AUTO) and find_strategy(recovery).rollback:
         checkpoint = replace(checkpoint, selection="full")
     return replace(
         job,

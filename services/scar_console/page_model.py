@@ -120,6 +120,7 @@ def _job_facts(status: ClusterStatus) -> Document | None:
         "name": status.job.name,
         "consistency": status.job.consistency,
         "recovery": status.job.recovery,
+        "choice": status.job.choice.reason or None,
         "blocks": status.blocks,
         "loading": status.loading,
         "finished_manifest": finished.manifest if finished is not None else 0,

@@ -98,6 +98,8 @@ class JobLifecycle:
             self._ownership.claim(job.name, take_over)
             if changes:
                 self._end_job()
+            if changes or running is None:
+                job = self._registry.choose_strategy(job)
             self._registry.record_run(job)
             self.replaced = changes
             if running is not None:

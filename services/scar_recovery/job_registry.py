@@ -6,18 +6,25 @@ Everything here blocks on the store and raises :class:`scar.errors.StoreError` o
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from scar.errors import AlreadyExists, InvalidRequest, JobExists, JobNotFound, ObjectNotFound
+from scar.strategies import AUTO
 from scar.tables import Job
 from scar.v1 import types_pb2
 from scar.wire.codec import job_from_proto, job_to_proto
 from scar_recovery.codec import job_fields_from_proto
 from scar_recovery.core.job_diff import describe_differences
+from scar_recovery.core.strategy_choice import choose_strategy
 from scar_recovery.recovery_store import RecoveryStore
+from scar_recovery.strategy_facts import gather_facts
 from scar_runtime.store import Store
 from scar_runtime.store.layout import EPOCHS, JOB, cluster_jobs, initial_key, numbered
-from scar_runtime.store.records import create_record, get_record, newest, numbers
+from scar_runtime.store.records import create_record, get_record, newest, numbers, put_record
+
+_log = logging.getLogger(__name__)
 
 
 class JobRegistry:
@@ -51,6 +58,20 @@ class JobRegistry:
             raise JobNotFound(f"job {job.name!r} cannot be resumed: the store has none of this name")
         return self._create_job(job, given)
 
+    def choose_strategy(self, job: Job) -> Job:
+        """The job with the strategy that suits it best by what is known now, which is in its record from
+        then on. One that names its strategy stays as it is.
+        """
+        if job.recovery != AUTO:
+            return job
+        choice = choose_strategy(job, gather_facts(self._store, job.name))
+        store = self._store.under(job.name)
+        spec = get_record(store, JOB, types_pb2.JobSpec)
+        spec.choice.CopyFrom(job_to_proto(replace(job, choice=choice)).choice)
+        put_record(store, JOB, spec)
+        _log.info("job.strategy", extra={"job": job.name, "reason": choice.reason})
+        return job_from_proto(spec)
+
     def record_run(self, job: Job) -> None:
         """From now on, and for the coordinators that come after us, the cluster runs this job.
 
@@ -78,7 +99,7 @@ class JobRegistry:
             )
         begun = newest(self._store.under(job.name), EPOCHS) > 0
         # a job that never began: the answer to its first start was lost
-        if not resume and (begun or job_to_proto(known) != _with_keys(job, given)):
+        if not resume and (begun or _without_choice(job_to_proto(known)) != _with_keys(job, given)):
             raise JobExists(
                 f"job {job.name!r} exists already",
                 f"Continue it by --resume (Python: resume=True), or start over: by --name, or after"
@@ -120,8 +141,13 @@ def _with_keys(job: Job, given: Mapping[str, bytes]) -> types_pb2.JobSpec:
     return spec
 
 
+def _without_choice(spec: types_pb2.JobSpec) -> types_pb2.JobSpec:
+    spec.ClearField("choice")
+    return spec
+
+
 def _without_keys(spec: types_pb2.JobSpec) -> types_pb2.JobSpec:
     """What the user declared."""
-    for table in spec.tables:
+    for table in _without_choice(spec).tables:
         table.init.ClearField("key")
     return spec

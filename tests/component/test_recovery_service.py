@@ -78,6 +78,20 @@ def test_start_and_workers(cluster: Cluster) -> None:
     assert codec.job_from_proto(reply.job).name == "test"
 
 
+def test_a_strategy_is_chosen_when_the_job_starts_and_kept_while_it_runs(cluster: Cluster) -> None:
+    cluster.job = replace(cluster.job, recovery="auto", server_mtbf=60.0)
+    cluster.start()
+    started = cluster.call(cluster.stub.GetJob, pb.GetJobRequest())
+    assert isinstance(started, pb.GetJobReply)
+    assert "every 60 s (given)" in started.job.choice.reason
+    asked = codec.job_to_proto(replace(cluster.job, choice=None))
+    cluster.call(cluster.stub.StartJob, pb.StartJobRequest(job=asked, resume=True))  # it runs already
+    cluster.lead()
+    now = cluster.call(cluster.stub.GetJob, pb.GetJobRequest())
+    assert isinstance(now, pb.GetJobReply)
+    assert now.job == started.job
+
+
 def test_a_job_names_the_array_that_was_given_by_its_digest(cluster: Cluster) -> None:
     array = np.arange(72, dtype=np.float32).reshape(24, 3)
     table = Table("a", array.shape, init=given(array))

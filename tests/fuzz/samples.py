@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 import scar
 from scar.placement import BlockGroup, BlockSource, Epoch, Member, Role
+from scar.strategies import StrategyChoice
 from scar.tables import Job, Table
 from scar.v1 import ps_pb2
 from scar.wire import codec
@@ -29,6 +31,8 @@ JOB = Job(
     workers=1,
     recovery="sync-chain",
 )
+CHOICE = StrategyChoice("sync-chain", replicas=1, reason="it adds least")
+AUTO_JOB = replace(JOB, recovery="auto", server_mtbf=60.0, choice=CHOICE)
 ME = Member(Role.SHARD, "ps-0", "0123456789ab", "h:1")
 OTHER = Member(Role.SHARD, "ps-1", "0123456789ac", "h:2")
 WORKER = Member(Role.WORKER, "worker-0", "0123456789ad")

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from scar.strategies import StrategyChoice
 from scar.tables import Job, Table
 from scar.v1 import checkpoint_pb2, detector_pb2, ps_pb2, recovery_pb2, types_pb2, worker_pb2
 from scar.wire.codec import job_to_proto
@@ -98,6 +99,11 @@ def test_the_headline_says_it_all() -> None:
     )
     healing = replace(STATUS, job=job_to_proto(Job("mnist", [Table("w", 10)], sources="workers")))
     assert "(bsp, partial from workers)" in text_of(status.headline(healing))
+    chosen = StrategyChoice("partial", replicas=1, reason="it adds [least]")
+    auto = replace(STATUS, job=job_to_proto(Job("mnist", [Table("w", 10)], recovery="auto", choice=chosen)))
+    assert "(bsp, partial with 1 replica, chosen)" in text_of(status.headline(auto))
+    assert text_of(*status.choice_line(auto)).strip() == "recovery: it adds [least]"
+    assert status.choice_line(STATUS) == []
     assert "no job yet" in text_of(status.headline(ClusterStatus()))
 
 

@@ -77,6 +77,15 @@ def test_it_shows_what_is_chosen_for_rounds_and_why() -> None:
     assert page["checkpoint"]["plan"] == {"fraction": 0.125, "every": 41, "reason": "as the budget allows"}
 
 
+def test_it_shows_why_a_strategy_was_chosen() -> None:
+    assert page_model(STATUS, [], SeenBefore())["job"]["choice"] is None
+    named = types_pb2.JobSpec()
+    named.CopyFrom(STATUS.job)
+    named.choice.reason = "partial adds least"
+    page = page_model(replace(STATUS, job=named), [], SeenBefore())
+    assert page["job"]["choice"] == "partial adds least"
+
+
 def test_a_shard_that_does_not_answer_is_still_there() -> None:
     page = page_model(
         replace(STATUS, shards={"ps-0": shard("ps-0")}), [process("ps-2", "starting")], SeenBefore()

@@ -9,6 +9,7 @@ import pytest
 from scar.errors import BlockOutOfRange, InvalidRequest
 from scar.lost_ranges import count_lost_pushes
 from scar.placement import BlockSource, Epoch, Member, Role
+from scar.strategies import StrategyChoice
 from scar.v1 import recovery_pb2
 from scar.v1.recovery_pb2 import LostPushes, TableDelta
 from scar.v1.types_pb2 import Member as MemberMessage
@@ -28,9 +29,9 @@ def member(role: Role, name: str) -> Member:
     return Member(role, name, "1")
 
 
-def failed_job(consistency: str = "bsp") -> tuple[Ledger, Epoch]:
+def failed_job(consistency: str = "bsp", **changes: object) -> tuple[Ledger, Epoch]:
     """A ledger with one open failure of ps-0 (20 of 60 blocks) in epoch 2, and two workers."""
-    job = make_job(3, consistency=consistency)
+    job = replace(make_job(3, consistency=consistency), **changes)  # type: ignore[arg-type]
     planner = Planner("me")
     planner.handle(JobStarted(job, (), 0), 0.0)
     for name in ("ps-0", "ps-1", "ps-2"):
@@ -65,6 +66,11 @@ def report(
         epoch=epoch, worker=member, lost=lost, delta=delta, resent=2, first=first
     )
     return reroute_report_from_proto(message, make_job(3))
+
+
+def test_the_ledger_names_the_strategy_that_was_chosen() -> None:
+    ledger, _ = failed_job(recovery="auto", choice=StrategyChoice(reason="it adds least"))
+    assert [record.strategy for record in ledger.records] == ["partial"]
 
 
 def test_record_of_a_failure() -> None:

@@ -443,6 +443,8 @@ class JobSpec(_message.Message):
     WORKER_RECOVERY_FIELD_NUMBER: _builtins.int
     SHARE_FIELD_NUMBER: _builtins.int
     SOURCES_FIELD_NUMBER: _builtins.int
+    SERVER_MTBF_FIELD_NUMBER: _builtins.int
+    CHOICE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """prefix in the store; [a-z0-9-]{1,63}"""
     seed: _builtins.int
@@ -467,6 +469,8 @@ class JobSpec(_message.Message):
     """of a dead worker for which nobody waits: "takeover" | "drop"; empty: "takeover" """
     sources: _builtins.str
     """where lost blocks may come back from beside replicas: "checkpoint" | "workers"; empty: "checkpoint" """
+    server_mtbf: _builtins.float
+    """mean seconds between two deaths of one server; 0: not known. For recovery "auto" """
     @_builtins.property
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableSpec]:
         """global block ids count over them in this order"""
@@ -474,6 +478,10 @@ class JobSpec(_message.Message):
     @_builtins.property
     def checkpoint(self) -> Global___CheckpointPolicy:
         """when to save and how much"""
+
+    @_builtins.property
+    def choice(self) -> Global___StrategyChoice:
+        """recovery "auto": what the recovery coordinator chose"""
 
     def __init__(
         self,
@@ -492,14 +500,50 @@ class JobSpec(_message.Message):
         worker_recovery: _builtins.str = ...,
         share: _builtins.str = ...,
         sources: _builtins.str = ...,
+        server_mtbf: _builtins.float = ...,
+        choice: Global___StrategyChoice | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "choice", b"choice"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "consistency", b"consistency", "name", b"name", "recovery", b"recovery", "replica_period", b"replica_period", "replicas", b"replicas", "seed", b"seed", "shards", b"shards", "share", b"share", "sources", b"sources", "staleness", b"staleness", "tables", b"tables", "worker_recovery", b"worker_recovery", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "choice", b"choice", "consistency", b"consistency", "name", b"name", "recovery", b"recovery", "replica_period", b"replica_period", "replicas", b"replicas", "seed", b"seed", "server_mtbf", b"server_mtbf", "shards", b"shards", "share", b"share", "sources", b"sources", "staleness", b"staleness", "tables", b"tables", "worker_recovery", b"worker_recovery", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___JobSpec: _TypeAlias = JobSpec  # noqa: Y015
+
+@_typing.final
+class StrategyChoice(_message.Message):
+    """What was chosen for a job with recovery "auto" when it started."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECOVERY_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    SOURCES_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    recovery: _builtins.str
+    """as in JobSpec"""
+    replicas: _builtins.int
+    """as in JobSpec"""
+    sources: _builtins.str
+    """as in JobSpec"""
+    reason: _builtins.str
+    """what each strategy would cost, by what was known then; for people"""
+    def __init__(
+        self,
+        *,
+        recovery: _builtins.str = ...,
+        replicas: _builtins.int = ...,
+        sources: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "recovery", b"recovery", "replicas", b"replicas", "sources", b"sources"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StrategyChoice: _TypeAlias = StrategyChoice  # noqa: Y015
 
 @_typing.final
 class BlockGroup(_message.Message):

@@ -10,7 +10,7 @@ wire: lengths are checked before anything is allocated.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 from scar.blocks import Array, Ids, is_ascending
 from scar.errors import BlockOutOfRange, InvalidRequest, TooLarge
 from scar.placement import BlockGroup, BlockSource, Epoch, Member, Owners, Role
+from scar.strategies import StrategyChoice
 from scar.tables import MAX_BLOCKS, Job
 from scar.v1 import ps_pb2, recovery_pb2, types_pb2
 from scar.version import PROTOCOL
@@ -305,6 +306,8 @@ def job_to_proto(job: Job) -> types_pb2.JobSpec:
         worker_recovery=job.worker_recovery,
         share=job.share,
         sources=job.sources,
+        server_mtbf=job.server_mtbf,
+        choice=types_pb2.StrategyChoice(**asdict(job.choice)) if job.choice is not None else None,
     )
 
 
@@ -325,7 +328,13 @@ def job_from_proto(message: types_pb2.JobSpec) -> Job:
         worker_recovery=message.worker_recovery or "ignr",
         share=message.share or "takeover",
         sources=message.sources or "checkpoint",
+        server_mtbf=message.server_mtbf,
+        choice=_choice_from_proto(message.choice) if message.HasField("choice") else None,
     )
+
+
+def _choice_from_proto(message: types_pb2.StrategyChoice) -> StrategyChoice:
+    return StrategyChoice(message.recovery, message.replicas, message.sources, message.reason)
 
 
 def job_arrays(job: Job) -> Mapping[str, bytes]:

@@ -157,7 +157,7 @@ class Ledger:
     def _strategy(self, before: Epoch | None, dead: Sequence[str], rewinds: bool) -> str:
         """What answers this failure: the job's choice for workers when workers alone have died."""
         shards = before is not None and any(before.shard_index(key) >= 0 for key in dead)
-        return self._job.recovery if (shards or not dead) and not rewinds else self._job.worker_recovery
+        return self._job.strategy.name if (shards or not dead) and not rewinds else self._job.worker_recovery
 
     def _add_record(self, record: FailureRecord) -> None:
         """A worker that dies while blocks wait for a shard stands in the record of what they wait for."""

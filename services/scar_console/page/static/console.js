@@ -73,7 +73,7 @@ function showState(state) {
   showFailures(state);
   showShards(state, breakMember);
   showWorkers(state, breakMember);
-  showCheckpoint(state.checkpoint, state.store);
+  showCheckpoint(state.checkpoint, state.store, state.job?.choice);
   showServices(state.services, state.redis, state.store_health);
   if (state.ended) {
     ended = true;

@@ -33,7 +33,8 @@ export function showWorkers(state, breakMember) {
   ]));
 }
 
-export function showCheckpoint(saved, store) {
+export function showCheckpoint(saved, store, choice) {
+  setText(byId("choice"), choice && `Recovery was chosen: ${choice}.`);
   setText(byId("store"), store && `Store: ${store}`);
   setText(byId("checkpoint"), saved && saved.manifest
     ? `Manifest ${saved.manifest}, ${seconds(saved.age)} old, of clock ${saved.clock}: a restore would read ${size(saved.bytes)} in ${saved.objects} objects.`
