@@ -14,7 +14,7 @@ from scar.v1.types_pb2 import JobSpec
 from scar.wire.codec import job_from_proto, job_to_proto
 from scar_recovery.core.strategy_choice import CLOCK, NETWORK, STALL, RunFacts, choose_strategy
 from scar_recovery.job_registry import JobRegistry
-from scar_recovery.strategy_facts import measure_store, gather_facts
+from scar_recovery.strategy_facts import gather_facts, measure_store
 from scar_runtime.progress_history import ProgressHistory
 from scar_runtime.store.failure_log import FailureLog
 from scar_runtime.store.history_log import HistoryLog
