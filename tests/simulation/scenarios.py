@@ -16,6 +16,7 @@ from scar.v1 import types_pb2
 from scar.wire import codec
 from tests.simulation.cluster import Cluster
 from tests.simulation.focus import FOCUSES
+from tests.simulation.held_leaders import draw_held_leaders
 from tests.simulation.network import Weather
 from tests.simulation.plan import ANYWHERE, Focus
 from tests.simulation.swarm import plan_of, play
@@ -140,8 +141,14 @@ def swarm(world: World, focus: Focus = ANYWHERE) -> None:
     play(world, world.plan or plan_of(world.seed, focus))
 
 
+def two_checkpoints(world: World) -> None:
+    """Two coordinators of the checkpoint lead, each with a round of the same number."""
+    play(world, world.plan or draw_held_leaders(world.seed))
+
+
 SCENARIOS: dict[str, Callable[[World], None]] = {
     **{name: partial(swarm, focus=focus) for name, focus in FOCUSES.items()},
+    "two_checkpoints": two_checkpoints,
     "lost_shard": lost_shard,
     "two_clusters": two_clusters,
     "whole_cluster": whole_cluster,

@@ -25,16 +25,6 @@ def _draw(draw: random.Random, shape: RunShape) -> tuple[str, float, float]:
     return target, seconds, float(draw.randrange(len(MOMENTS[kind])))
 
 
-def held_commits(draw: random.Random, shape: RunShape) -> tuple[str, float, float]:
-    """Draws one of the checkpoint's leaders, which stands still before it creates a manifest."""
-    number = draw.randrange(1 + shape.standby)
-    return (
-        f"checkpoint-{number}",
-        draw.uniform(2.0, 20.0),
-        float(MOMENTS["checkpoint"].index(f"{SENT}manifests/")),
-    )
-
-
 def _set_trap(cluster: Cluster, fault: SimulatedFault) -> None:
     """``amount``: at which of its moments."""
     host = cluster.hosts[fault.target]
