@@ -72,7 +72,7 @@ def measure_table(rows: int, calls: int) -> RowFigures:
         figures.rate = _measure_calls(run, drawn, rows, calls)
         _measure_memory(run, figures)
         report = run.cluster.endpoints.checkpoint.Trigger(ROUND, timeout=SECONDS)
-        figures.stall, figures.saved = report.copy_seconds, report.bytes
+        figures.stall, figures.saved = report.stall_seconds, report.bytes
         _kill_shard(run, drawn, figures)
     return figures
 

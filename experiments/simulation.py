@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ from scar.placement import BlockGroup, BlockSource, Epoch, Member, Role, by_tabl
 from scar.tables import Job, Table
 from scar_ps.core.actions import RefuseRequest, StartLoad
 from scar_ps.core.block_data import BlockContents, BlockLoad, CopiedBlocks, select_contents
+from scar_ps.core.block_snapshot import StallTimer
 from scar_ps.core.block_store import BlockStore
 from scar_ps.core.checkpoint_round import Candidates, CheckpointRound
 from scar_ps.core.distances import block_distances
@@ -105,9 +107,14 @@ class CheckpointSimulator:
         self._rounds.record_distances(candidates)
         decision = self._decide(number, candidates)
         selected = [(one.store, one.positions[self._selected_mask(decision, one)]) for one in candidates]
-        copied = self._rounds.copy_blocks(number, clock, selected, self._ownership, {})
+        contents_of = partial(self._ownership.watermark_of, own={})
+        copied = self._rounds.begin_copy(number, clock, selected, contents_of, StallTimer())
+        while self._rounds.copy_piece(copied):
+            pass
         self._rounds.record_upload(copied)
         self._rounds.finish_round(number, committed=True)
+        while self._rounds.install_piece():
+            pass
         self._commit_manifest(number, clock, copied)
 
     def _decide(self, number: int, candidates: list[Candidates]) -> RoundSelection:

@@ -9,6 +9,7 @@ from scripts.breaks.kind import Break
 
 PS_APPLY_THREAD = "tests/unit/test_ps_apply_thread.py"
 ROUND = "tests/unit/test_ps_checkpoint_round.py"
+SNAPSHOT = "tests/unit/test_block_snapshot.py"
 PS_MIGRATION = "tests/unit/test_ps_migration.py"
 PS_OWNERSHIP = "tests/unit/test_ps_ownership.py"
 PS_PUSH_DECODER = "tests/unit/test_ps_push_decoder.py"
@@ -154,9 +155,44 @@ BREAKS = (
     Break(
         "ps-put-back",
         "services/scar_ps/core/checkpoint_round.py",
-        "        self._restore_saved()\n        self._updates",
-        "        self._updates",
-        f"{ROUND}::test_a_failed_round_gives_the_distances_back",
+        "        self._drop_copy()\n        while self.install_piece",
+        "        while self.install_piece",
+        f"{SNAPSHOT}::test_a_copy_that_is_given_up_costs_no_later_push_anything",
+    ),
+    Break(
+        "ps-copy-on-write",
+        "services/scar_ps/core/update_rules.py",
+        "        notify(positions)\n",
+        "        pass\n",
+        f"{SNAPSHOT}::test_a_copy_is_of_the_moment_at_which_it_was_begun_whatever_is_pushed_between_its_pieces",
+    ),
+    Break(
+        "ps-copied-twice",
+        "services/scar_ps/core/block_snapshot.py",
+        "            self._waiting[at] = False\n",
+        "",
+        f"{SNAPSHOT}::test_a_copy_is_of_the_moment_at_which_it_was_begun_whatever_is_pushed_between_its_pieces",
+    ),
+    Break(
+        "ps-half-copied",
+        "services/scar_ps/core/checkpoint_round.py",
+        "        if self.stage is not ShardRoundStage.COPIED or copied",
+        "        if copied",
+        f"{SNAPSHOT}::test_nothing_is_durable_before_all_of_it_is_copied",
+    ),
+    Break(
+        "ps-committed",
+        "services/scar_ps/core/checkpoint_round.py",
+        "        if part.store is store:\n",
+        "        if False:\n",
+        f"{SNAPSHOT}::test_what_is_committed_counts_as_saved_before_all_of_it_is_in_its_place",
+    ),
+    Break(
+        "ps-forget-committed",
+        "services/scar_ps/core/epochs.py",
+        "            state.round.forget_committed()\n",
+        "",
+        f"{SNAPSHOT}::test_what_a_damaged_manifest_held_does_not_come_back_as_saved",
     ),
     Break(
         "ps-origin",

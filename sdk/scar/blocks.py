@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 Ids = NDArray[np.uint32]
 Positions = NDArray[np.int64]
 Array = NDArray[np.generic]
+IdType = TypeVar("IdType", bound=np.integer[Any])
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +115,18 @@ class Layout:
             return rows if len(whole) == len(positions) else np.concatenate((rows, flat[self.starts[-2] :]))
         return flat[self.indices(positions)]
 
+    def gather_into(self, flat: Array, positions: Positions, packed: Array) -> None:
+        """The same, written to ``packed``. Positions ascend; neighbours are copied as one."""
+        count = len(positions)
+        if count and int(positions[-1]) - int(positions[0]) == count - 1:
+            first = int(positions[0])
+            packed[...] = flat[self.find_start(first) : self.find_start(first + count)]
+        elif self.width:
+            rows = packed.reshape(-1, self.width)
+            np.take(flat.reshape(-1, self.width), positions, axis=0, out=rows, mode="clip")  # "raise" buffers
+        else:
+            packed[...] = self.gather(flat, positions)
+
     def scatter(self, flat: Array, positions: Positions, packed: Array) -> None:
         """Write packed blocks to their places."""
         if self.is_all(positions):
@@ -146,7 +160,7 @@ def is_ascending(ids: Ids | Positions) -> bool:
     return len(ids) < 2 or bool((ids[1:] > ids[:-1]).all())
 
 
-def drop_repeats(ids: Ids) -> Ids:
+def drop_repeats(ids: NDArray[IdType]) -> NDArray[IdType]:
     """Each of these (ascending) once."""
     return ids if len(ids) < 2 else ids[np.append(True, ids[1:] != ids[:-1])]
 

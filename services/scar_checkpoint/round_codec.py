@@ -76,6 +76,7 @@ def summary_to_proto(summary: RoundSummary) -> checkpoint_pb2.RoundReport:
         bytes=summary.bytes,
         select_seconds=summary.select_seconds,
         copy_seconds=summary.copy_seconds,
+        stall_seconds=summary.stall_seconds,
         commit_seconds=summary.commit_seconds,
         missed=summary.missed,
         error=summary.error,

@@ -220,7 +220,8 @@ class RoundDriver:
             found = self._read_saved(reply)
         except ScarError as error:
             return self._refuse(action, error)
-        return self.post(BlocksSaved(action.round, action.shard.key, found, reply.copy_seconds))
+        saved = BlocksSaved(action.round, action.shard.key, found, reply.copy_seconds, reply.stall_seconds)
+        return self.post(saved)
 
     def _read_saved(self, reply: ps_pb2.SaveReply) -> SavedObject | None:
         if not reply.HasField("object"):

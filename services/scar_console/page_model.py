@@ -259,7 +259,7 @@ def _round_rows(reports: Iterable[RoundReport]) -> list[Document]:
             "blocks_total": one.blocks_total,
             "bytes": one.bytes,
             "select": one.select_seconds,
-            "copy": one.copy_seconds,
+            "copy": one.stall_seconds,
             "commit": one.commit_seconds,
             "missed": list(one.missed[:MAX_WORDS]),
             "error": one.error,

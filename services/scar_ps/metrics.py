@@ -11,7 +11,9 @@ APPLY_SECONDS = Histogram(
     "scar_ps_apply_seconds", "Time on the apply thread of a push or a clock, in seconds", buckets=_SECONDS
 )
 COPY_SECONDS = Histogram(
-    "scar_ps_copy_seconds", "Stall of a shard by the copy of a checkpoint round, in seconds", buckets=_SECONDS
+    "scar_ps_copy_seconds",
+    "Longest stall of a shard by the copy of a checkpoint round, in seconds",
+    buckets=_SECONDS,
 )
 CHECKPOINT_AGE = Gauge(
     "scar_checkpoint_age_seconds", "Seconds since this shard's last committed round; -1: none yet"

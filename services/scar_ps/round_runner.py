@@ -1,7 +1,7 @@
 """A shard's side of checkpoint rounds.
 
-Distances are measured beside training, the copy on the apply thread is short, the upload is beside training
-again.
+Distances are measured beside training; the copy is made on the apply thread in short pieces, between which
+pushes go on; the upload is beside training again.
 """
 
 from __future__ import annotations
@@ -18,15 +18,19 @@ from scar.tables import Job
 from scar.v1 import ps_pb2
 from scar_ps.apply_thread import ApplyThread
 from scar_ps.core.block_data import CopiedBlocks
+from scar_ps.core.block_snapshot import StallTimer
 from scar_ps.core.block_store import Mask
 from scar_ps.core.checkpoint_round import Candidates
 from scar_ps.core.core_state import CoreState
 from scar_ps.core.distances import BlockDistances, block_distances
-from scar_ps.core.rounds import CopiedRound, StartedRound
+from scar_ps.core.events import Event
+from scar_ps.core.rounds import StartedRound
 from scar_ps.core.transfer_events import (
     BlocksChosen,
     CandidatesMeasured,
     CandidatesRequested,
+    CopyContinued,
+    InstallContinued,
     ObjectUploaded,
     RoundFinished,
     RoundStarted,
@@ -99,9 +103,12 @@ class RoundRunner:
             if key in self._replies:
                 return self._replies[key]
         reply = ps_pb2.SaveReply()
-        copied = self._copy_chosen(request, reply, timeout)
-        began = time.monotonic()
+        deadline = time.monotonic() + timeout
+        timer = StallTimer(time.perf_counter)
+        copied = self._begin_copy(request, timer, timeout)
         try:
+            self._repeat(CopyContinued(copied), deadline)
+            began = time.monotonic()
             if copied:
                 reply.object.CopyFrom(object_ref_to_proto(self._upload_object(copied, request)))
             uploaded = ObjectUploaded(request.epoch, copied, reply.object.key)
@@ -110,35 +117,41 @@ class RoundRunner:
             self._apply_thread.call(UploadFailed(copied), STEP_SECONDS)
             raise
         reply.upload_seconds = time.monotonic() - began
+        reply.copy_seconds, reply.stall_seconds = timer.total, timer.longest
+        COPY_SECONDS.observe(timer.longest)
         with self._lock:
             self._replies = {key: reply}
         return reply
 
-    def _copy_chosen(
-        self, request: ps_pb2.SaveRequest, reply: ps_pb2.SaveReply, timeout: float
+    def _begin_copy(
+        self, request: ps_pb2.SaveRequest, timer: StallTimer, timeout: float
     ) -> list[CopiedBlocks]:
-        """What was copied; how long that took is in the reply. Choosing is done on the caller's thread."""
+        """Of what was chosen, on the caller's thread."""
         epoch = request.epoch
         number = request.round
         candidates: list[Candidates] = self._apply_thread.call(CandidatesRequested(epoch, number), timeout)
         job = self._require_job()
         selected = [(one.store, one.positions[_chosen_mask(job, request, one)]) for one in candidates]
-
-        def observe(seconds: float) -> None:
-            reply.copy_seconds = seconds
-            COPY_SECONDS.observe(seconds)
-
-        copied: CopiedRound = self._apply_thread.call(
-            BlocksChosen(epoch, number, selected), timeout, observe=observe
-        )
-        return copied.copied
+        begun = BlocksChosen(epoch, number, selected, timer)
+        copied: list[CopiedBlocks] = self._apply_thread.call(begun, timeout)
+        return copied
 
     def finish_round(self, request: ps_pb2.FinishRequest, timeout: float) -> None:
         """The coordinator's word on a round."""
         with self._lock:
             self._replies = {}
         finished = RoundFinished(request.round, request.committed, request.author, request.object_key)
+        deadline = time.monotonic() + timeout
         self._apply_thread.call(finished, timeout)
+        self._repeat(InstallContinued(), deadline)
+
+    def _repeat(self, event: Event, deadline: float) -> None:
+        """Hand it in until the shard answers that nothing is left; others have their turn in between.
+
+        Raises :class:`DeadlineExceeded`.
+        """
+        while self._apply_thread.call(event, max(0.0, deadline - time.monotonic())):
+            pass
 
     def _upload_object(self, copied: Sequence[CopiedBlocks], request: ps_pb2.SaveRequest) -> ObjectRef:
         job = self._require_job()

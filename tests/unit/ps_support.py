@@ -224,14 +224,32 @@ class DrivenShard:
     def candidates(self, epoch: int, number: int) -> list[Candidates]:
         return self.handle(transfer_events.CandidatesRequested(epoch, number))  # type: ignore[no-any-return]
 
+    def begin_copy(self, epoch: int, number: int, chosen: ChosenBlocks) -> list[CopiedBlocks]:
+        return self.handle(transfer_events.BlocksChosen(epoch, number, chosen))  # type: ignore[no-any-return]
+
+    def copy_piece(self, copied: Sequence[CopiedBlocks]) -> bool:
+        return bool(self.handle(transfer_events.CopyContinued(copied)))
+
     def copy_round(self, epoch: int, number: int, chosen: ChosenBlocks) -> list[CopiedBlocks]:
-        return self.handle(transfer_events.BlocksChosen(epoch, number, chosen)).copied  # type: ignore[no-any-return]
+        copied = self.begin_copy(epoch, number, chosen)
+        while self.copy_piece(copied):
+            pass
+        return copied
 
     def uploaded(self, epoch: int, copied: Sequence[CopiedBlocks], object_key: str = "") -> None:
         self.handle(transfer_events.ObjectUploaded(epoch, copied, object_key))
 
     def finish_round(self, number: int, committed: bool, author: str = "", object_key: str = "") -> bool:
+        saved = self.hear_end(number, committed, author, object_key)
+        while self.install_piece():
+            pass
+        return saved
+
+    def hear_end(self, number: int, committed: bool, author: str = "", object_key: str = "") -> bool:
         return bool(self.handle(transfer_events.RoundFinished(number, committed, author, object_key)))
+
+    def install_piece(self) -> bool:
+        return bool(self.handle(transfer_events.InstallContinued()))
 
     def miss_round(self, copied: Sequence[CopiedBlocks]) -> None:
         self.handle(transfer_events.UploadFailed(copied))

@@ -208,11 +208,11 @@ def test_a_donor_tells_what_the_last_manifest_holds_also_in_the_middle_of_a_roun
     measure(shard, 1)
     copied = copy(shard, 1, *blocks)
     store = shard.ownership.tables["w"]
-    assert committed_values(store, np.array([1, 2]), shard.round.pending).tolist() == [0.0] * 4
+    assert committed_values(store, np.array([1, 2]), shard.round.committed).tolist() == [0.0] * 4
     shard.uploaded(1, copied)
     shard.finish_round(1, True)
     expected = [2, 3, 0, 0] if blocks == (2,) else [2, 3, 4, 5]
-    assert committed_values(store, np.array([1, 2]), shard.round.pending).tolist() == expected
+    assert committed_values(store, np.array([1, 2]), shard.round.committed).tolist() == expected
 
 
 STALLING = job(consistency="asp", recovery="sync-checkpoint", checkpoint=Checkpoint("full", period=2))

@@ -211,6 +211,7 @@ class RoundReport(_message.Message):
     BYTES_FIELD_NUMBER: _builtins.int
     SELECT_SECONDS_FIELD_NUMBER: _builtins.int
     COPY_SECONDS_FIELD_NUMBER: _builtins.int
+    STALL_SECONDS_FIELD_NUMBER: _builtins.int
     COMMIT_SECONDS_FIELD_NUMBER: _builtins.int
     MISSED_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
@@ -229,7 +230,9 @@ class RoundReport(_message.Message):
     select_seconds: _builtins.float
     """gather distances and decide"""
     copy_seconds: _builtins.float
-    """longest stall of a shard"""
+    """during which no push could be applied, at the shard where it was most"""
+    stall_seconds: _builtins.float
+    """the longest of it at one stretch, of any shard"""
     commit_seconds: _builtins.float
     """upload and manifest"""
     error: _builtins.str
@@ -249,13 +252,14 @@ class RoundReport(_message.Message):
         bytes: _builtins.int = ...,
         select_seconds: _builtins.float = ...,
         copy_seconds: _builtins.float = ...,
+        stall_seconds: _builtins.float = ...,
         commit_seconds: _builtins.float = ...,
         missed: _abc.Iterable[_builtins.str] | None = ...,
         error: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks_saved", b"blocks_saved", "blocks_total", b"blocks_total", "bytes", b"bytes", "clock", b"clock", "commit_seconds", b"commit_seconds", "copy_seconds", b"copy_seconds", "error", b"error", "manifest", b"manifest", "missed", b"missed", "round", b"round", "select_seconds", b"select_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks_saved", b"blocks_saved", "blocks_total", b"blocks_total", "bytes", b"bytes", "clock", b"clock", "commit_seconds", b"commit_seconds", "copy_seconds", b"copy_seconds", "error", b"error", "manifest", b"manifest", "missed", b"missed", "round", b"round", "select_seconds", b"select_seconds", "stall_seconds", b"stall_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

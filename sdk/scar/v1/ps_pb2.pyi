@@ -1340,9 +1340,12 @@ class SaveReply(_message.Message):
 
     OBJECT_FIELD_NUMBER: _builtins.int
     COPY_SECONDS_FIELD_NUMBER: _builtins.int
+    STALL_SECONDS_FIELD_NUMBER: _builtins.int
     UPLOAD_SECONDS_FIELD_NUMBER: _builtins.int
     copy_seconds: _builtins.float
-    """T_dump: time during which no push could be applied"""
+    """T_dump: time during which no push could be applied, all together"""
+    stall_seconds: _builtins.float
+    """the longest of it at one stretch"""
     upload_seconds: _builtins.float
     """in the background"""
     @_builtins.property
@@ -1354,11 +1357,12 @@ class SaveReply(_message.Message):
         *,
         object: Global___ObjectRef | None = ...,
         copy_seconds: _builtins.float = ...,
+        stall_seconds: _builtins.float = ...,
         upload_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["object", b"object"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["copy_seconds", b"copy_seconds", "object", b"object", "upload_seconds", b"upload_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["copy_seconds", b"copy_seconds", "object", b"object", "stall_seconds", b"stall_seconds", "upload_seconds", b"upload_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1430,7 +1434,7 @@ class FinishRequest(_message.Message):
     round: _builtins.int
     """that is over"""
     committed: _builtins.bool
-    """false: the cache entries go back"""
+    """false: the copy is dropped"""
     manifest: _builtins.int
     """that names the objects; 0 when not committed"""
     author: _builtins.str

@@ -522,7 +522,7 @@ class ShardControlServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Finish(self, request, context):
-        """The round's manifest was committed, or the round failed and its cache entries go back.
+        """The round's manifest was committed, or the round failed and its copy is dropped.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -157,7 +157,7 @@ class ShardControlStub:
     Save: _grpc.UnaryUnaryMultiCallable[_ps_pb2.SaveRequest, _ps_pb2.SaveReply]
     """Copy the selected blocks, answer when their object is durable (steps 3 and 4). Training goes on after the copy."""
     Finish: _grpc.UnaryUnaryMultiCallable[_ps_pb2.FinishRequest, _ps_pb2.FinishReply]
-    """The round's manifest was committed, or the round failed and its cache entries go back."""
+    """The round's manifest was committed, or the round failed and its copy is dropped."""
     Status: _grpc.UnaryUnaryMultiCallable[_ps_pb2.ShardStatusRequest, _ps_pb2.ShardStatus]
     """What the shard holds and does."""
 
@@ -187,7 +187,7 @@ class ShardControlAsyncStub(ShardControlStub):
     Save: _aio.UnaryUnaryMultiCallable[_ps_pb2.SaveRequest, _ps_pb2.SaveReply]  # type: ignore[assignment]
     """Copy the selected blocks, answer when their object is durable (steps 3 and 4). Training goes on after the copy."""
     Finish: _aio.UnaryUnaryMultiCallable[_ps_pb2.FinishRequest, _ps_pb2.FinishReply]  # type: ignore[assignment]
-    """The round's manifest was committed, or the round failed and its cache entries go back."""
+    """The round's manifest was committed, or the round failed and its copy is dropped."""
     Status: _aio.UnaryUnaryMultiCallable[_ps_pb2.ShardStatusRequest, _ps_pb2.ShardStatus]  # type: ignore[assignment]
     """What the shard holds and does."""
 
@@ -286,7 +286,7 @@ class ShardControlServicer(metaclass=_abc_1.ABCMeta):
         request: _ps_pb2.FinishRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_ps_pb2.FinishReply, _abc.Awaitable[_ps_pb2.FinishReply]]:
-        """The round's manifest was committed, or the round failed and its cache entries go back."""
+        """The round's manifest was committed, or the round failed and its copy is dropped."""
 
     @_abc_1.abstractmethod
     def Status(

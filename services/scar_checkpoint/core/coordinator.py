@@ -194,8 +194,8 @@ class Coordinator:
             case ShardRefused(_, shard, reason, passing):
                 if current.record_refusal(shard, reason, passing, now):
                     self.story.note(retry_in=current.retry_at[shard] - now)
-            case BlocksSaved(_, shard, found, copy_seconds) if current.stage is RoundStage.SAVING:
-                current.record_object(shard, found, copy_seconds)
+            case BlocksSaved(_, shard, found, copied, stalled) if current.stage is RoundStage.SAVING:
+                current.record_object(shard, found, copied, stalled)
             case ShardFinished() if current.stage is RoundStage.FINISHING:
                 current.waiting_for.discard(event.shard)
             case _:

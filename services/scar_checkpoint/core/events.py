@@ -110,6 +110,7 @@ class BlocksSaved:
     shard: str
     found: SavedObject | None
     copy_seconds: float
+    stall_seconds: float = 0.0
 
     def for_story(self) -> EventSummary:
         key = self.found[0].key if self.found else ""

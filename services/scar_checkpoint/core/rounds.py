@@ -36,6 +36,7 @@ class RoundSummary:
     bytes: int = 0
     select_seconds: float = 0.0
     copy_seconds: float = 0.0
+    stall_seconds: float = 0.0
     commit_seconds: float = 0.0
     missed: tuple[str, ...] = ()
     error: str = ""
@@ -107,6 +108,7 @@ class ActiveRound:
     saved: dict[str, SavedObject | None] = field(default_factory=dict)
     rewrite: Rewrite | None = None
     copy_seconds: float = 0.0
+    stall_seconds: float = 0.0
     answered_at: float | None = (
         None  # when the first shard's clock was there; None: the deadline does not run
     )
@@ -210,13 +212,16 @@ class ActiveRound:
         self.missed[shard] = reason
         return True
 
-    def record_object(self, shard: str, found: SavedObject | None, copy_seconds: float) -> None:
+    def record_object(
+        self, shard: str, found: SavedObject | None, copy_seconds: float, stall_seconds: float = 0.0
+    ) -> None:
         if found is not None and found[0].owner != shard:
             self.drop_shard(shard, f"its object says that {found[0].owner} wrote it")
             return
         self.waiting_for.discard(shard)
         self.saved[shard] = found
         self.copy_seconds = max(self.copy_seconds, copy_seconds)
+        self.stall_seconds = max(self.stall_seconds, stall_seconds)
 
     def names_of(self, keys: set[str]) -> list[str]:
         return sorted(self.shards[key].name for key in keys)
@@ -235,6 +240,7 @@ class ActiveRound:
             bytes=sum(ref.bytes for ref in refs),
             select_seconds=decided - began,
             copy_seconds=self.copy_seconds,
+            stall_seconds=self.stall_seconds,
             commit_seconds=now - decided,
             missed=tuple(sorted(self.shards[key].name for key in self.missed)),
             error=error,

@@ -30,6 +30,7 @@ RUN_ELEMENTS = 1 << 18
 LOAD_BYTES = 32 << 20  # of values that one load brings: what is installed at once holds up everything else
 Mask = NDArray[np.bool_]
 OnProgress = Callable[[], None]  # called during long work, about every millisecond
+OnChange = Callable[[Positions], None]  # called with the blocks that are about to change, ascending
 Lock = AbstractContextManager[Any]
 NewLock = Callable[[], Lock]
 NO_LOCK: Lock = nullcontext()
@@ -55,6 +56,11 @@ class StoreSlice:
     @property
     def ids(self) -> Ids:
         return self.store.ids if self.positions is None else self.store.ids[self.positions]
+
+    @property
+    def store_positions(self) -> Positions:
+        """:attr:`positions`, also where these are all blocks."""
+        return np.arange(len(self.store)) if self.positions is None else self.positions
 
     @property
     def origins(self) -> NDArray[np.int32]:
@@ -85,7 +91,8 @@ class BlockStore:
     ``origin``: which restored watermark a block started with, 0 for none (see :mod:`scar_ps.core.ownership`).
     ``changed``: the next replica of the chain does not have it as it is. ``replay_from``: the block was put
     back as it was when this clock was open, and nobody may see it before workers have sent again what they
-    owe it; -1: that is done, None: for all blocks.
+    owe it; -1: that is done, None: for all blocks. ``before_change``: who copies what a push is about to
+    change.
     """
 
     def __init__(self, table: Table, ids: Ids, lock: Lock = NO_LOCK) -> None:
@@ -107,6 +114,7 @@ class BlockStore:
         self.changed: Mask = np.zeros(len(ids), np.bool_)
         self.replay_from: NDArray[np.int64] | None = None
         self.blocked = False  # some block is loading or frozen
+        self.before_change: list[OnChange] = []
         self._where: NDArray[np.int32] = np.full(table.blocks, -1, np.int32)
         self._where[ids] = np.arange(len(ids), dtype=np.int32)
 

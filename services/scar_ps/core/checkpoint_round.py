@@ -1,13 +1,14 @@
-"""One checkpoint round: what was measured, what was copied, and what comes back when it fails.
+"""One checkpoint round: what was measured, what is copied, and what counts as saved when it is committed.
 
-The saved values of a store say what a committed manifest holds. Between copy and commit the copied blocks are
-*pending*: their former saved values are kept, and put back unless the coordinator reports the commit. So
-distances stay honest.
+The saved values of a store say what a committed manifest holds, so distances stay honest: a copy takes their
+place only when the coordinator reports the commit, piece by piece as it was made. What is *committed* and not
+there yet goes before what is there (:func:`committed_values`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -16,6 +17,7 @@ import numpy as np
 from scar.blocks import Array, BlockState, Ids, Positions, positions_of
 from scar.errors import Busy, InvalidRequest
 from scar_ps.core.block_data import CopiedBlocks
+from scar_ps.core.block_snapshot import BlockSnapshot, Piece, StallTimer, split_pieces
 from scar_ps.core.block_store import BlockStore, StoreSlice
 from scar_ps.core.distances import BlockDistances
 from scar_ps.core.ownership import BlockOwnership, Relocation, select_kept
@@ -42,6 +44,7 @@ class Candidates:
 class ShardRoundStage(Enum):
     IDLE = "idle"
     MEASURED = "measured"
+    COPYING = "copying"
     COPIED = "copied"
     UPLOADED = "uploaded"
 
@@ -50,7 +53,8 @@ class CheckpointRound:
     """The round that this shard takes part in, ``underway`` from its begin to its end.
 
     ``saved_clock``: of the last one that was committed; ``stored``: updates whose changes are all in the
-    store, in a job whose rounds save all that changes.
+    store, in a job whose rounds save all that changes. ``committed``: what the newest manifest holds of some
+    blocks, and the saved values of their stores do not show yet.
     """
 
     def __init__(self) -> None:
@@ -60,13 +64,16 @@ class CheckpointRound:
         self._updates = 0  # when the round began
         self.underway = False
         self.stage = ShardRoundStage.IDLE
-        self.pending: list[StoreSlice] = []  # former saved values
+        self.committed: list[StoreSlice] = []
+        self._pieces: deque[Piece] = deque()  # of the first of those: what is left of it
         self._clock = 0
         self._author = ""
         self._object_key = ""
         self._started: list[Candidates] = []  # by identity: what is being measured
         self._candidates: list[Candidates] = []
-        self._copied: list[CopiedBlocks] = []  # by identity: the copy that is being uploaded
+        self._copied: list[CopiedBlocks] = []  # by identity: the copy that is made and uploaded
+        self._snapshots: deque[BlockSnapshot] = deque()  # that are not whole yet
+        self._saving: list[StoreSlice] = []  # the copy, for the blocks that are still here
 
     def start_round(
         self, number: int, ownership: BlockOwnership, updates: int = 0, author: str = ""
@@ -78,7 +85,9 @@ class CheckpointRound:
         ``updates``: that were applied so far. Blocks that move belong to the next round, of another shard.
         ``author``: incarnation of the coordinator; two of them may give a round the same number.
         """
-        self._restore_saved()
+        self._drop_copy()
+        while self.install_piece():
+            pass
         self._updates = 0 if ownership.any_frozen else updates
         self.number = number
         self.stage = ShardRoundStage.IDLE
@@ -99,19 +108,27 @@ class CheckpointRound:
 
     def measured_candidates(self, number: int) -> list[Candidates]:
         """What was measured, to choose from. Raises :class:`Busy`, :class:`InvalidRequest`."""
-        if number == self.number and self.stage is ShardRoundStage.COPIED:
+        if number == self.number and self.stage in (ShardRoundStage.COPYING, ShardRoundStage.COPIED):
             raise Busy(f"round {number} is being uploaded already")
         if number != self.number or self.stage is not ShardRoundStage.MEASURED:
             raise InvalidRequest(f"round {number} has no distances on this shard in this epoch")
         return self._candidates
 
-    def copy_blocks(
-        self, number: int, clock: int, chosen: ChosenBlocks, ownership: BlockOwnership, own: Mapping[str, int]
+    def begin_copy(
+        self,
+        number: int,
+        clock: int,
+        chosen: ChosenBlocks,
+        contents_of: Callable[[int], Mapping[str, int]],
+        timer: StallTimer,
     ) -> list[CopiedBlocks]:
-        """Copy these candidates and take them for saved. ``own``: the shard's watermark."""
+        """Copy these candidates as they are now; their contents are there after the last :meth:`copy_piece`.
+
+        ``contents_of``: the watermark of blocks of an origin.
+        """
         self.measured_candidates(number)
         copied: list[CopiedBlocks] = []
-        self.stage = ShardRoundStage.COPIED
+        self.stage = ShardRoundStage.COPYING
         self._clock = clock
         self._candidates = []
         self._copied = copied
@@ -119,13 +136,26 @@ class CheckpointRound:
             there = positions[~store.frozen[positions]] if store.blocked else positions
             for origin in np.flatnonzero(np.bincount(store.origin[there])).tolist():
                 at = there[store.origin[there] == origin]
-                contents = store.copy_blocks(at)
-                self.pending.append(_replace_saved(store, at, contents.values))
-                state = BlockState(
-                    store.table.name, store.ids[at], clock, ownership.watermark_of(origin, own)
-                )
-                copied.append(CopiedBlocks(state, contents))
+                snapshot = BlockSnapshot(store, at, timer)
+                self._snapshots.append(snapshot)
+                state = BlockState(store.table.name, store.ids[at], clock, contents_of(origin))
+                copied.append(CopiedBlocks(state, snapshot.contents))
+                whole = len(at) == len(store)
+                self._saving.append(StoreSlice(store, None if whole else at, snapshot.contents.values))
         return copied
+
+    def copy_piece(self, copied: Sequence[CopiedBlocks]) -> bool:
+        """Copy a little more. False: all contents are there.
+
+        Raises :class:`InvalidRequest` when the round is over or was started again.
+        """
+        if self.stage is not ShardRoundStage.COPYING or copied is not self._copied:
+            raise InvalidRequest("the round was over before its blocks were copied")
+        if self._snapshots and not self._snapshots[0].copy_piece():
+            self._snapshots.popleft()
+        if not self._snapshots:
+            self.stage = ShardRoundStage.COPIED
+        return bool(self._snapshots)
 
     def record_upload(self, copied: Sequence[CopiedBlocks], object_key: str = "") -> None:
         """The object with this copy is durable.
@@ -139,7 +169,7 @@ class CheckpointRound:
 
     def record_failure(self, copied: Sequence[CopiedBlocks]) -> None:
         """The upload of this copy has failed: the round is missed."""
-        if self.stage is ShardRoundStage.COPIED and copied is self._copied:
+        if self.stage in (ShardRoundStage.COPYING, ShardRoundStage.COPIED) and copied is self._copied:
             self.abandon_round()
 
     def abandon_round(self) -> None:
@@ -159,9 +189,9 @@ class CheckpointRound:
         kept = committed and self.stage is ShardRoundStage.UPLOADED and object_key == self._object_key
         if kept:
             self.saved_clock = self._clock
-            self.pending = []
             self.stored = max(self.stored, self._updates)
-        self._restore_saved()
+            self._commit_copy()
+        self._drop_copy()
         self.stage = ShardRoundStage.IDLE
         self.underway = False
         self._started = []
@@ -175,51 +205,79 @@ class CheckpointRound:
         forgotten.
         """
         self._candidates = []
-        if self.stage in (ShardRoundStage.IDLE, ShardRoundStage.MEASURED):
+        if self.stage in (ShardRoundStage.IDLE, ShardRoundStage.MEASURED, ShardRoundStage.COPYING):
+            self._drop_copy()
             self.stage = ShardRoundStage.IDLE
             self.underway = False
-        followed = [select_kept(part, relocations) for part in self.pending]
-        self.pending = [part for part in followed if part is not None]
+        self._saving = _follow_blocks(self._saving, relocations)
+        self.committed = _follow_blocks(self.committed, relocations)
+        self._pieces.clear()
 
-    def _restore_saved(self) -> None:
-        for part in self.pending:
+    def forget_committed(self) -> None:
+        """What the newest manifest holds is not known any more."""
+        self.committed = []
+        self._pieces.clear()
+
+    def install_piece(self) -> bool:
+        """Make a little more of what is committed the saved values. False: that was all."""
+        if not self.committed:
+            return False
+        part = self.committed[0]
+        layout = part.layout
+        if not self._pieces:
+            self._pieces.extend(split_pieces(layout))
+        piece = self._pieces.popleft()
+        start = layout.find_start(piece.first)
+        values = np.asarray(part.values)
+        if piece.span != (0, 0):
+            first = part.store.layout.find_start(int(part.store_positions[piece.first]))
+            low, high = piece.span
+            part.store.saved[first + low : first + high] = values[start + low : start + high]
+        else:
+            at = part.store_positions[piece.first : piece.last]
+            part.store.layout.scatter(part.store.saved, at, values[start : layout.find_start(piece.last)])
+        if not self._pieces:
+            self.committed.pop(0)
+        return bool(self.committed)
+
+    def _commit_copy(self) -> None:
+        """All blocks of a store at once change places with their copy."""
+        for part in self._saving:
             if part.positions is None:
                 part.store.saved = np.asarray(part.values)
             else:
-                part.store.layout.scatter(part.store.saved, part.positions, np.asarray(part.values))
-        self.pending = []
+                self.committed.append(part)
+
+    def _drop_copy(self) -> None:
+        """Nothing is copied or uploaded any more."""
+        for snapshot in self._snapshots:
+            snapshot.release()
+        self._snapshots.clear()
+        self._saving = []
+        self._copied = []
 
 
-def committed_values(store: BlockStore, positions: Positions, pending: Sequence[StoreSlice]) -> Array:
+def committed_values(store: BlockStore, positions: Positions, committed: Sequence[StoreSlice]) -> Array:
     """What the newest manifest holds of these blocks, packed.
 
-    ``pending``: former saved values of a round that is not over.
+    ``committed``: what the store's saved values do not show yet, of a round that is over.
     """
     saved = store.layout.gather(store.saved, positions)
     layout = store.layout.take(positions)
     ids = store.ids[positions]
-    for part in pending:
+    for part in committed:
         if part.store is store:
             at = positions_of(ids, part.ids)
             held = np.flatnonzero(at >= 0)
-            layout.scatter(
-                saved, at[held], store.packed_layout(part.positions).gather(np.asarray(part.values), held)
-            )
+            layout.scatter(saved, at[held], part.layout.gather(np.asarray(part.values), held))
     return saved
+
+
+def _follow_blocks(parts: list[StoreSlice], relocations: Mapping[str, Relocation]) -> list[StoreSlice]:
+    """Those of the blocks that are still here."""
+    followed = (select_kept(part, relocations) for part in parts)
+    return [part for part in followed if part is not None]
 
 
 def _settled_positions(store: BlockStore) -> Positions:
     return np.flatnonzero((store.loading == 0) & ~store.unsettled)
-
-
-def _replace_saved(store: BlockStore, positions: Positions, values: Array) -> StoreSlice:
-    """Make copied values the saved ones; returns the former.
-
-    All blocks at once change places with the copy: no second copy.
-    """
-    if len(positions) == len(store):
-        former, store.saved = store.saved, values
-        return StoreSlice(store, None, former)
-    former = store.layout.gather(store.saved, positions)
-    store.layout.scatter(store.saved, positions, values)
-    return StoreSlice(store, positions, former)

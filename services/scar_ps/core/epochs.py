@@ -126,6 +126,7 @@ class EpochHandler:
         state.round.adopt_epoch(relocations)
         if epoch.resave:
             state.round.abandon_round()
+            state.round.forget_committed()
             state.ownership.forget_saved()
         self._change_workers(epoch, gained)
         self._clocks.apply_overdue()

@@ -32,13 +32,13 @@ class FrozenState:
 class FrozenBlocks:
     """Frozen blocks, and what has to go with them.
 
-    ``pushes``: those that wait for the blocks of each part. ``uncommitted``: what a round has copied and
-    not committed.
+    ``pushes``: those that wait for the blocks of each part. ``committed``: what the newest manifest holds,
+    and the stores do not show yet.
     """
 
     parts: Sequence[StoreSlice]
     pushes: Sequence[Sequence[InheritedPush]]
-    uncommitted: Sequence[StoreSlice]
+    committed: Sequence[StoreSlice]
 
 
 class MigrationHandler:
@@ -89,7 +89,7 @@ class MigrationHandler:
             if not part.store.frozen[slice(None) if part.positions is None else part.positions].all():
                 raise InvalidRequest(f"blocks of table {part.store.table.name} are not frozen")
         pushes = [self._state.bsp_buffer.pushes_for(part) for part in parts]
-        return FrozenBlocks(parts, pushes, list(self._state.round.pending))
+        return FrozenBlocks(parts, pushes, list(self._state.round.committed))
 
     def keep_incoming(self, event: BlocksReceived) -> None:
         """The next epoch makes them ours."""

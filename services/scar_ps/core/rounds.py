@@ -14,6 +14,8 @@ from scar_ps.core.transfer_events import (
     BlocksChosen,
     CandidatesMeasured,
     CandidatesRequested,
+    CopyContinued,
+    InstallContinued,
     ObjectUploaded,
     RoundFinished,
     RoundStarted,
@@ -30,14 +32,6 @@ class StartedRound:
     """Settled blocks, whose distances are to be measured; the open clock."""
 
     candidates: list[Candidates]
-    clock: int
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class CopiedRound:
-    """What was copied; the open clock at that moment."""
-
-    copied: list[CopiedBlocks]
     clock: int
 
 
@@ -68,14 +62,28 @@ class RoundHandler:
         self._admission.check_epoch(event.epoch)
         return self._state.round.measured_candidates(event.number)
 
-    def copy_blocks(self, event: BlocksChosen) -> CopiedRound:
+    def copy_blocks(self, event: BlocksChosen) -> list[CopiedBlocks]:
+        """Begin to copy these blocks as they are now."""
         state = self._state
         epoch = self._admission.check_epoch(event.epoch)
-        watermark = state.sequences.watermark
-        state.ownership.forget_overtaken(watermark, [worker.key for worker in epoch.workers])
-        copied = state.round.copy_blocks(event.number, state.clock, event.chosen, state.ownership, watermark)
+        own = state.sequences.watermark
+        state.ownership.forget_overtaken(own, [worker.key for worker in epoch.workers])
+        with event.timer:
+            copied = state.round.begin_copy(
+                event.number,
+                state.clock,
+                event.chosen,
+                lambda origin: state.ownership.watermark_of(origin, own),
+                event.timer,
+            )
         state.story.note(blocks=sum(len(one.state.ids) for one in copied))
-        return CopiedRound(copied, state.clock)
+        return copied
+
+    def copy_piece(self, event: CopyContinued) -> bool:
+        return self._state.round.copy_piece(event.copied)
+
+    def install_piece(self, _: InstallContinued) -> bool:
+        return self._state.round.install_piece()
 
     def record_upload(self, event: ObjectUploaded) -> None:
         """Raises :class:`StaleEpoch` when the epoch has changed: this shard misses the round."""

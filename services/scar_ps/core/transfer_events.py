@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from scar_ps.core.block_data import CopiedBlocks, IncomingBlocks
+from scar_ps.core.block_snapshot import StallTimer
 from scar_ps.core.checkpoint_round import Candidates, ChosenBlocks
 from scar_ps.core.events import Event
 from scar_ps.core.replica_store import ReplicationBatch, WantedReplicas
@@ -95,14 +96,28 @@ class CandidatesRequested(Event):
 
 @dataclass(frozen=True, slots=True)
 class BlocksChosen(Event):
-    """The coordinator has chosen what is saved. Answered by :class:`scar_ps.core.rounds.CopiedRound`."""
+    """The coordinator has chosen what is saved. Answered by the list of
+    :class:`scar_ps.core.block_data.CopiedBlocks`, whose contents come by :class:`CopyContinued`.
+    """
 
     epoch: int
     number: int
     chosen: ChosenBlocks
+    timer: StallTimer = field(default_factory=StallTimer)
 
     def for_story(self) -> BlocksChosen:
         return replace(self, chosen=())
+
+
+@dataclass(frozen=True, slots=True)
+class CopyContinued(Event):
+    """There is time to copy a little more. Answered by False when all contents are there."""
+
+    changes: ClassVar[bool] = False
+    copied: Sequence[CopiedBlocks]
+
+    def for_story(self) -> CopyContinued:
+        return replace(self, copied=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +150,15 @@ class RoundFinished(Event):
     committed: bool
     author: str = ""
     object_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InstallContinued(Event):
+    """There is time to make a little more of a committed copy the saved values. Answered by False when all of
+    it is done.
+    """
+
+    changes: ClassVar[bool] = False
 
 
 # --- replication

@@ -52,7 +52,7 @@ def _encode_part(part: StoreSlice, frozen: FrozenBlocks, epoch: int) -> Iterator
     store = part.store
     at = np.arange(len(store)) if part.positions is None else part.positions
     arrays = contents_parts(store.copy_blocks(at))
-    arrays[SAVED] = committed_values(store, at, frozen.uncommitted)
+    arrays[SAVED] = committed_values(store, at, frozen.committed)
     ids = codec.ids_to_bytes(store.ids[at])
     for name, array in arrays.items():
         header = ps_pb2.TensorHeader(

@@ -122,7 +122,7 @@ class SavedValues:
 
     def _never_saved(self, name: str, store: BlockStore, state: CoreState) -> list[int]:
         at = np.flatnonzero(store.loading == 0)
-        values: Array = committed_values(store, at, state.round.pending)
+        values: Array = committed_values(store, at, state.round.committed)
         first = values[store.layout.take(at).starts[:-1]]
         known = self._saved[name]
         pairs = zip(store.ids[at].tolist(), first.tolist(), strict=True)
