@@ -162,15 +162,15 @@ BREAKS = (
     Break(
         "ps-copy-on-write",
         "services/scar_ps/core/update_rules.py",
-        "        notify(positions)\n",
-        "        pass\n",
+        "            observer.preserve_rows(run)\n",
+        "            pass\n",
         f"{SNAPSHOT}::test_a_copy_is_of_the_moment_at_which_it_was_begun_whatever_is_pushed_between_its_pieces",
     ),
     Break(
         "ps-copied-twice",
         "services/scar_ps/core/block_snapshot.py",
-        "            self._waiting[at] = False\n",
-        "",
+        "        missing = ~self._copied[packed]\n",
+        "        missing = np.ones(len(packed), np.bool_)\n",
         f"{SNAPSHOT}::test_a_copy_is_of_the_moment_at_which_it_was_begun_whatever_is_pushed_between_its_pieces",
     ),
     Break(

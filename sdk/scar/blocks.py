@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,6 @@ from numpy.typing import NDArray
 Ids = NDArray[np.uint32]
 Positions = NDArray[np.int64]
 Array = NDArray[np.generic]
-IdType = TypeVar("IdType", bound=np.integer[Any])
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +158,7 @@ def is_ascending(ids: Ids | Positions) -> bool:
     return len(ids) < 2 or bool((ids[1:] > ids[:-1]).all())
 
 
-def drop_repeats(ids: NDArray[IdType]) -> NDArray[IdType]:
+def drop_repeats(ids: Ids) -> Ids:
     """Each of these (ascending) once."""
     return ids if len(ids) < 2 else ids[np.append(True, ids[1:] != ids[:-1])]
 

@@ -38,7 +38,8 @@ ROUND = checkpoint_pb2.RoundReport(
     blocks_saved=4,
     bytes=77,
     select_seconds=0.25,
-    copy_seconds=0.5,
+    copy_seconds=2.0,
+    stall_seconds=0.5,
     commit_seconds=0.75,
     missed=["ps-1"],
 )

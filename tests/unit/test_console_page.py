@@ -163,7 +163,8 @@ def test_each_figure_of_a_row_is_what_its_process_says() -> None:
         blocks_saved=4,
         bytes=77,
         select_seconds=0.25,
-        copy_seconds=0.5,
+        copy_seconds=2.0,
+        stall_seconds=0.5,
         commit_seconds=0.75,
         missed=["ps-1"],
     )

@@ -41,47 +41,48 @@ class StallTimer:
 
 
 class Piece(NamedTuple):
-    """Whole blocks, ``first`` to ``last`` (exclusive), or some elements of one large block.
+    """Whole blocks, ``first`` to ``last`` (exclusive), or some rows of one large block.
 
-    ``span``: these, counted from the start of the block; (0, 0): all.
+    ``rows``: these, counted from the start of the block; (0, 0): all.
     """
 
     first: int
     last: int
-    span: tuple[int, int] = (0, 0)
+    rows: tuple[int, int] = (0, 0)
 
 
-def split_pieces(layout: Layout, elements: int = RUN_ELEMENTS) -> list[Piece]:
-    """Pieces of about so many elements, in order; no piece has more unless its blocks are whole and small."""
+def split_pieces(row_counts: Layout, width: int, elements: int = RUN_ELEMENTS) -> list[Piece]:
+    """Pieces of about so many elements, in order; one has more only if a row of ``width`` elements has.
+
+    ``row_counts``: rows of the blocks.
+    """
+    most = max(1, elements // width)
     pieces = []
-    for first, last in split_runs(layout, elements):
-        size = layout.find_start(last) - layout.find_start(first)
-        if last - first > 1 or size <= elements:
+    for first, last in split_runs(row_counts, most):
+        rows = row_counts.find_start(last) - row_counts.find_start(first)
+        if last - first > 1 or rows <= most:
             pieces.append(Piece(first, last))
         else:
-            edges = [*range(0, size, elements), size]
-            pieces += [Piece(first, last, span) for span in pairwise(edges)]
+            pieces += [Piece(first, last, span) for span in pairwise([*range(0, rows, most), rows])]
     return pieces
 
 
 class _CopiedArray(NamedTuple):
-    """What is copied from where to where."""
+    """What is copied from where to where, with ``width`` elements a row."""
 
     source: Array
     layout: Layout
     target: Array
     packed: Layout
+    width: int
 
-    def copy_range(self, positions: Positions, first: int, last: int) -> None:
+    def copy_blocks(self, positions: Positions, first: int, last: int) -> None:
         low, high = self.packed.find_start(first), self.packed.find_start(last)
         self.layout.gather_into(self.source, positions[first:last], self.target[low:high])
 
-    def copy_scattered(self, positions: Positions, at: Positions) -> None:
-        self.packed.scatter(self.target, at, self.layout.gather(self.source, positions[at]))
-
-    def copy_span(self, position: int, index: int, span: tuple[int, int]) -> None:
-        low, high = self.layout.find_start(position), self.packed.find_start(index)
-        self.target[high + span[0] : high + span[1]] = self.source[low + span[0] : low + span[1]]
+    def copy_rows(self, rows: Positions, packed: Positions) -> None:
+        taken = np.take(self.source.reshape(-1, self.width), rows, axis=0)
+        self.target.reshape(-1, self.width)[packed] = taken
 
 
 class BlockSnapshot:
@@ -94,29 +95,31 @@ class BlockSnapshot:
         self._store = store
         self._positions = positions
         self._timer = timer
-        packed = store.layout.take(positions)
-        self._arrays = [_CopiedArray(store.values, store.layout, _empty(packed, store.values), packed)]
-        slots: dict[str, Array] = {}
-        for name, slot in store.slots.items():
-            whole = store.slot_layout(name)
-            part = whole.take(positions)
-            slots[name] = _empty(part, slot)
-            self._arrays.append(_CopiedArray(slot, whole, slots[name], part))
-        steps: NDArray[np.int64] = np.empty(len(positions), np.int64)
-        one = Layout.even(len(positions), 1)
-        self._arrays.append(_CopiedArray(store.steps, Layout.even(len(store), 1), steps, one))
-        self.contents = BlockContents(self._arrays[0].target, slots, steps)
-        self._waiting: Mask = np.ones(len(positions), np.bool_)
+        self._row_counts = store.row_counts.take(positions)
+        self._arrays: list[_CopiedArray] = []
+        values = self._add_array(store.values, store.layout)
+        slots = {name: self._add_array(slot, store.slot_layout(name)) for name, slot in store.slots.items()}
+        self.contents = BlockContents(values, slots, store.steps[positions])
+        self._waiting: Mask = np.ones(len(positions), np.bool_)  # blocks
+        self._copied: Mask = np.zeros(self._row_counts.elements, np.bool_)  # rows of waiting blocks
+        self._begun: Mask = np.zeros(len(positions), np.bool_)  # blocks of which rows are copied
         self._index: NDArray[np.int32] = np.full(len(store), -1, np.int32)
         self._index[positions] = np.arange(len(positions), dtype=np.int32)
-        self._pieces = deque(split_pieces(packed))
-        store.before_change.append(self.preserve_blocks)
+        self._pieces = deque(split_pieces(self._row_counts, store.table.row_elements))
+        store.before_change.append(self)
+
+    def _add_array(self, source: Array, layout: Layout) -> Array:
+        packed = layout.take(self._positions)
+        target: Array = np.empty(packed.elements, source.dtype)
+        width = layout.elements // max(1, self._store.row_counts.elements)
+        self._arrays.append(_CopiedArray(source, layout, target, packed, width))
+        return target
 
     def release(self) -> None:
         """Nothing is copied any more."""
         self._pieces.clear()
-        if self.preserve_blocks in self._store.before_change:
-            self._store.before_change.remove(self.preserve_blocks)
+        if self in self._store.before_change:
+            self._store.before_change.remove(self)
 
     def copy_piece(self) -> bool:
         """Copy the next piece. False: everything is there."""
@@ -131,44 +134,60 @@ class BlockSnapshot:
         return bool(self._pieces)
 
     def _copy(self, piece: Piece) -> None:
-        if piece.span != (0, 0):
-            self._copy_span(piece)
+        if piece.rows != (0, 0):
+            self._copy_part(piece.first, *piece.rows)
             return
         waiting = self._waiting[piece.first : piece.last]
-        for array in self._arrays:
-            if waiting.all():
-                array.copy_range(self._positions, piece.first, piece.last)
-            else:
-                array.copy_scattered(self._positions, piece.first + np.flatnonzero(waiting))
+        if waiting.all() and not self._begun[piece.first : piece.last].any():
+            for array in self._arrays:
+                array.copy_blocks(self._positions, piece.first, piece.last)
+        else:
+            self._copy_rest(piece.first + np.flatnonzero(waiting))
         self._waiting[piece.first : piece.last] = False
 
-    def _copy_span(self, piece: Piece) -> None:
-        """A part of a block. Until its last one the block is as good as not copied."""
-        position = int(self._positions[piece.first])
-        size = int(self._store.layout.sizes[position])
+    def _copy_part(self, index: int, first: int, last: int) -> None:
+        """Rows of one block. Until its last ones are there the block is as good as not copied."""
+        rows = np.arange(first, last)
+        self._copy_missing(
+            self._store.row_counts.find_start(int(self._positions[index])) + rows,
+            self._row_counts.find_start(index) + rows,
+        )
+        if last == int(self._row_counts.sizes[index]):
+            self._waiting[index] = False
+
+    def _copy_rest(self, at: Positions) -> None:
+        """Of these blocks, what nobody has copied."""
+        self._copy_missing(self._store.row_counts.indices(self._positions[at]), self._row_counts.indices(at))
+
+    def _copy_missing(self, rows: Positions, packed: Positions) -> None:
+        missing = ~self._copied[packed]
+        rows, packed = rows[missing], packed[missing]
         for array in self._arrays:
-            width = int(array.layout.sizes[position])  # slots may have an element a row
-            array.copy_span(
-                position, piece.first, (piece.span[0] * width // size, piece.span[1] * width // size)
-            )
-        if piece.span[1] == size:
-            self._waiting[piece.first] = False
+            array.copy_rows(rows, packed)
+        self._copied[packed] = True
 
     def preserve_blocks(self, positions: Positions) -> None:
         """These blocks of the store (ascending) are about to change."""
-        at = self._index[positions]
+        at = self._index[positions].astype(np.int64)
         at = at[at >= 0]
         at = at[self._waiting[at]]
         if not len(at):
             return
         with self._timer:
-            packed = self._arrays[0].packed.take(at.astype(np.int64))
-            for start, stop in split_runs(packed, RUN_ELEMENTS):
-                for array in self._arrays:
-                    array.copy_scattered(self._positions, at[start:stop].astype(np.int64))
+            for start, stop in split_runs(self._arrays[0].packed.take(at), RUN_ELEMENTS):
+                self._copy_rest(at[start:stop])
             self._waiting[at] = False
 
-
-def _empty(layout: Layout, like: Array) -> Array:
-    array: Array = np.empty(layout.elements, like.dtype)
-    return array
+    def preserve_rows(self, rows: Positions) -> None:
+        """These rows of the store (ascending) are about to change: the others of their blocks can wait."""
+        with self._timer:
+            blocks = self._store.find_row_blocks(rows)
+            at = self._index[blocks].astype(np.int64)
+            wanted = np.flatnonzero(at >= 0)
+            wanted = wanted[self._waiting[at[wanted]]]
+            if not len(wanted):
+                return
+            at, blocks, rows = at[wanted], blocks[wanted], rows[wanted]
+            shift = self._row_counts.starts[at] - self._store.row_counts.starts[blocks]
+            self._copy_missing(rows, rows + shift)
+            self._begun[at] = True

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +30,17 @@ RUN_ELEMENTS = 1 << 18
 LOAD_BYTES = 32 << 20  # of values that one load brings: what is installed at once holds up everything else
 Mask = NDArray[np.bool_]
 OnProgress = Callable[[], None]  # called during long work, about every millisecond
-OnChange = Callable[[Positions], None]  # called with the blocks that are about to change, ascending
 Lock = AbstractContextManager[Any]
 NewLock = Callable[[], Lock]
 NO_LOCK: Lock = nullcontext()
+
+
+class ChangeObserver(Protocol):
+    """Hears what is about to change, by ascending positions."""
+
+    def preserve_blocks(self, positions: Positions) -> None: ...
+
+    def preserve_rows(self, rows: Positions) -> None: ...
 
 
 def no_lock() -> Lock:
@@ -114,7 +121,7 @@ class BlockStore:
         self.changed: Mask = np.zeros(len(ids), np.bool_)
         self.replay_from: NDArray[np.int64] | None = None
         self.blocked = False  # some block is loading or frozen
-        self.before_change: list[OnChange] = []
+        self.before_change: list[ChangeObserver] = []
         self._where: NDArray[np.int32] = np.full(table.blocks, -1, np.int32)
         self._where[ids] = np.arange(len(ids), dtype=np.int32)
 

@@ -223,18 +223,19 @@ class CheckpointRound:
         if not self.committed:
             return False
         part = self.committed[0]
-        layout = part.layout
+        layout, width = part.layout, part.store.table.row_elements
         if not self._pieces:
-            self._pieces.extend(split_pieces(layout))
+            rows = part.store.row_counts.take(part.store_positions)
+            self._pieces.extend(split_pieces(rows, width))
         piece = self._pieces.popleft()
-        start = layout.find_start(piece.first)
         values = np.asarray(part.values)
-        if piece.span != (0, 0):
-            first = part.store.layout.find_start(int(part.store_positions[piece.first]))
-            low, high = piece.span
+        at = part.store_positions[piece.first : piece.last]
+        start = layout.find_start(piece.first)
+        if piece.rows != (0, 0):
+            first = part.store.layout.find_start(int(at[0]))
+            low, high = piece.rows[0] * width, piece.rows[1] * width
             part.store.saved[first + low : first + high] = values[start + low : start + high]
         else:
-            at = part.store_positions[piece.first : piece.last]
             part.store.layout.scatter(part.store.saved, at, values[start : layout.find_start(piece.last)])
         if not self._pieces:
             self.committed.pop(0)

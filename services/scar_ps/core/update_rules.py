@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from scar.blocks import Array, Layout, Positions, drop_repeats
+from scar.blocks import Array, Layout, Positions
 from scar.tables import Rule
 from scar_ps.core.block_store import RUN_ELEMENTS, BlockStore, OnProgress, split_runs
 from scar_ps.core.rule_evaluation import apply_program
@@ -54,7 +54,7 @@ def apply_push(
             piece = pushed[layout.find_start(start) : layout.find_start(stop)]
             if store.before_change:
                 run = np.arange(first + start, first + stop) if at is None else at[start:stop]
-                _announce_change(store, store.find_row_blocks(run) if by_row else run)
+                _announce_change(store, run, by_row)
             with store.lock:
                 if at is None:
                     _apply_run(store, rule, whole, slice(first + start, first + stop), piece)
@@ -63,11 +63,13 @@ def apply_push(
             progress()
 
 
-def _announce_change(store: BlockStore, positions: Positions) -> None:
-    """The blocks at these (ascending) positions are about to change; repeats are allowed."""
-    positions = drop_repeats(positions)
-    for notify in store.before_change:
-        notify(positions)
+def _announce_change(store: BlockStore, run: Positions, by_row: bool) -> None:
+    """These (ascending) blocks or rows of the store are about to change."""
+    for observer in store.before_change:
+        if by_row:
+            observer.preserve_rows(run)
+        else:
+            observer.preserve_blocks(run)
 
 
 def _apply_run(store: BlockStore, rule: Rule, layout: Layout, run: slice, pushed: Array) -> None:
