@@ -80,6 +80,9 @@ class _CopiedArray(NamedTuple):
         low, high = self.packed.find_start(first), self.packed.find_start(last)
         self.layout.gather_into(self.source, positions[first:last], self.target[low:high])
 
+    def copy_scattered(self, positions: Positions, at: Positions) -> None:
+        self.packed.scatter(self.target, at, self.layout.gather(self.source, positions[at]))
+
     def copy_rows(self, rows: Positions, packed: Positions) -> None:
         taken = np.take(self.source.reshape(-1, self.width), rows, axis=0)
         self.target.reshape(-1, self.width)[packed] = taken
@@ -157,7 +160,12 @@ class BlockSnapshot:
 
     def _copy_rest(self, at: Positions) -> None:
         """Of these blocks, what nobody has copied."""
-        self._copy_missing(self._store.row_counts.indices(self._positions[at]), self._row_counts.indices(at))
+        begun = self._begun[at]
+        whole, parts = at[~begun], at[begun]
+        for array in self._arrays:
+            array.copy_scattered(self._positions, whole)
+        rows = self._store.row_counts.indices(self._positions[parts])
+        self._copy_missing(rows, self._row_counts.indices(parts))
 
     def _copy_missing(self, rows: Positions, packed: Positions) -> None:
         missing = ~self._copied[packed]
