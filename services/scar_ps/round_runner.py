@@ -117,7 +117,8 @@ class RoundRunner:
             self._apply_thread.call(UploadFailed(copied), STEP_SECONDS)
             raise
         reply.upload_seconds = time.monotonic() - began
-        reply.copy_seconds, reply.stall_seconds = timer.total, timer.longest
+        reply.copy_seconds = timer.total
+        reply.stall_seconds = timer.longest
         COPY_SECONDS.observe(timer.longest)
         with self._lock:
             self._replies = {key: reply}

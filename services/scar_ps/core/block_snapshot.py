@@ -77,7 +77,8 @@ class _CopiedArray(NamedTuple):
     width: int
 
     def copy_blocks(self, positions: Positions, first: int, last: int) -> None:
-        low, high = self.packed.find_start(first), self.packed.find_start(last)
+        low = self.packed.find_start(first)
+        high = self.packed.find_start(last)
         self.layout.gather_into(self.source, positions[first:last], self.target[low:high])
 
     def copy_scattered(self, positions: Positions, at: Positions) -> None:
@@ -161,15 +162,16 @@ class BlockSnapshot:
     def _copy_rest(self, at: Positions) -> None:
         """Of these blocks, what nobody has copied."""
         begun = self._begun[at]
-        whole, parts = at[~begun], at[begun]
+        parts = at[begun]
         for array in self._arrays:
-            array.copy_scattered(self._positions, whole)
+            array.copy_scattered(self._positions, at[~begun])
         rows = self._store.row_counts.indices(self._positions[parts])
         self._copy_missing(rows, self._row_counts.indices(parts))
 
     def _copy_missing(self, rows: Positions, packed: Positions) -> None:
         missing = ~self._copied[packed]
-        rows, packed = rows[missing], packed[missing]
+        rows = rows[missing]
+        packed = packed[missing]
         for array in self._arrays:
             array.copy_rows(rows, packed)
         self._copied[packed] = True
@@ -195,7 +197,7 @@ class BlockSnapshot:
             wanted = wanted[self._waiting[at[wanted]]]
             if not len(wanted):
                 return
-            at, blocks, rows = at[wanted], blocks[wanted], rows[wanted]
-            shift = self._row_counts.starts[at] - self._store.row_counts.starts[blocks]
-            self._copy_missing(rows, rows + shift)
+            at = at[wanted]
+            shift = self._row_counts.starts[at] - self._store.row_counts.starts[blocks[wanted]]
+            self._copy_missing(rows[wanted], rows[wanted] + shift)
             self._begun[at] = True

@@ -223,7 +223,8 @@ class CheckpointRound:
         if not self.committed:
             return False
         part = self.committed[0]
-        layout, width = part.layout, part.store.table.row_elements
+        layout = part.layout
+        width = part.store.table.row_elements
         if not self._pieces:
             rows = part.store.row_counts.take(part.store_positions)
             self._pieces.extend(split_pieces(rows, width))
@@ -233,7 +234,8 @@ class CheckpointRound:
         start = layout.find_start(piece.first)
         if piece.rows != (0, 0):
             first = part.store.layout.find_start(int(at[0]))
-            low, high = piece.rows[0] * width, piece.rows[1] * width
+            low = piece.rows[0] * width
+            high = piece.rows[1] * width
             part.store.saved[first + low : first + high] = values[start + low : start + high]
         else:
             part.store.layout.scatter(part.store.saved, at, values[start : layout.find_start(piece.last)])
