@@ -34,13 +34,14 @@ def part_from_proto(message: ps_pb2.LossPart) -> LossPart:
 
 
 def point_to_proto(point: LossPoint) -> ps_pb2.LossPoint:
-    return ps_pb2.LossPoint(
-        clock=point.clock, loss=point.loss, fraction=point.fraction, metrics=dict(point.metrics)
-    )
+    message = ps_pb2.LossPoint(clock=point.clock, loss=point.loss, fraction=point.fraction)
+    if point.metrics:  # most have none, and a map takes longer than all the rest
+        message.metrics.update(point.metrics)
+    return message
 
 
 def point_from_proto(message: ps_pb2.LossPoint) -> LossPoint:
-    metrics = tuple(sorted(message.metrics.items()))
+    metrics = tuple(sorted(message.metrics.items())) if message.metrics else ()
     return LossPoint(message.clock, message.loss, message.fraction or 1.0, metrics)
 
 

@@ -128,6 +128,12 @@ class Barrier:
             [] if clock in self.losses else [name for name in workers if self.finished_clocks(name) <= clock]
         )
 
+    def losses_from(self, clock: int) -> list[LossPoint]:
+        """Of this clock and later ones, ascending. Few of many are found without a look at all."""
+        if self._newest - clock < len(self.losses):
+            return [self.losses[one] for one in range(clock, self._newest + 1) if one in self.losses]
+        return [self.losses[one] for one in sorted(self.losses) if one >= clock]
+
     @property
     def last_loss(self) -> LossPoint | None:
         """The newest one."""

@@ -66,13 +66,12 @@ class StatusHandler:
     def summarize(self, event: StatusRequested) -> ShardSummary:
         state = self._state
         saved_at = self._rounds.saved_at
-        losses = sorted(state.barrier.losses.items())
         return ShardSummary(
             member=state.member,
             epoch=state.number,
             clock=state.clock,
             tables=[_summarize_table(store) for store in state.ownership.tables.values()],
-            losses=[loss for clock, loss in losses if clock >= event.since_clock],
+            losses=state.barrier.losses_from(event.since_clock),
             counts=state.counts,
             round=state.round.number,
             saved_clock=state.round.saved_clock,

@@ -26,7 +26,10 @@ _MAX_ROW = 1 << 30  # numpy's limit for one structured element is 2 GiB
 
 def record_sizes(table: Table, sizes: Sizes) -> Sizes:
     """Bytes of the records of blocks with these sizes (elements)."""
-    elements: Sizes = array_sizes(table, sizes).sum(axis=1)
+    by_row = len(table.rule.row_slots)
+    elements: Sizes = sizes * (1 + len(table.rule.slots) - by_row)
+    if by_row:
+        elements = elements + sizes // table.row_elements * by_row
     return elements * table.dtype.itemsize + STEP_BYTES
 
 
@@ -39,7 +42,9 @@ def array_sizes(table: Table, sizes: Sizes) -> Sizes:
 
 def record_starts(table: Table, sizes: Sizes) -> Positions:
     """Byte offsets of the records of blocks with so many elements, back to back, and the end of the last."""
-    return np.append(0, np.cumsum(record_sizes(table, sizes)))
+    starts: Positions = np.zeros(len(sizes) + 1, dtype=np.int64)
+    record_sizes(table, sizes).cumsum(out=starts[1:])
+    return starts
 
 
 def segment_bounds(starts: Positions, limit: int) -> Positions:
@@ -49,7 +54,8 @@ def segment_bounds(starts: Positions, limit: int) -> Positions:
     blocks.
     """
     cells = starts[:-1] // limit
-    return np.append(np.flatnonzero(np.diff(cells, prepend=-1)), len(cells))
+    bounds = np.flatnonzero(cells[1:] != cells[:-1]) + 1
+    return np.concatenate(([0], bounds, [len(cells)])) if len(cells) else np.zeros(1, dtype=np.int64)
 
 
 def segment_digests(raw: Buffer, begin: Positions, end: Positions) -> list[bytes]:

@@ -40,6 +40,7 @@ def is_ours(host: str) -> bool:
     return True
 
 
+@lru_cache(1024)
 def is_address(text: str) -> bool:
     """Whether it is host:port, and nothing else to gRPC, which would also dial "unix:/run/socket:1"."""
     if not re.fullmatch(rf"(?:{_HOST}):[0-9]{{1,5}}", text):
@@ -48,6 +49,7 @@ def is_address(text: str) -> bool:
     return host.lower() not in SCHEMES and 0 < int(port) < 1 << 16
 
 
+@lru_cache(1024)  # asked at every call
 def caller_host(peer: str) -> str:
     """The IP of what gRPC calls a peer. Empty: a socket of this machine, behind which may be a proxy or a
     forwarded port.
