@@ -63,8 +63,8 @@ breaks: $(DEV) ## break the sources in over 200 places, in copies, and see that 
 fuzz: $(DEV) ## feed every decoder with changed inputs, in two processes: make fuzz INPUTS=10000000, TARGET=epoch; added to a report: REPORT=FILE
 	$(BIN)/python -m tests.fuzz --inputs $(INPUTS) $(if $(TARGET),--target $(TARGET)) $(if $(REPORT),--report $(REPORT) --commit $(COMMIT),--seed $(COMMIT))
 
-simulate: $(DEV) ## the whole system in simulated time, by seeds of this commit: make simulate SEEDS=1000; from a seed: FIRST=1; added to a report: REPORT=FILE
-	$(BIN)/python -m tests.simulation.simulate --seeds $(SEEDS) $(if $(REPORT),--report $(REPORT)) $(if $(FIRST),--first $(FIRST),$(if $(REPORT),,--commit $(COMMIT)))
+simulate: $(DEV) ## the whole system in simulated time, by seeds of this commit: make simulate SEEDS=1000; from a seed: FIRST=1; begun within MINUTES=3; added to a report: REPORT=FILE
+	$(BIN)/python -m tests.simulation.simulate --seeds $(SEEDS) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(REPORT),--report $(REPORT)) $(if $(FIRST),--first $(FIRST),$(if $(REPORT),,--commit $(COMMIT)))
 
 chaos: $(if $(filter local,$(ON)),$(DEMO),$(DEV)) ## break a cluster by seeded schedules and judge it: make chaos SEED=7 RUNS=3; on a release: ON=kubernetes
 	$(BIN)/scar chaos --seed $(SEED) --runs $(RUNS) --on $(ON)

@@ -16,7 +16,7 @@ from typing import Any
 from scar.strategies import STRATEGIES
 from scar.worker_strategies import WORKER_STRATEGIES
 from scar_chaos.core.counting_job import strategy_options
-from tests.simulation.heartbeats import DEFAULT, heartbeat_of
+from tests.simulation.heartbeats import DEFAULT, heartbeat_of, is_cheap
 
 SHORT, LONG = 60.0, 400.0  # simulated seconds of a run, at least
 EARLY = -1.0  # in the place of the seconds after which a fault begins: before the job is started
@@ -28,13 +28,17 @@ KIND_SHARE = 0.4  # of the kinds are turned on by a seed
 AUTO_EVERY = 7  # seeds, of which one has a budget in place of a period
 BUDGET = 200.0  # bytes a second: less than a round at each clock would write
 PACES = (0.5, 1.0, 2.0, 4.0)  # seconds of computing in a clock
+CHEAP_PACES = (1.0, 2.0, 4.0)  # of the seeds that are cheap
+CHEAP_LONG_PACES = (4.0, 8.0)  # and that last long
+LOOK, CHEAP_LOOK = 0.5, 1.0  # seconds between two looks of the operator
 
 
 @dataclass(frozen=True)
 class RunShape:
     """The job and its cluster. ``standby``: each coordinator twice; ``pace``: seconds of computing in a
     clock; ``seconds``: of the run, at least; ``disk``: the store is a directory; ``heartbeat``: see
-    :mod:`tests.simulation.heartbeats`; ``auto``: the coordinator chooses its rounds.
+    :mod:`tests.simulation.heartbeats`; ``auto``: the coordinator chooses its rounds; ``look``: seconds
+    between two looks of the operator.
     """
 
     shards: int = 2
@@ -52,6 +56,7 @@ class RunShape:
     disk: bool = False
     heartbeat: float = DEFAULT
     auto: bool = False
+    look: float = LOOK
 
     def job_options(self, seed: int) -> dict[str, Any]:
         """Of :func:`scar_chaos.core.counting_job.make_job`."""
@@ -173,14 +178,21 @@ def draw_shape(draw: random.Random, seed: int, focus: Focus = ANYWHERE) -> RunSh
         replicas=draw.choice([0, 0, 1]),
         worker_recovery=draw.choice(["ignr", "ignr", *WORKER_STRATEGIES]),
         share=draw.choice(["takeover", "takeover", "drop"]),
-        pace=draw.choice(PACES),
+        pace=draw.choice(_paces_of(seed, focus)),
         seconds=SHORT if seed % LONG_EVERY else LONG,
         disk=draw.random() < DISK_SHARE,
         heartbeat=heartbeat_of(seed) if focus is ANYWHERE else DEFAULT,
         sources="workers" if focus is ANYWHERE and seed % 2 else "checkpoint",
         auto=focus is ANYWHERE and seed % AUTO_EVERY == 0,
+        look=CHEAP_LOOK if focus is ANYWHERE and is_cheap(seed) else LOOK,
     )
     return _consistent(replace(shape, **focus.shape))
+
+
+def _paces_of(seed: int, focus: Focus) -> Sequence[float]:
+    if focus is not ANYWHERE or not is_cheap(seed):
+        return PACES
+    return CHEAP_PACES if seed % LONG_EVERY else CHEAP_LONG_PACES
 
 
 def _consistent(shape: RunShape) -> RunShape:

@@ -40,7 +40,7 @@ from tests.simulation.report import (
 )
 from tests.simulation.simulated import ROOT, Run, command_of, parse_run
 
-CHUNK = 5  # seeds of one process: it costs a second to start
+CHUNK = 10  # seeds of one process: it costs a second to start
 SEED_SPACE = 1_000_000_000
 SHOWN = 200  # characters of what was wrong
 WRITTEN_EVERY = 60.0  # seconds between two writes of the report

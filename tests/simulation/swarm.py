@@ -19,7 +19,6 @@ from tests.simulation.target import SimulatedTarget
 from tests.simulation.world import World
 
 CALM = 2.0  # seconds between two groups
-LOOK = 0.5  # seconds between two looks of the operator
 WATCH = 1.0  # seconds between two looks of the oracles
 
 
@@ -35,7 +34,7 @@ def play(world: World, plan: Plan) -> None:
 
 
 def _play_groups(world: World, plan: Plan) -> None:
-    polling.LOOK_PAUSE = scar_chaos.chaos_run.LOOK_PAUSE = LOOK
+    polling.LOOK_PAUSE = scar_chaos.chaos_run.LOOK_PAUSE = plan.shape.look
     target = SimulatedTarget(world, plan.shape)
     oracles = [make() for make in ORACLES]
 

@@ -7,7 +7,7 @@ import pytest
 from scar_chaos.core.counting_job import make_job
 from tests.simulation.faults.hosts import CRASH_MOMENTS, START_MOMENTS
 from tests.simulation.focus import FOCUSES
-from tests.simulation.heartbeats import heartbeat_of
+from tests.simulation.heartbeats import BLOCK, CHEAP_EVERY, CHEAP_FROM, DEFAULT, EVERY, heartbeat_of
 from tests.simulation.plan import EARLY, LONG, LONG_EVERY, Focus, Plan, draw_plan
 from tests.simulation.simulate import CHUNK, chunks_of
 from tests.simulation.swarm import plan_of
@@ -47,6 +47,18 @@ def test_a_focus_fixes_what_it_names() -> None:
 def test_what_is_no_plan_is_refused(text: str) -> None:
     with pytest.raises((KeyError, TypeError)):
         Plan.from_json(text)
+
+
+def test_cheap_seeds_have_as_many_faults_and_last_as_long_as_others() -> None:
+    others = [plan_of(seed) for seed in range(CHEAP_FROM - 300, CHEAP_FROM)]
+    cheap = [plan_of(seed) for seed in range(CHEAP_FROM, CHEAP_FROM + 300)]
+    for plans, share in ((others, EVERY), (cheap, CHEAP_EVERY)):
+        assert sum(plan.shape.seconds == LONG for plan in plans) == len(plans) // LONG_EVERY
+        beats = [plan.shape.heartbeat for plan in plans]
+        assert abs(beats.count(DEFAULT) - len(plans) / share) <= BLOCK
+        assert len([fault for plan in plans for fault in plan.faults]) >= 10 * len(plans)
+    assert {plan.shape.pace for plan in others} == {0.5, 1.0, 2.0, 4.0}
+    assert {plan.shape.pace for plan in cheap if plan.shape.seconds == LONG} == {4.0, 8.0}
 
 
 @pytest.mark.parametrize(("first", "seeds"), [(1, 1), (1, 200), (5, 5), (7, 12), (10, 10), (13, 1)])

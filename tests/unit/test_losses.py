@@ -255,6 +255,25 @@ def test_the_newest_part_of_a_worker_counts_and_the_first_loss_of_a_clock_stays(
     assert barrier.last_loss == LossPoint(4, 2.0)
 
 
+@pytest.mark.parametrize(
+    ("known", "since", "found"),
+    [
+        ([0, 1, 2, 3], 2, [2, 3]),
+        ([3, 0, 1], 1, [1, 3]),  # in the order in which they became known
+        ([900, 5], 5, [5, 900]),  # few, and far apart
+        ([900, 5], 6, [900]),
+        ([900, 5], 901, []),
+        ([], 0, []),
+        ([4], (1 << 64) - 1, []),
+    ],
+)
+def test_losses_from_a_clock_on_ascend(known: list[int], since: int, found: list[int]):
+    barrier = Barrier()
+    for clock in known:
+        barrier.add_loss(LossPoint(clock, 1.0))
+    assert [loss.clock for loss in barrier.losses_from(since)] == found
+
+
 def test_a_rollback_forgets_parts_and_memory_is_bounded():
     barrier = Barrier()
     barrier.mark_finished("w0", 1, 1, LossPart(1.0, 0, 2))
