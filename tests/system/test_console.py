@@ -57,10 +57,11 @@ def looks(host: str, token: str) -> Iterator[dict[str, Any]]:
     connection.close()
 
 
-def kill(host: str, token: str, name: str) -> dict[str, str]:
+def press(host: str, token: str, how: str, name: str) -> dict[str, str]:
+    """The button of a member's row."""
     connection = http.client.HTTPConnection(host, timeout=PATIENCE)
     headers = {"X-Scar-Token": token, "Origin": f"http://{host}"}
-    connection.request("POST", f"/kill/{name}", headers=headers)
+    connection.request("POST", f"/{how}/{name}", headers=headers)
     said: dict[str, str] = json.loads(connection.getresponse().read())
     connection.close()
     return said
@@ -77,7 +78,7 @@ def test_a_kill_by_the_page_heals_on_it_as_the_ledger_has_it(tmp_path: Path) -> 
             assert [row["name"] for row in state["shards"]["rows"]] == ["ps-0", "ps-1"]
             assert sum(row["blocks"] for row in state["shards"]["rows"]) == 40
             killed_at = time.time()
-            assert re.fullmatch(r"ps-0 \(pid \d+\) killed", kill(host, token, "ps-0")["done"])
+            assert re.fullmatch(r"ps-0 \(pid \d+\) killed", press(host, token, "kill", "ps-0")["done"])
             next(look for look in seen if is_settled(look["state"]["failures"]))
             lines = (line for look in looks(host, token) for line in look["logs"] if line["time"] > killed_at)
             next(

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from scar_chaos.core.faults import Fault
 from scar_chaos.inject import inject_faults
 from scar_local.cuts import begin_cut, end_cut
+from tests.component.test_cli import Shell
 from tests.framework.cluster import Cluster, running
+from tests.system.test_console import PATIENCE, is_settled, looks, page, press
+
+pytestmark = pytest.mark.timeout(300)  # many processes, and other tests may run beside them
 
 
 @pytest.fixture(scope="module")
@@ -50,3 +57,28 @@ def test_heals(cluster: Cluster, name: str) -> None:
     cluster.wait_clocks(3)
     inject_faults(cluster, [Fault(0, "cut", name)])
     cluster.verify()
+
+
+def test_the_button_cuts_off_where_shards_and_workers_have_supervisors_of_their_own(tmp_path: Path) -> None:
+    def row(state: dict[str, Any]) -> dict[str, Any]:
+        return next(one for one in state["shards"]["rows"] if one["name"] == "ps-1")
+
+    shell = Shell(tmp_path)
+    shell.run("up", "--shards", "3", "--detach")
+    training = shell.start("train", "count.py", TEST_CLOCKS="1000000")
+    try:
+        with page(shell, "--interval", "0.1") as (host, token):
+            states = (look["state"] for look in looks(host, token))
+            before = next(state for state in states if state["clock"] > 10)
+            assert before["can_break"] == ["kill", "freeze", "cut"]
+            said = press(host, token, "cut", "ps-1")["done"]
+            assert re.fullmatch(r"ps-1 \(pid \d+\) cut off for 5 s", said)
+            next(state for state in states if row(state)["hindered"] == "cut off")
+            healed = next(state for state in states if is_settled(state["failures"]))
+            assert [one["members"] for one in healed["failures"]] == [["ps-1"]]
+            next(state for state in states if row(state)["restarts"] == 1 and row(state)["blocks"])
+            assert "cut off worker-0 (pid" in shell.run("cut", "worker-0", "--seconds", "1")
+    finally:
+        training.send_signal(signal.SIGINT)
+        training.communicate(timeout=PATIENCE)
+        shell.run("down")

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from scar.errors import ConfigError
+from scar_chaos.core.fault_syntax import parse_faults
 from scar_chaos.core.faults import DURATIONS, REPLACING, Fault
 from scar_chaos.core.schedule import FaultKinds
 from scar_chaos.targets import kubernetes, local
@@ -35,6 +37,15 @@ def test_every_kind_stands_in_the_documentation_with_where_it_is_done() -> None:
         assert bool(here.strip()) == any(one == kind for _, one in pairs(local.PLAYED)), kind
         on_pods = kind in OUTSIDE_THE_DRAW or any(one == kind for _, one in pairs(kubernetes.KINDS))
         assert bool(there.strip()) == on_pods, kind
+
+
+def test_a_cut_on_this_machine_is_played_by_name_and_never_drawn() -> None:
+    """A seed of before means what it meant."""
+    assert parse_faults("cut:ps-1", local.PLAYED)[0] == Fault(5, "cut", "ps-1")
+    assert not any(kind == "cut" for _, kind in pairs(local.KINDS))
+    assert pairs(local.KINDS) < pairs(local.PLAYED)
+    with pytest.raises(ConfigError, match="'cut' cannot be done to store here"):
+        parse_faults("cut:store", local.PLAYED)  # a folder is no network
 
 
 class Processes:
