@@ -32,7 +32,7 @@ API = {  # page -> its title, and whole modules or single names
     "checkpoints": ("Checkpoints", ["scar.checkpoints"]),
     "strategies": ("Strategies", ["scar.strategies", "scar.worker_strategies"]),
     "state": ("State of a worker", ["scar.worker_state"]),
-    "stopping": ("Early stopping and snapshots", ["scar.EarlyStopping", "scar.Snapshot"]),
+    "stopping": ("Early stopping and snapshots", ["scar.EarlyStopping", "scar.Divergence", "scar.Snapshot"]),
     "torch": ("PyTorch", ["scar.torch"]),
     "cluster": ("A cluster in a script", ["scar_local.cluster.LocalCluster", "scar_local.function_training"]),
     "callbacks": (

@@ -17,7 +17,7 @@ from scar.jobfile import load_job
 from scar.joining import join
 from scar.reader import Reader, connect
 from scar.snapshots import Snapshot
-from scar.stopping import EarlyStopping
+from scar.stopping import Divergence, EarlyStopping
 from scar.tables import (
     Blocks,
     Checkpoint,
@@ -52,6 +52,7 @@ __all__ = [
     "BatchSampler",
     "Blocks",
     "Checkpoint",
+    "Divergence",
     "EarlyStopping",
     "Init",
     "Job",

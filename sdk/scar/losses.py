@@ -6,6 +6,7 @@ it is in.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -173,6 +174,11 @@ class LossReport:
         self._loss: float | None = None
         self._metrics: dict[str, float] = {}
         self._examples = self._total = 0
+        self._spoiled = False
+
+    def spoil(self) -> None:
+        """Something of the open clock was left out since it is no number: its loss is none, either."""
+        self._spoiled = True
 
     def data_slice(self, epoch: Epoch, n: int) -> slice:
         """A deal lasts a clock: what else is asked in it belongs to the same one."""
@@ -264,9 +270,8 @@ class LossReport:
             return None
         living = {member.name for member in opened.workers}
         absent = tuple(rank for rank, name in enumerate(opened.ranks) if drops and name not in living)
-        part = LossPart(
-            self._loss, share.rank, share.world, share.examples, share.total, False, absent, metrics
-        )
+        loss = math.nan if self._spoiled else self._loss
+        part = LossPart(loss, share.rank, share.world, share.examples, share.total, False, absent, metrics)
         if self._total:
             return replace(part, examples=self._examples, total=self._total, counted=True)
         return part

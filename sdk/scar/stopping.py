@@ -20,7 +20,7 @@ from scar.snapshots import Snapshot
 
 _log = logging.getLogger(__name__)
 
-ON_NAN = ("ignore", "stop")
+ON_NAN = ("ignore", "stop", "restore")
 MODES = ("min", "max")
 
 
@@ -85,9 +85,43 @@ class EarlyStopping:
             self.waited += 1
 
 
+class Divergence:
+    """A loss above ``factor`` times the lowest so far, in ``clocks`` clocks one after the other that have a
+    loss, is as bad as one that is no number: what ``on_nan`` says is done. For losses above 0. Raises
+    :class:`ConfigError`.
+    """
+
+    def __init__(self, factor: float = 3.0, *, clocks: int = 10) -> None:
+        if not factor > 1 or clocks < 1:
+            raise ConfigError(
+                f"factor must be above 1 and clocks at least 1, not {factor} and {clocks}",
+                "Divergence(3.0, clocks=10): ten clocks above three times the lowest loss",
+            )
+        self.factor = factor
+        self.clocks = clocks
+        self.best = math.inf
+        self._above: list[int] = []  # clocks of the present run of too high losses
+        self._seen = -1
+
+    def observe(self, point: LossPoint, restart: int = 0) -> int:
+        """A closed clock with a finite loss; one that is heard again counts once. ``restart``: clocks below are
+        of a model that went back. Returns the first clock of a run that is long enough; -1: there is none.
+        """
+        if point.clock <= self._seen:
+            return -1
+        self._seen = point.clock
+        self.best = min(self.best, point.scaled)
+        run = [clock for clock in self._above if clock >= restart]
+        self._above = [*run, point.clock] if point.scaled > self.factor * self.best > 0 else []
+        if len(self._above) < self.clocks:
+            return -1
+        first, self._above = self._above[0], []
+        return first
+
+
 class StopRules:
-    """Of one loop over clocks, which began with clock ``started``. ``on_nan``: "stop" raises
-    :class:`Diverged` at a loss that is no number.
+    """Of one loop over clocks, which began with clock ``started``. ``on_nan``: what a loss that is no number
+    does, or ``divergence``: "stop" raises :class:`Diverged`, "restore" asks for a rollback.
     """
 
     def __init__(
@@ -97,6 +131,7 @@ class StopRules:
         on_nan: str,
         consistency: str,
         started: int = 0,
+        divergence: Divergence | None = None,
     ) -> None:
         if on_nan not in ON_NAN:
             raise ConfigError(f"on_nan {on_nan!r} is unknown", use_one_of(on_nan, ON_NAN))
@@ -105,7 +140,10 @@ class StopRules:
                 f"early stopping needs clocks that all workers close together, not {consistency}",
                 "Use consistency='bsp', or until=",
             )
+        if divergence is not None and on_nan == "ignore":
+            raise ConfigError("a divergence without on_nan does nothing", "Set on_nan='restore' or 'stop'")
         self._until = until
+        self._divergence = divergence
         self.stopping = stopping
         self._on_nan = on_nan
         self._started = started
@@ -121,11 +159,31 @@ class StopRules:
         """This worker's report of the open clock asks for the end."""
         return self.stopping is not None and self.stopping.is_over
 
+    @property
+    def restores(self) -> bool:
+        """The job goes back, and on, where others end."""
+        return self._on_nan == "restore"
+
+    def find_divergence(self, point: LossPoint, restart: int) -> tuple[int, str]:
+        """The clock before which all was well, and what is wrong, in words; (-1, ""): nothing. A loss of a
+        clock below ``restart`` is of a model that went back. Raises :class:`Diverged` where the training is
+        to end.
+        """
+        if point.clock < restart:
+            return -1, ""
+        clock, reason = -1, ""
+        if self._on_nan != "ignore" and not math.isfinite(point.loss):
+            clock, reason = point.clock, f"the loss of clock {point.clock} is {point.loss}"
+        elif self._divergence is not None and (first := self._divergence.observe(point, restart)) >= 0:
+            limit = self._divergence.factor * self._divergence.best
+            clock, reason = first, f"the loss is above {limit:.4g} since clock {first}"
+        if reason and self._on_nan == "stop":
+            raise Diverged(reason)
+        return clock, reason
+
     def judge(self, point: LossPoint) -> bool:
-        """Whether this clock was the last one. Raises :class:`Diverged`."""
+        """Whether this clock was the last one."""
         self._warn_scaled(point)
-        if self._on_nan == "stop" and not math.isfinite(point.loss):
-            raise Diverged(f"the loss of clock {point.clock} is {point.loss}")
         if self.stopping is not None:
             self.stopping.observe(point)
             if EARLY_STOPPING in dict(point.metrics):

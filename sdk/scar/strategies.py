@@ -118,6 +118,8 @@ AUTO = "auto"  # in place of a name: the recovery coordinator chooses when the j
 BACKLOG = 50
 BACKLOG_RATE = 0.1  # of the table's own
 
+ROLLBACK = "rollback"  # in the ledger: a worker has asked for it, whatever the job's strategies
+
 SOURCES = ("checkpoint", "workers")  # of lost blocks, beside replicas: workers first, what they lack is saved
 
 STRATEGIES: Mapping[str, Strategy] = {
@@ -170,5 +172,7 @@ def check_selection(recovery: str, worker_recovery: str, selection: str) -> None
 
 def rolls_back(name: str) -> bool:
     """Whether the strategy that a ledger record names, of shards or of workers, takes every block back."""
+    if name == ROLLBACK:
+        return True
     known = STRATEGIES.get(name) or WORKER_STRATEGIES.get(name)
     return known is not None and known.rollback

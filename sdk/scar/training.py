@@ -23,15 +23,16 @@ from numpy.typing import ArrayLike
 
 from scar._client.client import Client
 from scar._client.heartbeats import HeartbeatStream
+from scar._client.loss_listener import Heard, hear_loss
 from scar._client.pace import Pace
 from scar._client.pull_requests import Names, PullFuture, PullRequest, TableIds, Values
 from scar._client.push_requests import pack_tables
 from scar._client.recovery_client import RecoveryClient
-from scar.errors import DeadlineExceeded, Fenced, ScarError
+from scar.errors import DeadlineExceeded, Fenced, NonFinite, ScarError
 from scar.event_log import EventRing
 from scar.losses import EARLY_STOPPING, EVALUATIONS, LossReport
 from scar.snapshots import Snapshot
-from scar.stopping import EarlyStopping, StopRules
+from scar.stopping import Divergence, EarlyStopping, StopRules
 from scar.wire.transport import Deadline, ensure_not_forked
 from scar.worker_state import STATE_TABLE, WorkerState, ensure_declared, unpack_state
 
@@ -78,7 +79,6 @@ class Worker:
         return self._joined
 
     # --- where it is
-    # -------------------------------------------------------------------------------------------------
 
     @property
     def clock_number(self) -> int:
@@ -153,7 +153,6 @@ class Worker:
         return self._report.data_slice(self._client.view.epoch, n)
 
     # --- work
-    # --------------------------------------------------------------------------------------------------------
 
     def clocks(
         self,
@@ -162,27 +161,24 @@ class Worker:
         *,
         stopping: EarlyStopping | None = None,
         on_nan: str = "ignore",
+        divergence: Divergence | None = None,
     ) -> Iterator[int]:
         """Numbers of the clocks to work on, from the open one. Each is finished when the loop's body ends.
 
         ``limit``: clock to stop before. ``until``: stop when the loss (loss / fraction) is this low; BSP: all
-        at the same clock. ``stopping``: the same without progress. ``on_nan``: "stop" raises
-        :class:`scar.errors.Diverged` when the loss is NaN or infinite.
+        at the same clock. ``stopping``: the same without progress. ``on_nan``: when the loss is NaN or
+        infinite, "stop" raises :class:`scar.errors.Diverged`, and "restore" has the job go back to what was
+        saved before. ``divergence``: when it rises, too.
         """
-        self._rules = StopRules(until, stopping, on_nan, self.job.consistency, self.clock_number)
+        started = self.clock_number
+        self._rules = StopRules(until, stopping, on_nan, self.job.consistency, started, divergence)
         while not self._stopping and (limit is None or self.clock_number < limit):
-            if self._rules.listens and self._is_over():
+            heard = hear_loss(self._client, self._rules) if self._rules.listens else Heard.GO_ON
+            if heard is Heard.OVER:
                 return
-            yield self.clock_number
-            self.clock()
-
-    def _is_over(self) -> bool:
-        with self._client.pace.time_pull() as timed:
-            loss, timed.moving = self._client.pulls.newest_loss()
-        if loss is None or not self._rules.judge(loss):
-            return False
-        self._client.end_at_loss(loss)
-        return True
+            if heard is Heard.GO_ON:
+                yield self.clock_number
+                self.clock()
 
     def evaluate(
         self, function: Callable[[Mapping[str, Values]], Mapping[str, float]], every: int
@@ -237,12 +233,19 @@ class Worker:
 
         Returns at once, unless too much is unacknowledged; the arrays may be changed then. A repeated row or
         block is summed (rule ``assign``: the last one wins). ``bfloat16``: names of float32 tables, rounded
-        to it so that they travel in half the bytes; the rule gets float32.
+        to it so that they travel in half the bytes; the rule gets float32. Raises :class:`NonFinite`; in a
+        loop with ``on_nan="restore"`` the push is left out instead, and the clock's loss is NaN.
         """
         client = self._client
         with client.pace.time_push():
-            packed = pack_tables(self.job, tables, values, ids, bfloat16, rows)
-            client.pushes.push(packed, client.deadline())
+            try:
+                packed = pack_tables(self.job, tables, values, ids, bfloat16, rows)
+                client.pushes.push(packed, client.deadline())
+            except NonFinite as error:
+                if not self._rules.restores:
+                    raise
+                _log.warning("clock %d: a push is left out: %s", self.clock_number, error.message)
+                self._report.spoil()
 
     def report(self, loss: float, examples: int | None = None, of: int | None = None) -> None:
         """Add to this worker's part of the loss of the open clock.
@@ -289,7 +292,6 @@ class Worker:
         self.push(STATE_TABLE, row[np.newaxis], ids=[self._own_rank])
 
     # --- the end
-    # -----------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
         """Let :meth:`clocks` end with the clock that is open; from any thread or a signal handler."""

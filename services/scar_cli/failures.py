@@ -58,6 +58,8 @@ def show_failures(ref: ClusterRef, job: str, store: str, form: OutputFormat) -> 
         for record in failures:
             for words in record.damage:
                 screen.print(f"#{record.number} damaged, from an older copy: {escape(words)}", soft_wrap=True)
+            if record.rollback:
+                screen.print(rollback_text(record), soft_wrap=True)
         for line in LEGEND:
             screen.print(line, soft_wrap=True)
 
@@ -82,7 +84,7 @@ def failure_row(record: FailureRecord, cost: MeasuredCost) -> tuple[object, ...]
     return (
         record.number,
         time.strftime("%H:%M:%S", time.localtime(record.created)),
-        ", ".join(key.partition("@")[0] for key in record.members) or "damage",
+        ", ".join(key.partition("@")[0] for key in record.members) or _nobody_died(record),
         f"{record.lost_blocks}/{record.total_blocks}",
         sources_text(record),
         *map(format_seconds, phases),
@@ -93,6 +95,16 @@ def failure_row(record: FailureRecord, cost: MeasuredCost) -> tuple[object, ...]
         record.resent_pushes,
         state_text(record),
     )
+
+
+def _nobody_died(record: FailureRecord) -> str:
+    return "rollback" if record.rollback else "damage"
+
+
+def rollback_text(record: FailureRecord) -> str:
+    """Why everything went back at a worker's request, and how far."""
+    back = f"from clock {record.clock} to what was saved by clock {record.restored_clock}"
+    return f"#{record.number} rolled back {back}: {escape(record.rollback)}"
 
 
 def sources_text(record: FailureRecord) -> str:

@@ -109,6 +109,8 @@ def failure_facts(record: FailureRecord, before: SeenBefore) -> Document:
         "waiting": [key.partition("@")[0] for key in record.waiting[:MAX_WORDS]],
         "waiting_count": len(record.waiting),
         "damage": list(record.damage[:MAX_WORDS]),
+        "rollback": record.rollback,
+        "restored_clock": record.restored_clock,
     }
 
 

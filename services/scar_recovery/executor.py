@@ -55,6 +55,7 @@ from scar_recovery.ledger_writer import LedgerWriter
 from scar_recovery.member_calls import call_in_parallel
 from scar_recovery.offer_board import OfferBoard
 from scar_recovery.recovery_store import RecoveryStore
+from scar_recovery.rollback_desk import RollbackDesk
 from scar_recovery.shard_client import ShardClient, UnreadableBlocks
 
 COLLECT = 8  # epochs after which old ones are looked for
@@ -90,6 +91,7 @@ class Executor:
         self.shards = shards
         self.epochs = EpochLog(store.read_epoch)
         self.offers = OfferBoard(self.epochs, state.settings.offers)
+        self.rollbacks = RollbackDesk(state, store, ledger, self._highest_clock)
         self.publisher: EpochPublisher | None = None
         self._background = background
         self._save_shard = save_shard
@@ -195,14 +197,14 @@ class Executor:
                 return self._collect_replicas(action)
             case CollectOffers():
                 return self.offers.collect_offers(action)
-            case ReadClocks():
-                return self._read_clocks(action)
+            case ReadClocks(number, shards):
+                return ClocksRead(number, self._highest_clock(shards))
             case ConfirmSuspects():
                 return self._confirm_suspects(action)
             case MoveBlocks():
                 self._background(lambda: self._move_blocks(action))
             case SaveShard(member):
-                self._save_shard(member, lambda: self._shard_saved(member))
+                self._save_shard(member, partial(self._shard_saved, member))
         return None
 
     # --- epochs
@@ -235,14 +237,15 @@ class Executor:
         return None
 
     def _seal_checkpoint(self, intent: EpochIntent) -> SavedState:
+        if intent.asked is not None:
+            return self.rollbacks.seal_request(intent.asked, self.state.author)
         if not intent.reads_checkpoint:
             return NothingSaved()
         suspects = by_table(self.job, intent.damaged[""]) if intent.damaged else {}
         return self.store.seal_checkpoint(intent.rollback, self.state.author, suspects)
 
-    def _read_clocks(self, action: ReadClocks) -> ClocksRead:
-        clocks = call_in_parallel(self._open_clock, action.shards)
-        return ClocksRead(action.number, max(clocks, default=0))
+    def _highest_clock(self, shards: Sequence[Member]) -> int:
+        return max(call_in_parallel(self._open_clock, shards), default=0)
 
     def _open_clock(self, shard: Member) -> int:
         try:

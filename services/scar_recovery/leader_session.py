@@ -147,6 +147,10 @@ class RecoverySession:
         executor.ledger.accept_report(report)
         executor.check_leads()
 
+    def roll_back(self, worker: Member, clock: int, reason: str) -> None:
+        """A worker asks for it: see :meth:`RollbackDesk.accept_request`."""
+        self.jobs.running().rollbacks.accept_request(worker, clock, reason)
+
     # --- questions
 
     def epochs_after(

@@ -106,6 +106,11 @@ class LedgerWriter:
         with self._lock:
             return self._ledger.loading
 
+    def rollback_clocks(self) -> list[int]:
+        """At which the job has gone back at a worker's request."""
+        with self._lock:
+            return [record.clock for record in self._ledger.records if record.rollback]
+
     @property
     def records(self) -> list[recovery_pb2.FailureRecord]:
         with self._lock:

@@ -24,6 +24,7 @@ from scar.tables import Job
 from scar.v1 import recovery_pb2, types_pb2
 from scar_recovery.core.block_sources import SavedGroup, SavedState
 from scar_runtime.checkpoint.damage import unreadable_blocks, unreadable_in, write_patches
+from scar_runtime.checkpoint.good_state import newest_good
 from scar_runtime.checkpoint.lost_checkpoint import LossPatience
 from scar_runtime.checkpoint.manifest import Manifest
 from scar_runtime.checkpoint.manifest_codec import create_manifest, read_manifest
@@ -32,6 +33,7 @@ from scar_runtime.checkpoint.running_checkpoint import (
     RunningCheckpoint,
     load_newest,
     load_readable,
+    load_running,
 )
 from scar_runtime.store import Store
 from scar_runtime.store.failure_log import FailureLog
@@ -52,6 +54,7 @@ EPOCHS_BYTES = 64 << 20
 HISTORY = 4
 DAMAGE_SECONDS = 1.0  # a header that is still damaged after that long is not waited for
 SEAL_ATTEMPTS = 8  # each one fails only because a round was committed meanwhile
+CREATED_TOO_FAST = "manifests are created faster than a recovery can read them"
 
 _log = logging.getLogger(__name__)
 
@@ -232,7 +235,42 @@ class RecoveryStore:
             except AlreadyExists:
                 continue
             return self.newest_saved(full)
-        raise StoreUnavailable("manifests are created faster than a recovery can read them")
+        raise StoreUnavailable(CREATED_TOO_FAST)
+
+    def find_good(self, below: int) -> int:
+        """See :func:`scar_runtime.checkpoint.good_state.newest_good`."""
+        return newest_good(HeaderCache(self._store, self.job), below, self._goes_back_whole)
+
+    @property
+    def _goes_back_whole(self) -> bool:
+        """Whatever this job goes back to is of one clock."""
+        return self.job.strategy.rollback or self.job.worker_strategy.rollback
+
+    def seal_state(self, number: int, author: str) -> SavedState:
+        """The job goes back to this manifest (0: x(0)), and nothing that is newer counts any more: the next
+        number is taken, by a copy, as :meth:`seal_checkpoint` does it.
+
+        Raises :class:`CorruptCheckpoint` or :class:`ObjectNotFound` when it cannot be read.
+        """
+        wanted = load_running(self._store, self.job, number)
+        for _ in range(SEAL_ATTEMPTS):
+            last, newest_saved = self._load_newest(full=False)
+            copy = replace(
+                wanted.manifest,
+                number=last + 1,
+                parent=newest_saved.manifest,
+                round=newest_saved.running.manifest.round,
+                full=wanted.manifest.full or not number,
+                plan=newest_saved.running.manifest.plan,
+                author=author,
+                passed_over=tuple(newest_saved.unread),
+            )
+            try:
+                create_manifest(self._store, copy)
+            except AlreadyExists:
+                continue
+            return SavedBlocks(load_running(self._store, self.job, copy))
+        raise StoreUnavailable(CREATED_TOO_FAST)
 
     def _newest_consistent(self, suspects: Mapping[str, Ids]) -> SavedBlocks:
         """The newest consistent state of which the suspects can be read: one block of another moment would

@@ -92,6 +92,13 @@ class RecoveryServicer(recovery_pb2_grpc.RecoveryServicer):
         session.accept_offer(request)
         return pb.OfferReply()
 
+    def RequestRollback(self, request: pb.RollbackRequest, context: grpc.ServicerContext) -> pb.RollbackReply:
+        worker = self._claims.read_caller(request.worker, context)
+        session = self._opened()
+        session.members.check_secret(worker, request.secret)
+        session.roll_back(worker, request.clock, request.reason[:MAX_EVIDENCE])
+        return pb.RollbackReply()
+
     def Renew(self, request: pb.RenewRequest, context: grpc.ServicerContext) -> pb.RenewReply:
         member = self._claims.read_caller(request.member, context)
         session = self._leading()

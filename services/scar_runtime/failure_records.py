@@ -46,7 +46,8 @@ class FailureRecord:
     ``epoch`` 0: nothing has repaired it yet. ``sources``: kind of source -> blocks. ``detect_seconds`` -1:
     nobody had noticed the silence before a successor or a new leader found the member dead. ``load_seconds``
     0: its blocks are not served yet. Durations of -1: a leader ended before it had written them down.
-    ``waiting``: keys of workers that have not reported yet.
+    ``waiting``: keys of workers that have not reported yet. ``rollback``: why a worker has asked for it;
+    empty: none has.
     """
 
     number: int
@@ -71,6 +72,8 @@ class FailureRecord:
     waiting: tuple[str, ...] = ()
     reports: tuple[WorkerReport, ...] = ()
     damage: tuple[str, ...] = ()
+    rollback: str = ""
+    restored_clock: int = 0
 
     @property
     def exact_blocks(self) -> int:
@@ -151,6 +154,7 @@ def merge_records(records: Sequence[FailureRecord]) -> FailureRecord:
         best = replace(
             best,
             clock=max(best.clock, other.clock),
+            restored_clock=max(best.restored_clock, other.restored_clock),
             load_seconds=_known_seconds(best.load_seconds, other.load_seconds),
             delta_exact=best.delta_exact or other.delta_exact,
         )

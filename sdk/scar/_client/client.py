@@ -25,6 +25,7 @@ from scar.wire.transport import Deadline
 
 UNACKED_BYTES = 256 << 20
 DRAIN_POLL_SECONDS = 0.02
+ROLLBACK_SECONDS = 1.0  # after which it is asked for again: the leader may be another one
 
 
 class Client:
@@ -171,6 +172,24 @@ class Client:
         """The user ends because of this loss: the last mark tells it to the shards that lack it."""
         with self.view.lock:
             self.state.clocks.final_loss = loss
+
+    def roll_back(self, clock: int, heard: int, reason: str) -> None:
+        """Have everything go back to what was saved before this clock, and go on with the clock with which
+        all workers do. ``heard``: clock of the newest loss.
+
+        Raises :class:`scar.errors.Diverged` where there is nothing to go back to.
+        """
+        deadline = self.deadline()
+
+        def went_back() -> bool:
+            return heard < self.view.epoch.restart
+
+        while True:
+            self._recovery.request_rollback(self.member, clock, reason, deadline)
+            if self.pushes.wait_until(went_back, deadline, "the rollback", ROLLBACK_SECONDS):
+                break
+        while self.finished < self.view.epoch.restart:
+            self.finish_clock(None)  # its pushes would not count
 
     # --- epochs
 

@@ -102,6 +102,13 @@ class RecoveryClient:
         offer.secret = self._secret
         self._call_once(lambda stub: stub.Offer, offer, ATTEMPT_SECONDS)
 
+    def request_rollback(self, worker: Member, clock: int, reason: str, deadline: Deadline) -> None:
+        """Have everything go back behind this clock. Raises :class:`scar.errors.Diverged`: it cannot."""
+        request = recovery_pb2.RollbackRequest(
+            worker=codec.member_to_proto(worker), secret=self._secret, clock=clock, reason=reason
+        )
+        self._call_until(lambda stub: stub.RequestRollback, request, deadline, "recovery to roll back")
+
     def wait_for_epoch(self, after: int, deadline: Deadline) -> Epoch:
         """The newest epoch, once there is one after this number."""
         while True:

@@ -602,6 +602,55 @@ class OfferReply(_message.Message):
 Global___OfferReply: _TypeAlias = OfferReply  # noqa: Y015
 
 @_typing.final
+class RollbackRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
+    CLOCK_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    secret: _builtins.bytes
+    """as in JoinRequest"""
+    clock: _builtins.int
+    """whose loss is the reason: what has this clock or a later one open is not gone back to"""
+    reason: _builtins.str
+    """in words, for the ledger"""
+    @_builtins.property
+    def worker(self) -> _types_pb2.Member:
+        """who asks; several may, for the same clock"""
+
+    def __init__(
+        self,
+        *,
+        worker: _types_pb2.Member | None = ...,
+        secret: _builtins.bytes = ...,
+        clock: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["worker", b"worker"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "reason", b"reason", "secret", b"secret", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RollbackRequest: _TypeAlias = RollbackRequest  # noqa: Y015
+
+@_typing.final
+class RollbackReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RollbackReply: _TypeAlias = RollbackReply  # noqa: Y015
+
+@_typing.final
 class RenewRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -861,6 +910,8 @@ class FailureRecord(_message.Message):
     WAITING_FIELD_NUMBER: _builtins.int
     REPORTS_FIELD_NUMBER: _builtins.int
     DAMAGE_FIELD_NUMBER: _builtins.int
+    ROLLBACK_FIELD_NUMBER: _builtins.int
+    RESTORED_CLOCK_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """1, 2, ..."""
     strategy: _builtins.str
@@ -893,6 +944,10 @@ class FailureRecord(_message.Message):
     """that went to new owners, summed over workers"""
     created: _builtins.float
     """seconds since 1970"""
+    rollback: _builtins.str
+    """why everything went back at a worker's request, in words; empty: nobody asked"""
+    restored_clock: _builtins.int
+    """then: the newest clock in what it went back to"""
     @_builtins.property
     def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """"name@incarnation" that died"""
@@ -947,10 +1002,12 @@ class FailureRecord(_message.Message):
         waiting: _abc.Iterable[_builtins.str] | None = ...,
         reports: _abc.Iterable[Global___WorkerReport] | None = ...,
         damage: _abc.Iterable[_builtins.str] | None = ...,
+        rollback: _builtins.str = ...,
+        restored_clock: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "commit_seconds", b"commit_seconds", "created", b"created", "damage", b"damage", "delta_exact", b"delta_exact", "delta_norm", b"delta_norm", "detect_seconds", b"detect_seconds", "epoch", b"epoch", "evidence", b"evidence", "load_seconds", b"load_seconds", "lost", b"lost", "lost_blocks", b"lost_blocks", "lost_pushes", b"lost_pushes", "manifest", b"manifest", "members", b"members", "number", b"number", "reports", b"reports", "resent_pushes", b"resent_pushes", "sources", b"sources", "strategy", b"strategy", "total_blocks", b"total_blocks", "wait_seconds", b"wait_seconds", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "commit_seconds", b"commit_seconds", "created", b"created", "damage", b"damage", "delta_exact", b"delta_exact", "delta_norm", b"delta_norm", "detect_seconds", b"detect_seconds", "epoch", b"epoch", "evidence", b"evidence", "load_seconds", b"load_seconds", "lost", b"lost", "lost_blocks", b"lost_blocks", "lost_pushes", b"lost_pushes", "manifest", b"manifest", "members", b"members", "number", b"number", "reports", b"reports", "resent_pushes", b"resent_pushes", "restored_clock", b"restored_clock", "rollback", b"rollback", "sources", b"sources", "strategy", b"strategy", "total_blocks", b"total_blocks", "wait_seconds", b"wait_seconds", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

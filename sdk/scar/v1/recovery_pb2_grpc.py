@@ -69,6 +69,11 @@ class RecoveryStub(object):
                 request_serializer=scar_dot_v1_dot_recovery__pb2.OfferRequest.SerializeToString,
                 response_deserializer=scar_dot_v1_dot_recovery__pb2.OfferReply.FromString,
                 _registered_method=True)
+        self.RequestRollback = channel.unary_unary(
+                '/scar.v1.Recovery/RequestRollback',
+                request_serializer=scar_dot_v1_dot_recovery__pb2.RollbackRequest.SerializeToString,
+                response_deserializer=scar_dot_v1_dot_recovery__pb2.RollbackReply.FromString,
+                _registered_method=True)
         self.Renew = channel.unary_unary(
                 '/scar.v1.Recovery/Renew',
                 request_serializer=scar_dot_v1_dot_recovery__pb2.RenewRequest.SerializeToString,
@@ -143,6 +148,14 @@ class RecoveryServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RequestRollback(self, request, context):
+        """A worker has heard of a loss that is no number, or of divergence: everything goes back to what was saved before.
+        Answered when it is decided; the epoch that does it has a higher restart than the clock. Diverged: it is refused.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Renew(self, request, context):
         """Lease of last resort for a shard that reaches neither Redis nor the detector.
         """
@@ -208,6 +221,11 @@ def add_RecoveryServicer_to_server(servicer, server):
                     servicer.Offer,
                     request_deserializer=scar_dot_v1_dot_recovery__pb2.OfferRequest.FromString,
                     response_serializer=scar_dot_v1_dot_recovery__pb2.OfferReply.SerializeToString,
+            ),
+            'RequestRollback': grpc.unary_unary_rpc_method_handler(
+                    servicer.RequestRollback,
+                    request_deserializer=scar_dot_v1_dot_recovery__pb2.RollbackRequest.FromString,
+                    response_serializer=scar_dot_v1_dot_recovery__pb2.RollbackReply.SerializeToString,
             ),
             'Renew': grpc.unary_unary_rpc_method_handler(
                     servicer.Renew,
@@ -419,6 +437,33 @@ class Recovery(object):
             '/scar.v1.Recovery/Offer',
             scar_dot_v1_dot_recovery__pb2.OfferRequest.SerializeToString,
             scar_dot_v1_dot_recovery__pb2.OfferReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RequestRollback(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scar.v1.Recovery/RequestRollback',
+            scar_dot_v1_dot_recovery__pb2.RollbackRequest.SerializeToString,
+            scar_dot_v1_dot_recovery__pb2.RollbackReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -45,6 +45,10 @@ class RecoveryStub:
     """Epochs after a number, in order; waits up to wait seconds for one."""
     Offer: _grpc.UnaryUnaryMultiCallable[_recovery_pb2.OfferRequest, _recovery_pb2.OfferReply]
     """A worker says which lost blocks it holds, as it was asked with the answer to GetEpochs."""
+    RequestRollback: _grpc.UnaryUnaryMultiCallable[_recovery_pb2.RollbackRequest, _recovery_pb2.RollbackReply]
+    """A worker has heard of a loss that is no number, or of divergence: everything goes back to what was saved before.
+    Answered when it is decided; the epoch that does it has a higher restart than the clock. Diverged: it is refused.
+    """
     Renew: _grpc.UnaryUnaryMultiCallable[_recovery_pb2.RenewRequest, _recovery_pb2.RenewReply]
     """Lease of last resort for a shard that reaches neither Redis nor the detector."""
     ReportReroute: _grpc.UnaryUnaryMultiCallable[_recovery_pb2.RerouteReport, _recovery_pb2.RerouteReply]
@@ -71,6 +75,10 @@ class RecoveryAsyncStub(RecoveryStub):
     """Epochs after a number, in order; waits up to wait seconds for one."""
     Offer: _aio.UnaryUnaryMultiCallable[_recovery_pb2.OfferRequest, _recovery_pb2.OfferReply]  # type: ignore[assignment]
     """A worker says which lost blocks it holds, as it was asked with the answer to GetEpochs."""
+    RequestRollback: _aio.UnaryUnaryMultiCallable[_recovery_pb2.RollbackRequest, _recovery_pb2.RollbackReply]  # type: ignore[assignment]
+    """A worker has heard of a loss that is no number, or of divergence: everything goes back to what was saved before.
+    Answered when it is decided; the epoch that does it has a higher restart than the clock. Diverged: it is refused.
+    """
     Renew: _aio.UnaryUnaryMultiCallable[_recovery_pb2.RenewRequest, _recovery_pb2.RenewReply]  # type: ignore[assignment]
     """Lease of last resort for a shard that reaches neither Redis nor the detector."""
     ReportReroute: _aio.UnaryUnaryMultiCallable[_recovery_pb2.RerouteReport, _recovery_pb2.RerouteReply]  # type: ignore[assignment]
@@ -136,6 +144,16 @@ class RecoveryServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_recovery_pb2.OfferReply, _abc.Awaitable[_recovery_pb2.OfferReply]]:
         """A worker says which lost blocks it holds, as it was asked with the answer to GetEpochs."""
+
+    @_abc_1.abstractmethod
+    def RequestRollback(
+        self,
+        request: _recovery_pb2.RollbackRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_recovery_pb2.RollbackReply, _abc.Awaitable[_recovery_pb2.RollbackReply]]:
+        """A worker has heard of a loss that is no number, or of divergence: everything goes back to what was saved before.
+        Answered when it is decided; the epoch that does it has a higher restart than the clock. Diverged: it is refused.
+        """
 
     @_abc_1.abstractmethod
     def Renew(

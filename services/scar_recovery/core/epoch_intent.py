@@ -64,6 +64,18 @@ class FrozenTransfer:
 
 
 @dataclass(frozen=True)
+class RollbackRequest:
+    """A worker wants everything to go back behind a ``clock``, whose loss is the reason.
+
+    ``manifest``: what it goes back to; 0: x(0). ``reason``: in words.
+    """
+
+    clock: int
+    manifest: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class EpochIntent:
     """Everything about the next epoch except where lost blocks come back from."""
 
@@ -90,6 +102,7 @@ class EpochIntent:
     restoring: tuple[int, ...] = ()  # manifests from which blocks may still be loaded
     awaits_workers: bool = False  # those that are there wait for the rest of the job's
     restart: int = 0  # first clock that counts after a rollback of which a worker is the reason
+    asked: RollbackRequest | None = None  # a rollback that a worker has asked for
 
     @property
     def reads_checkpoint(self) -> bool:
@@ -97,7 +110,12 @@ class EpochIntent:
 
     @property
     def rollback(self) -> bool:
-        return self.rewinds_workers or (self.job.strategy.rollback and self.restores_blocks)
+        return self.restarts_clocks or (self.job.strategy.rollback and self.restores_blocks)
+
+    @property
+    def restarts_clocks(self) -> bool:
+        """Everything goes back because of a worker, so all workers go on with the same clock."""
+        return self.rewinds_workers or self.asked is not None
 
     @property
     def restores_blocks(self) -> bool:

@@ -46,11 +46,15 @@ class EpochPreparation:
         return self._with_offers(event) if isinstance(event, OffersCollected) else self._with_clock(event)
 
     def _with_clock(self, event: ClocksRead) -> CommitEpoch | None:
-        """Workers restart with a clock that none can have reached while the dead one's mark is missing."""
+        """Workers restart with a clock that none can have reached while a mark is missing: of the dead one,
+        or of who has asked and waits.
+        """
         commit = self._take_waiting(event.number)
         if commit is None:
             return None
-        return replace(commit, intent=replace(commit.intent, restart=event.highest + RESTART_AHEAD))
+        asked = commit.intent.asked
+        highest = max(event.highest, asked.clock) if asked is not None else event.highest
+        return replace(commit, intent=replace(commit.intent, restart=highest + RESTART_AHEAD))
 
     def _with_offers(self, event: OffersCollected) -> CommitEpoch | None:
         """Whoever has not answered in time is no source."""
@@ -83,7 +87,7 @@ class EpochPreparation:
 
 def _first_question(intent: EpochIntent) -> PlannerAction | None:
     """None: nothing has to be asked."""
-    if intent.rewinds_workers:
+    if intent.restarts_clocks:
         return ReadClocks(intent.number, intent.shards)
     previous = intent.previous
     if previous is None or intent.rollback or not intent.restores_blocks:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from scar.placement import Epoch, Member
 from scar.tables import Job
 from scar_recovery.core.block_sources import ReplicaCopy, WorkerOffer
-from scar_recovery.core.epoch_intent import FrozenTransfer, GlobalIds
+from scar_recovery.core.epoch_intent import FrozenTransfer, GlobalIds, RollbackRequest
 from scar_recovery.core.story_summaries import (
     EpochSummary,
     TransferSummary,
@@ -293,9 +293,29 @@ class DamageFoundSummary:
     description: str
 
 
+# --- what workers ask for
+
+
+@dataclass(frozen=True)
+class RollbackAsked:
+    """By a worker, for the first time or again."""
+
+    request: RollbackRequest
+
+
+@dataclass(frozen=True)
+class RollbackFailed:
+    """What was to be gone back to, because of the loss of this clock, cannot be read any more."""
+
+    clock: int
+
+
+RollbackEvent = RollbackAsked | RollbackFailed
+
+
 @dataclass(frozen=True)
 class TimePassed:
     """Nothing but that it is later now."""
 
 
-PlannerEvent = MemberEvent | JobEvent | ResultEvent | EpochLoaded | DamageFound | TimePassed
+PlannerEvent = MemberEvent | JobEvent | ResultEvent | EpochLoaded | DamageFound | RollbackEvent | TimePassed

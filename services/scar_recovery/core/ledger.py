@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from scar.lost_ranges import LostRanges, count_lost_pushes
 from scar.placement import BlockSource, Epoch
+from scar.strategies import ROLLBACK
 from scar.tables import Job
 from scar_recovery.core.epoch_intent import EpochIntent
 from scar_recovery.core.membership import MemberFailure
@@ -23,6 +24,7 @@ from scar_runtime.failure_records import (
     merge_records,
 )
 
+REBUILT = "recorded by a later leader"
 AT_ONCE = 1e-6  # seconds; 0 means that they are not served yet
 SOURCE_NAMES: Mapping[BlockSource, str] = {
     BlockSource.INITIAL: "initial",
@@ -111,7 +113,7 @@ class Ledger:
 
         ``seconds``: to plan and create it; ``created``: seconds since 1970.
         """
-        if not intent.failure or not (failures or intent.damage):
+        if not intent.failure or not (failures or intent.damage or intent.asked):
             return
         keys = tuple(failure.key for failure in failures)
         slowest = max(failures, key=_seconds_until_allowed, default=None)
@@ -122,7 +124,8 @@ class Ledger:
             members=keys,
             evidence=tuple(failure.report.evidence for failure in failures),
             damage=intent.damage,
-            strategy=self._strategy(intent.previous, keys, intent.rewinds_workers),
+            strategy=self._strategy(intent.previous, keys, intent.rewinds_workers, bool(intent.asked)),
+            rollback=intent.asked.reason if intent.asked else "",
             lost_blocks=lost + damaged,
             total_blocks=self._job.blocks,
             detect_seconds=slowest.report.detect_seconds if slowest is not None else UNKNOWN_SECONDS,
@@ -140,11 +143,15 @@ class Ledger:
         inside = {member.key for member in (*epoch.shards, *epoch.workers)}
         gone = [one for one in (*before.shards, *before.workers) if one.key not in inside]
         dead = tuple(member.key for member in gone if member.incarnation in epoch.fenced)
+        worker_died = any(worker.key in dead for worker in before.workers)
+        rewinds = worker_died and self._job.worker_strategy.rollback
+        asked = epoch.restart > before.restart and not rewinds
         record = FailureRecord(
             number=epoch.failure,
             members=dead,
-            evidence=("recorded by a later leader",) * len(dead),
-            strategy=self._strategy(before, dead, epoch.restart > before.restart),
+            evidence=(REBUILT,) * len(dead),
+            strategy=self._strategy(before, dead, rewinds, asked),
+            rollback=REBUILT if asked else "",
             lost_blocks=sum(len(ids) for key in dead for ids in before.owned_by(key).values()),
             total_blocks=self._job.blocks,
             wait_seconds=UNKNOWN_SECONDS,
@@ -154,15 +161,23 @@ class Ledger:
         )
         self._add_record(record)
 
-    def _strategy(self, before: Epoch | None, dead: Sequence[str], rewinds: bool) -> str:
-        """What answers this failure: the job's choice for workers when workers alone have died."""
+    def _strategy(self, before: Epoch | None, dead: Sequence[str], rewinds: bool, asked: bool) -> str:
+        """What answers this failure: the job's choice for workers when workers alone have died.
+
+        ``asked``: a worker has asked for a rollback, which answers all else, too.
+        """
+        if asked:
+            return ROLLBACK
         shards = before is not None and any(before.shard_index(key) >= 0 for key in dead)
         return self._job.strategy.name if (shards or not dead) and not rewinds else self._job.worker_recovery
 
     def _add_record(self, record: FailureRecord) -> None:
         """A worker that dies while blocks wait for a shard stands in the record of what they wait for."""
         known = self._records.get(record.number, record)
-        self._put(known.with_members(record.members, record.evidence, record.damage))
+        known = known.with_members(record.members, record.evidence, record.damage)
+        if record.rollback:  # it goes back as a whole, whatever else it repairs
+            known = replace(known, strategy=record.strategy, rollback=record.rollback)
+        self._put(known)
 
     def follow_epoch(self, epoch: Epoch, now: float | None) -> None:
         """A new epoch: it may repair a failure, and whoever is not in it any more will not report.
@@ -195,6 +210,7 @@ class Ledger:
                 epoch=epoch.number,
                 manifest=epoch.manifest,
                 clock=max(saved, default=0),  # all that is known where nobody is left to tell
+                restored_clock=max(saved, default=0) if record.rollback else 0,
                 sources=sources,
                 waiting=tuple(member.key for member in epoch.workers) if epoch.moved else (),
             )

@@ -11,6 +11,7 @@ from scar_recovery.core.epoch_intent import (
     EpochIntent,
     FrozenTransfer,
     GlobalIds,
+    RollbackRequest,
     blocks_owned_by,
     rank_order,
     rank_seats,
@@ -26,7 +27,7 @@ class PendingChanges:
     ``moved`` None: no move has ended; else its transfers, perhaps none. ``departures``, ``finished``: member
     keys. ``shards``, ``workers``: that wait; ``admit_without_survivors``: such shards need not wait for more
     of them. ``loaded``: every shard of ``epoch`` has all its blocks. ``former``: keys of workers of the run
-    before, when a run has begun since ``epoch``; None: none has.
+    before, when a run has begun since ``epoch``; None: none has. ``rollback``: that a worker has asked for.
     """
 
     author: str
@@ -46,6 +47,7 @@ class PendingChanges:
     failed_senders: frozenset[str] = frozenset()
     loaded: bool = False
     former: frozenset[str] | None = None
+    rollback: RollbackRequest | None = None
 
     @property
     def dead(self) -> frozenset[str]:
@@ -104,13 +106,14 @@ def next_epoch(pending: PendingChanges) -> EpochIntent:
     job = pending.job
     epoch = pending.epoch
     dead = pending.dead
-    moved = () if dead else pending.moved or ()
+    moved = () if dead or pending.rollback else pending.moved or ()
     emptied = _emptied_shards(pending, moved)
     staying = [member for member in epoch.shards if member.key not in dead | emptied]
     admitted = pending.shards if staying or pending.admit_without_survivors else ()
     rewinds = job.worker_strategy.rollback and bool(staying) and _loses_worker(pending)
     damaged = blocks_owned_by(job, epoch, staying, pending.damage.values())
-    restores = rewinds or bool(damaged)
+    asked = pending.rollback if staying or admitted else None
+    restores = rewinds or bool(damaged) or asked is not None
     cause = _cause(pending, moved, emptied, admitted, restores)
     shards = rank_order([*staying, *admitted])
     workers = rank_order(_next_workers(pending))
@@ -121,6 +124,7 @@ def next_epoch(pending: PendingChanges) -> EpochIntent:
         damage=tuple(pending.damage) if damaged else (),
         failed_senders=pending.failed_senders,
         failure=_failure_number(pending, restores, bool(admitted)),
+        asked=asked,
     )
 
 

@@ -16,6 +16,7 @@ from scar.event_log import EventRing
 from scar.placement import END, Epoch, Role
 from scar.tables import Job
 from scar_recovery.core.actions import CommitEpoch, ConfirmSuspects, PlannerAction
+from scar_recovery.core.admission import MEMBER_BATCH, admission_due
 from scar_recovery.core.damage_record import DamageRecord
 from scar_recovery.core.epoch_intent import GlobalIds, orphaned_blocks
 from scar_recovery.core.epoch_preparation import EpochPreparation, SurvivorsSilent
@@ -35,6 +36,8 @@ from scar_recovery.core.events import (
     OffersCollected,
     PlannerEvent,
     ReplicasCollected,
+    RollbackAsked,
+    RollbackFailed,
     RunBegun,
     ShardSaved,
     TimePassed,
@@ -49,13 +52,12 @@ from scar_recovery.core.next_epoch import (
     next_epoch,
     owned_count,
 )
+from scar_recovery.core.pending_rollback import PendingRollback
 from scar_recovery.core.rendezvous import WorkerRendezvous
 from scar_recovery.core.settings import PlannerSettings
 from scar_recovery.core.waits import describe_wait
 
 FAILURE_BATCH = 0.03  # failures that arrive within this time are repaired by one epoch
-MEMBER_BATCH = 0.05  # members that come or go within this time share an epoch
-ORPHAN_BATCH = 0.3  # when no shard is left: how long to wait for more of them to return
 RETRY = 0.2  # between attempts while the store is down
 
 Actions = tuple[PlannerAction, ...]
@@ -80,6 +82,7 @@ class Planner:
         self._orphans: dict[str, GlobalIds] = {}  # former owner -> blocks that nobody owns
         self._orphan_failure = 0
         self._damage = DamageRecord()
+        self._rollback = PendingRollback()
         self._newest_failure = 0
         self._leads = False  # an epoch of our own exists, or none at all
         self._loaded = 0  # newest epoch in which every shard has all its blocks
@@ -145,6 +148,8 @@ class Planner:
                 self._damage.end_heal(number)
             case DamageFound():
                 self._damage.record_damage(event, now)
+            case RollbackAsked() | RollbackFailed():
+                self._rollback.handle(event, self.epoch, now)
             case TimePassed() | ReplicasCollected() | OffersCollected() | ClocksRead():
                 pass
             case _:
@@ -204,6 +209,7 @@ class Planner:
         self.epoch = epoch
         self._newest_failure = max(self._newest_failure, epoch.failure)
         self._moves.adopt_epoch()
+        self._rollback.adopt_epoch(epoch)
         if self.job is not None:
             self._damage.adopt_epoch(self.job, epoch)
         self.members.adopt_epoch(epoch, now)
@@ -257,6 +263,9 @@ class Planner:
         if not self._leads or self._moves.moved is not None:
             return 0.0
         failed = [self._damage.since, *(failure.allowed for failure in self.members.proved_dead())]
+        failed.append(
+            self._rollback.since if self.epoch.shards else NEVER
+        )  # without shards it waits for some
         times = [since + FAILURE_BATCH for since in failed]
         if not self._moves.in_progress:
             times.append(self._admission_due(bool(self.epoch.shards)))
@@ -267,12 +276,7 @@ class Planner:
         return min(times, default=NEVER)
 
     def _admission_due(self, survivors: bool) -> float:
-        """When waiting shards get into an epoch. Without survivors it is worth waiting for more of them."""
-        shards = self.members.arrivals_of(Role.SHARD)
-        if not shards or self.job is None:
-            return NEVER
-        batch = MEMBER_BATCH if survivors or len(shards) >= self.job.shards else ORPHAN_BATCH
-        return min(arrival.since for arrival in shards) + batch
+        return admission_due(self.job, self.members, survivors)
 
     def _move_due(self) -> float:
         """When live moves may be looked for: all is quiet, and there may be something to move."""
@@ -329,6 +333,7 @@ class Planner:
             failed_senders=self._damage.failed_senders,
             loaded=self._loaded >= epoch.number,
             former=self._rendezvous.former,
+            rollback=self._rollback.request,
         )
 
     def _commit_with_replicas(self, event: ReplicasCollected, now: float) -> Actions:

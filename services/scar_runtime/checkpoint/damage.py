@@ -66,7 +66,7 @@ def write_patches(
     listed = list(_listed_objects(headers))
     refs = list[ObjectRef]()
     for table, ids in bad.items():
-        for part in _split_ids(headers.job.table(table), ids):
+        for part in split_ids(headers.job.table(table), ids):
             named = [origin.group for origin in running.origins(table, part)]
             groups = [copy for state in named for copy in _older_copies(headers, listed, state)]
             encoded = encode_object(headers.job, groups)
@@ -78,7 +78,7 @@ def write_patches(
     return refs
 
 
-def _split_ids(table: Table, ids: Ids) -> list[Ids]:
+def split_ids(table: Table, ids: Ids) -> list[Ids]:
     """``ids`` in runs of about :data:`PATCH_BYTES`."""
     ends = np.cumsum(record_sizes(table, table.layout.sizes[ids]))
     return [part for part in np.split(ids, np.flatnonzero(np.diff(ends // PATCH_BYTES)) + 1) if len(part)]

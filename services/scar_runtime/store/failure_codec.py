@@ -31,6 +31,8 @@ def failure_to_proto(record: FailureRecord) -> recovery_pb2.FailureRecord:
         created=record.created,
         waiting=record.waiting,
         damage=record.damage,
+        rollback=record.rollback,
+        restored_clock=record.restored_clock,
     )
     for report in record.reports:
         message.reports.append(_report_to_proto(report))
@@ -61,6 +63,8 @@ def failure_from_proto(message: recovery_pb2.FailureRecord) -> FailureRecord:
         waiting=tuple(message.waiting),
         reports=tuple(_report_from_proto(report) for report in message.reports),
         damage=tuple(message.damage),
+        rollback=message.rollback,
+        restored_clock=message.restored_clock,
     )
 
 

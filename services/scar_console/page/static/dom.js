@@ -72,7 +72,7 @@ export const plural = (count, one, many = `${one}s`) => `${count} ${count === 1 
 export function memberNames(failure, most = 4) {
   const shown = failure.members.slice(0, most);
   const more = failure.member_count - shown.length;
-  return (more ? `${shown.join(", ")} and ${more} more` : shown.join(", ")) || "damage";
+  return (more ? `${shown.join(", ")} and ${more} more` : shown.join(", ")) || (failure.rollback ? "rollback" : "damage");
 }
 
 // What a failure has cost, in clocks, as `scar failures` says it, or what is expected; empty: neither is known.

@@ -58,7 +58,8 @@ function showOpened(one) {
   facts.textContent = costWords(one);
   const why = document.createElement("p");
   why.className = "dim";
-  why.textContent = [...one.evidence, ...one.damage].join("; ");
+  const back = one.rollback ? [`${one.rollback}: back to what was saved by clock ${one.restored_clock}`] : [];
+  why.textContent = [...back, ...one.evidence, ...one.damage].join("; ");
   box.replaceChildren(title, timeLine(one), phaseKey(one), facts, why);
 }
 
