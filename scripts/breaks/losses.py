@@ -89,8 +89,8 @@ BREAKS = (
     ),
     Break(
         "L6",
-        "sdk/scar/training.py",
-        "            self._client.end_at_loss(loss)\n",
+        "sdk/scar/_client/loss_listener.py",
+        "    client.end_at_loss(loss)\n",
         "",
         f"{CLIENT}::test_who_ends_for_a_loss_tells_for_which",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scripts.breaks.kind import Break
 
+ROLLBACKS = "tests/unit/test_recovery_rollbacks.py"
 RECOVERY_WORKER_DEATHS = "tests/unit/test_recovery_worker_deaths.py"
 
 BREAKS = (
@@ -46,6 +47,55 @@ BREAKS = (
         "self.job.worker_strategy.rollback and bool(self.shards) and lost_worker",
         "self.job.worker_strategy.rollback and lost_worker",
         "tests/unit/test_worker_strategies.py::test_with_every_shard_dead_nothing_is_left_to_take_back",
+    ),
+    Break(
+        "rollback-moves",  # blocks that were being moved are installed as they were, not put back
+        "services/scar_recovery/core/next_epoch.py",
+        "moved = () if dead or pending.rollback else pending.moved or ()",
+        "moved = () if dead else pending.moved or ()",
+        f"{ROLLBACKS}::test_a_move_that_has_just_ended_is_void",
+    ),
+    Break(
+        "rollback-twice",  # each worker's request is done, one epoch after the other
+        "services/scar_recovery/core/pending_rollback.py",
+        "if epoch is None or is_answered(epoch, request.clock):",
+        "if epoch is None:",
+        f"{ROLLBACKS}::test_workers_that_ask_because_of_one_clock_get_one_rollback",
+    ),
+    Break(
+        "rollback-too-late",  # to what was saved with the bad clock open
+        "services/scar_runtime/checkpoint/good_state.py",
+        "newest_clock(running) < below",
+        "newest_clock(running) <= below",
+        "tests/unit/test_good_state.py::test_no_block_of_it_is_of_the_bad_clock_or_a_later_one",
+    ),
+    Break(
+        "rollback-not-finite",
+        "services/scar_runtime/checkpoint/good_state.py",
+        "np.isfinite(array).all()",
+        "array.size",
+        "tests/unit/test_good_state.py::test_one_with_a_value_that_is_no_number_is_passed_over",
+    ),
+    Break(
+        "rollback-unbounded",
+        "services/scar_recovery/rollback_desk.py",
+        "if not may_roll_back(clock, self._ledger.rollback_clocks()):",
+        "if False:",
+        f"{ROLLBACKS}::test_it_is_refused_when_it_has_been_too_often",
+    ),
+    Break(
+        "resumed-slots",  # a number that adds a slot is taken over: saved objects are of another rule then
+        "services/scar_recovery/job_settings.py",
+        "if _slots(job_from_proto(merged)) != _slots(job_from_proto(known)):",
+        "if False:",
+        "tests/unit/test_job_settings.py::test_a_number_that_decides_on_a_slot_stays",
+    ),
+    Break(
+        "revision-unread",  # settings hold until a coordinator or a shard is started again
+        "services/scar_runtime/store/job_records.py",
+        "if not number:",
+        "if True:",
+        "tests/unit/test_job_settings.py::test_a_setting_changes_and_the_record_says_so",
     ),
     Break(
         "leader",

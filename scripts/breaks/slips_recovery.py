@@ -31,14 +31,14 @@ BREAKS = (
     Break(
         "rc-moved-dead",
         "services/scar_recovery/core/next_epoch.py",
-        "moved = () if dead else pending.moved or ()",
-        "moved = pending.moved or ()",
+        "moved = () if dead or pending.rollback else pending.moved or ()",
+        "moved = () if pending.rollback else pending.moved or ()",
         f"{RECOVERY_MEMBERSHIP}::test_a_death_voids_a_move_that_had_just_ended",
     ),
     Break(
         "rc-admission",
-        "services/scar_recovery/core/planner.py",
-        "if survivors or len(shards) >= self.job.shards else",
+        "services/scar_recovery/core/admission.py",
+        "if survivors or len(shards) >= job.shards else",
         "if survivors else",
         f"{RECOVERY_PLANNER}::test_orphans_are_known_to_a_later_leader",
     ),

@@ -80,7 +80,7 @@ BREAKS = (
     Break(
         "B10",
         "services/scar_recovery/recovery_store.py",
-        "                passed_over=tuple(newest_saved.unread),\n",
+        "            passed_over=tuple(newest_saved.unread),\n",
         "",
         "tests/unit/test_recovery_store.py::test_every_leader_knows_that_a_manifest_was_passed_over",
     ),

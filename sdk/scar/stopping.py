@@ -104,7 +104,7 @@ class Divergence:
         self._seen = -1
 
     def observe(self, point: LossPoint, restart: int = 0) -> int:
-        """A closed clock with a finite loss; one that is heard again counts once. ``restart``: clocks below are
+        """A closed clock with a finite loss; heard again it counts once. Clocks below ``restart`` are
         of a model that went back. Returns the first clock of a run that is long enough; -1: there is none.
         """
         if point.clock <= self._seen:
@@ -115,7 +115,8 @@ class Divergence:
         self._above = [*run, point.clock] if point.scaled > self.factor * self.best > 0 else []
         if len(self._above) < self.clocks:
             return -1
-        first, self._above = self._above[0], []
+        first = self._above[0]
+        self._above = []
         return first
 
 
@@ -169,17 +170,20 @@ class StopRules:
         clock below ``restart`` is of a model that went back. Raises :class:`Diverged` where the training is
         to end.
         """
-        if point.clock < restart:
+        if point.clock < restart or self._on_nan == "ignore":
             return -1, ""
-        clock, reason = -1, ""
-        if self._on_nan != "ignore" and not math.isfinite(point.loss):
-            clock, reason = point.clock, f"the loss of clock {point.clock} is {point.loss}"
-        elif self._divergence is not None and (first := self._divergence.observe(point, restart)) >= 0:
-            limit = self._divergence.factor * self._divergence.best
-            clock, reason = first, f"the loss is above {limit:.4g} since clock {first}"
-        if reason and self._on_nan == "stop":
-            raise Diverged(reason)
-        return clock, reason
+        found = self._judge_loss(point, restart)
+        if found[1] and self._on_nan == "stop":
+            raise Diverged(found[1])
+        return found
+
+    def _judge_loss(self, point: LossPoint, restart: int) -> tuple[int, str]:
+        if not math.isfinite(point.loss):
+            return point.clock, f"the loss of clock {point.clock} is {point.loss}"
+        if self._divergence is None or (first := self._divergence.observe(point, restart)) < 0:
+            return -1, ""
+        limit = self._divergence.factor * self._divergence.best
+        return first, f"the loss is above {limit:.4g} since clock {first}"
 
     def judge(self, point: LossPoint) -> bool:
         """Whether this clock was the last one."""

@@ -167,11 +167,10 @@ class Worker:
 
         ``limit``: clock to stop before. ``until``: stop when the loss (loss / fraction) is this low; BSP: all
         at the same clock. ``stopping``: the same without progress. ``on_nan``: when the loss is NaN or
-        infinite, "stop" raises :class:`scar.errors.Diverged`, and "restore" has the job go back to what was
-        saved before. ``divergence``: when it rises, too.
+        infinite, "stop" raises :class:`Diverged`, and "restore" has the job go back to what was saved before.
+        ``divergence``: when it rises, too.
         """
-        started = self.clock_number
-        self._rules = StopRules(until, stopping, on_nan, self.job.consistency, started, divergence)
+        self._rules = StopRules(until, stopping, on_nan, self.job.consistency, self.clock_number, divergence)
         while not self._stopping and (limit is None or self.clock_number < limit):
             heard = hear_loss(self._client, self._rules) if self._rules.listens else Heard.GO_ON
             if heard is Heard.OVER:
@@ -232,9 +231,9 @@ class Worker:
         ``push({"a": ..., "b": ...})`` as one.
 
         Returns at once, unless too much is unacknowledged; the arrays may be changed then. A repeated row or
-        block is summed (rule ``assign``: the last one wins). ``bfloat16``: names of float32 tables, rounded
-        to it so that they travel in half the bytes; the rule gets float32. Raises :class:`NonFinite`; in a
-        loop with ``on_nan="restore"`` the push is left out instead, and the clock's loss is NaN.
+        block is summed (rule ``assign``: the last wins). ``bfloat16``: names of float32 tables that travel
+        rounded, in half the bytes; the rule gets float32. Raises :class:`NonFinite`; with
+        ``on_nan="restore"`` the push is left out instead, and the clock's loss is NaN.
         """
         client = self._client
         with client.pace.time_push():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from scar.losses import LossPoint
@@ -69,6 +69,11 @@ class ClusterStatus:
     def finished(self) -> recovery_pb2.FinishedRecord | None:
         """The job's end, once the model as its workers left it is durable."""
         return self.recovery.finished if self.recovery and self.recovery.HasField("finished") else None
+
+    @property
+    def revisions(self) -> Sequence[recovery_pb2.JobRevision]:
+        """What the job was resumed with otherwise than before, oldest first."""
+        return self.recovery.revisions if self.recovery else ()
 
     def left_early(self, since: int) -> bool:
         """Nobody works any more, and nobody has said that the work is done.

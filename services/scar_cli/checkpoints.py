@@ -16,7 +16,6 @@ from rich.markup import escape
 
 from scar.errors import ConfigError, CorruptCheckpoint, JobNotFound, ObjectNotFound
 from scar.tables import Job
-from scar.v1.types_pb2 import JobSpec
 from scar.wire.codec import job_from_proto
 from scar_cli import output
 from scar_cli.cluster_ref import ClusterRef
@@ -32,9 +31,10 @@ from scar_runtime.checkpoint.running_checkpoint import (
     load_running,
 )
 from scar_runtime.store import Store, open_store
-from scar_runtime.store.layout import JOB, MANIFESTS, jobs_among
+from scar_runtime.store.job_records import read_job_spec
+from scar_runtime.store.layout import MANIFESTS, jobs_among
 from scar_runtime.store.pins import pinned
-from scar_runtime.store.records import get_record, numbers
+from scar_runtime.store.records import numbers
 from scar_runtime.store.signatures import find_key
 
 
@@ -83,7 +83,7 @@ def open_job(ref: ClusterRef, name: str = "", url: str = "") -> JobStore:
     root = open_signed(url or store_of(ref))
     name = name or _only_job(root, "" if url else current_job(ref))
     try:
-        return JobStore(root.under(name), job_from_proto(get_record(root.under(name), JOB, JobSpec)))
+        return JobStore(root.under(name), job_from_proto(read_job_spec(root.under(name))))
     except ObjectNotFound as error:
         raise JobNotFound(
             f"the store {root.url} has no job {name!r}", f"It has {', '.join(job_names(root)) or 'none'}"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.markup import escape
 
-from scar.v1.recovery_pb2 import FailureRecord
+from scar.v1.recovery_pb2 import FailureRecord, JobRevision
 from scar_admin.iteration_costs import MeasuredCost, measured_costs
 from scar_cli import output
 from scar_cli.checkpoints import open_job
@@ -16,6 +16,7 @@ from scar_cli.cluster_ref import ClusterRef
 from scar_cli.clusters import cluster_exists, find_cluster, read_status
 from scar_cli.output import OutputFormat, format_count, format_seconds
 from scar_runtime.store.failure_log import FailureLog
+from scar_runtime.store.job_records import read_revisions
 
 PHASES = (">DETECT", ">WAIT", ">COMMIT", ">LOAD", ">DOWN")
 COLUMNS = (
@@ -48,9 +49,11 @@ LEGEND = (
 
 def show_failures(ref: ClusterRef, job: str, store: str, form: OutputFormat) -> None:
     """Of the cluster that runs; else, or with ``job`` or ``store``, as the store has it."""
-    failures, costs = _read_records(ref, job, store)
+    failures, costs, revisions = _read_records(ref, job, store)
 
     def text(screen: Console) -> None:
+        for revision in revisions:
+            screen.print(revision_text(revision), soft_wrap=True)
         if not failures:
             screen.print(f"no failure so far; make one by `scar kill ps-0{ref.options()}`", soft_wrap=True)
             return
@@ -64,18 +67,20 @@ def show_failures(ref: ClusterRef, job: str, store: str, form: OutputFormat) -> 
             screen.print(line, soft_wrap=True)
 
     measured = {str(number): cost.document for number, cost in costs.items()}
-    output.print_result(form, {"failures": list(failures), "costs": measured}, text)
+    found = {"failures": list(failures), "costs": measured, "revisions": list(revisions)}
+    output.print_result(form, found, text)
 
 
 def _read_records(
     ref: ClusterRef, job: str, store: str
-) -> tuple[Sequence[FailureRecord], Mapping[int, MeasuredCost]]:
+) -> tuple[Sequence[FailureRecord], Mapping[int, MeasuredCost], Sequence[JobRevision]]:
     if job or store or not cluster_exists(ref):
-        stored = FailureLog(open_job(ref, job, store).store).read()
+        opened = open_job(ref, job, store).store
+        stored = FailureLog(opened).read()
         unknown = MeasuredCost(reason="losses are not in the store, only the cluster that runs knows them")
-        return stored, {record.number: unknown for record in stored}
+        return stored, {record.number: unknown for record in stored}, read_revisions(opened)
     status = read_status(find_cluster(ref))
-    return status.failures, measured_costs(status, status.failures)
+    return status.failures, measured_costs(status, status.failures), status.revisions
 
 
 def failure_row(record: FailureRecord, cost: MeasuredCost) -> tuple[object, ...]:
@@ -105,6 +110,12 @@ def rollback_text(record: FailureRecord) -> str:
     """Why everything went back at a worker's request, and how far."""
     back = f"from clock {record.clock} to what was saved by clock {record.restored_clock}"
     return f"#{record.number} rolled back {back}: {escape(record.rollback)}"
+
+
+def revision_text(revision: JobRevision) -> str:
+    """What a job was resumed with otherwise than before."""
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(revision.created))
+    return f"settings changed at {when}: {escape(revision.changes)}"
 
 
 def sources_text(record: FailureRecord) -> str:

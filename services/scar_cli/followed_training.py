@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 
 from scar.errors import ConfigError
 from scar.tables import Job
@@ -78,6 +79,7 @@ def _train_on_release(
             if remote.begin(request.resume, take_over=request.force, waits=screen.print)
             else "runs already, and is followed"
         )
+        _print_changes(screen, remote.changes)
         screen.print(
             f"job {job.name} {what} on {release}: {format_count(work.job.workers, 'worker')}", soft_wrap=True
         )
@@ -109,7 +111,10 @@ def _train_on_running(
         target.observer() as observer,
     ):
         with open_channel(target.recovery, RECOVERY) as channel:
-            start_job(RecoveryStub(channel), job, request.resume, take_over=request.force, waits=screen.print)
+            changes = start_job(
+                RecoveryStub(channel), job, request.resume, take_over=request.force, waits=screen.print
+            )
+        _print_changes(screen, changes)
         screen.print(
             f"job {job.name} on cluster {request.ref.cluster!r}: {format_count(job.workers, 'worker')};"
             f" see it by `scar console{request.ref.options()}`",
@@ -133,7 +138,8 @@ def _train_on_own_cluster(request: TrainRequest, job: Job, screen: Console) -> I
     with LocalCluster(
         home, shards=job.shards, store=request.store or None, redis=request.redis or None
     ) as cluster:
-        cluster.start_job(job, request.resume, take_over=request.force, waits=screen.print)
+        changes = cluster.start_job(job, request.resume, take_over=request.force, waits=screen.print)
+        _print_changes(screen, changes)
         screen.print(
             f"job {job.name} on a cluster of its own: {format_count(job.shards, 'shard')},"
             f" {format_count(job.workers, 'worker')}; logs in {home / 'logs'}; see it by"
@@ -150,6 +156,11 @@ def _train_on_own_cluster(request: TrainRequest, job: Job, screen: Console) -> I
                 str(request.file.absolute()),
                 output=WorkerOutput(logs),
             )
+
+
+def _print_changes(screen: Console, changes: str) -> None:
+    if changes:
+        screen.print(f"settings changed: {escape(changes)}", soft_wrap=True)
 
 
 def _check_free(target: DirectTarget) -> None:

@@ -15,7 +15,7 @@ from scar.errors import ConfigError, JobNotFound, ObjectNotFound, ScarError
 from scar.placement import END
 from scar.tables import Job, Table
 from scar.v1.recovery_pb2 import FinishedRecord
-from scar.v1.types_pb2 import Epoch, JobSpec
+from scar.v1.types_pb2 import Epoch
 from scar.wire.codec import job_from_proto, job_to_proto
 from scar_admin.shard_probe import any_shard_answers
 from scar_cli import output
@@ -27,6 +27,7 @@ from scar_cli.status import recovery_words
 from scar_runtime.checkpoint.running_checkpoint import newest_manifest
 from scar_runtime.store import Store
 from scar_runtime.store.failure_log import FailureLog
+from scar_runtime.store.job_records import read_job_spec
 from scar_runtime.store.layout import (
     EPOCHS,
     JOB,
@@ -226,7 +227,7 @@ def _store_with_job(ref: ClusterRef, name: str, url: str) -> Store:
 
 
 def _read_job(root: Store, name: str) -> Job:
-    return job_from_proto(get_record(root.under(name), JOB, JobSpec))
+    return job_from_proto(read_job_spec(root.under(name)))
 
 
 def _table_document(table: Table) -> dict[str, object]:

@@ -90,6 +90,15 @@ class TrainRequest:
             metavar="NAME", help="Where lost blocks come back from: checkpoint, workers; default: the file's."
         ),
     ] = ""
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Otherwise than the file says, also with --resume: lr=0.01, table.w.lr=0.01,"
+            " checkpoint.period=16, consistency, staleness, workers; repeatable.",
+        ),
+    ] = None
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not show what the workers print.")] = False
 
     @property

@@ -17,6 +17,7 @@ from scar_admin.tracebacks import failure_reason
 from scar_cli.commentary import Commentary
 from scar_cli.followed_training import FollowedTraining, start_training
 from scar_cli.job_end import StatusDisplay, await_saved, finished_lines, stopped_text, unsaved_text
+from scar_cli.job_settings import apply_settings
 from scar_cli.output import make_console
 from scar_cli.requests import TrainRequest
 from scar_cli.train_display import open_display
@@ -31,6 +32,7 @@ def requested_job(request: TrainRequest, job: Job) -> Job:
 
     A strategy that rolls back gets the full checkpoints that it needs.
     """
+    job = apply_settings(job, request.settings or ())
     recovery = request.strategy or job.recovery
     checkpoint = job.checkpoint
     if request.strategy not in ("", AUTO) and find_strategy(recovery).rollback:

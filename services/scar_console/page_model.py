@@ -126,6 +126,9 @@ def _job_facts(status: ClusterStatus) -> Document | None:
         "blocks": status.blocks,
         "loading": status.loading,
         "finished_manifest": finished.manifest if finished is not None else 0,
+        "revisions": [
+            {"created": one.created, "changes": one.changes} for one in status.revisions[-MAX_WORDS:]
+        ],
     }
 
 

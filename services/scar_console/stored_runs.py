@@ -18,6 +18,7 @@ from scar_runtime.progress_history import ProgressHistory
 from scar_runtime.store import Store
 from scar_runtime.store.failure_log import FailureLog
 from scar_runtime.store.history_log import HistoryLog
+from scar_runtime.store.job_records import read_job_spec
 from scar_runtime.store.layout import (
     EPOCHS,
     FINISHED,
@@ -57,7 +58,7 @@ def read_run(root: Store, name: str) -> StoredRun:
     number = newest(store, EPOCHS)
     epoch = get_record(store, epoch_key(number), Epoch) if number else Epoch()
     return StoredRun(
-        get_record(store, JOB, JobSpec),
+        read_job_spec(store),
         epoch,
         _read_end(store, epoch),
         tuple(FailureLog(store).read()),

@@ -90,6 +90,7 @@ class Training:
         self._file = f"{release.fullname}-worker-file"
         self._channels = ChannelCache(release.dialer())
         self._last: list[ProcessInfo] = []
+        self.changes = ""  # what a job that was resumed has otherwise than before, in words
 
     def begin(self, resume: bool, **how: Any) -> bool:
         """Start it, unless it runs already. False: it does, and is only followed from here on.
@@ -103,7 +104,8 @@ class Training:
         self._create_workers(owner)
         try:
             with open_channel(self._release.dialer().target_of("recovery"), RECOVERY) as channel:
-                start_job(recovery_pb2_grpc.RecoveryStub(channel), self._work.job, resume, **how)
+                stub = recovery_pb2_grpc.RecoveryStub(channel)
+                self.changes = start_job(stub, self._work.job, resume, **how)
             self._scale_workers(self._work.job.workers)
         except BaseException:
             self.end()

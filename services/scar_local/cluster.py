@@ -189,14 +189,17 @@ class LocalCluster:
 
     # --- work
 
-    def start_job(self, job: Job, resume: bool = False, **how: Any) -> None:
-        """Create the job, or go on with it. Raises what the coordinator answers (:mod:`scar.errors`).
+    def start_job(self, job: Job, resume: bool = False, **how: Any) -> str:
+        """Create the job, or go on with it; returns what it has otherwise than before, in words.
+
+        Raises what the coordinator answers (:mod:`scar.errors`).
 
         ``how``: see :func:`scar_runtime.job_start.start_job`.
         """
-        start_job(self.endpoints.recovery, job, resume, **how)
+        changes = start_job(self.endpoints.recovery, job, resume, **how)
         self._job = job.name
         self._write_state()
+        return changes
 
     def train(
         self,

@@ -23,7 +23,8 @@ from scar_ps.core.core_state import CoreState
 from scar_ps.core.epochs import AdoptedEpoch, EpochsMissing
 from scar_ps.core.events import EpochReceived
 from scar_runtime.store import Store
-from scar_runtime.store.layout import EPOCHS, JOB, epoch_key
+from scar_runtime.store.job_records import read_job_spec
+from scar_runtime.store.layout import EPOCHS, epoch_key
 from scar_runtime.store.records import get_record, message_digest, newest
 
 
@@ -104,7 +105,7 @@ class EpochSync:
 
     def _read_job(self, name: str) -> Job:
         try:
-            spec = get_record(self._store.under(name), JOB, types_pb2.JobSpec)
+            spec = read_job_spec(self._store.under(name))
         except ObjectNotFound as error:
             raise NotServing(f"job {name!r} is not in the store: {error.message}") from error
         if spec.name != name:

@@ -82,29 +82,36 @@ class JobLifecycle:
         if job is not None:
             self._begin_job(job, begins_run=False)
 
-    def start_job(self, job: Job, given: Mapping[str, bytes], resume: bool, take_over: bool = False) -> int:
-        """Newest epoch; 0: it waits for shards.
+    def start_job(
+        self, job: Job, given: Mapping[str, bytes], resume: bool, take_over: bool = False
+    ) -> tuple[int, str]:
+        """Newest epoch, 0: it waits for shards; and what a resumed job has otherwise than before, in words.
 
-        The job that ran before is saved and ended, once nobody trains it any more. ``take_over``: even from a
-        cluster that trains it. Raises what :meth:`JobRegistry.declare_job` and :meth:`JobOwnership.claim`
-        raise.
+        The job that ran before is saved and ended, once nobody trains it any more, and so is this one where
+        its settings change: all shards begin anew with the new ones. ``take_over``: even from a cluster that
+        trains it. Raises what :meth:`JobRegistry.declare_job` and :meth:`JobOwnership.claim` raise.
         """
         with self._starting:
             running = self._executor
-            changes = running is not None and (running.job.name != job.name or self._state.ending)
-            if changes:
+            changes = self._registry.find_changes(job, resume)
+            ends = running is not None and (
+                running.job.name != job.name or self._state.ending or bool(changes)
+            )
+            if ends:
                 self._check_idle()
-            job = self._registry.declare_job(job, given, resume)
+            declared = self._registry.declare_job(job, given, resume)
             self._ownership.claim(job.name, take_over)
-            if changes:
+            if ends:
                 self._end_job()
-            if changes or running is None:
-                job = self._registry.choose_strategy(job)
-            self._registry.record_run(job)
-            self.replaced = changes
+            if changes:
+                declared = self._registry.revise_job(job)
+            if ends or running is None:
+                declared = self._registry.choose_strategy(declared)
+            self._registry.record_run(declared)
+            self.replaced = ends
             if running is not None:
                 self._state.begin_run()
-            return 0 if changes else self._begin_job(job, begins_run=True).epochs.newest
+            return (0 if ends else self._begin_job(declared, begins_run=True).epochs.newest), changes
 
     def _begin_job(self, job: Job, begins_run: bool) -> Executor:
         with self._starting:

@@ -7,6 +7,7 @@ Everything here blocks on the store and raises :class:`scar.errors.StoreError` o
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -15,14 +16,14 @@ from scar.strategies import AUTO
 from scar.tables import Job
 from scar.v1 import types_pb2
 from scar.wire.codec import job_from_proto, job_to_proto
-from scar_recovery.codec import job_fields_from_proto
-from scar_recovery.core.job_diff import describe_differences
 from scar_recovery.core.strategy_choice import choose_strategy
+from scar_recovery.job_settings import resumed_spec
 from scar_recovery.recovery_store import RecoveryStore
 from scar_recovery.strategy_facts import gather_facts
 from scar_runtime.store import Store
+from scar_runtime.store.job_records import create_revision, read_job_spec, replace_job_spec
 from scar_runtime.store.layout import EPOCHS, JOB, cluster_jobs, initial_key, numbered
-from scar_runtime.store.records import create_record, get_record, newest, numbers, put_record
+from scar_runtime.store.records import create_record, get_record, newest, numbers
 
 _log = logging.getLogger(__name__)
 
@@ -42,13 +43,40 @@ class JobRegistry:
                 return self._read_job(name)
         return None
 
+    def find_changes(self, job: Job, resume: bool) -> str:
+        """What a job that is resumed would have otherwise than before, in words; empty: nothing. Raises
+        :class:`JobExists` for what cannot be.
+        """
+        known = self._read_job(job.name) if resume else None
+        return self._revise(known, job)[1] if known is not None else ""
+
+    def revise_job(self, job: Job) -> Job:
+        """Make it durable that the job goes on with these settings; the job as it is then."""
+        known = self._read_job(job.name)
+        if known is None:
+            raise JobNotFound(f"job {job.name!r} cannot be resumed: the store has none of this name")
+        spec, changes = self._revise(known, job)
+        if changes:
+            create_revision(self._store.under(job.name), spec, changes, time.time())
+        return job_from_proto(spec)
+
+    def _revise(self, known: Job, job: Job) -> tuple[types_pb2.JobSpec, str]:
+        """With the keys of the arrays with which it began."""
+        before = job_to_proto(known)
+        spec, changes = resumed_spec(_without_keys(job_to_proto(known)), _without_keys(job_to_proto(job)))
+        for table, kept in zip(spec.tables, before.tables, strict=True):
+            table.init.CopyFrom(kept.init)
+        if before.HasField("choice"):
+            spec.choice.CopyFrom(before.choice)
+        return spec, changes
+
     def declare_job(self, job: Job, given: Mapping[str, bytes], resume: bool) -> Job:
         """Make the job's description durable, or check it against the one that is; the job as it is recorded.
 
         A job that is resumed keeps the arrays with which it began, whatever is ``given``. Can be
         repeated before the job has begun. Raises :class:`JobExists` for a job that is there already,
-        unless ``resume`` is set and the description is the same; :class:`JobNotFound` when there is nothing
-        to resume.
+        unless ``resume`` is set and only settings differ (:meth:`revise_job`); :class:`JobNotFound` when
+        there is nothing to resume.
         """
         known = self._read_job(job.name)
         if known is not None:
@@ -66,9 +94,9 @@ class JobRegistry:
             return job
         choice = choose_strategy(job, gather_facts(self._store, job.name))
         store = self._store.under(job.name)
-        spec = get_record(store, JOB, types_pb2.JobSpec)
+        spec = read_job_spec(store)
         spec.choice.CopyFrom(job_to_proto(replace(job, choice=choice)).choice)
-        put_record(store, JOB, spec)
+        replace_job_spec(store, spec)
         _log.info("job.strategy", extra={"job": job.name, "reason": choice.reason})
         return job_from_proto(spec)
 
@@ -89,14 +117,8 @@ class JobRegistry:
         return RecoveryStore(self._store, job)
 
     def _check_resumable(self, known: Job, job: Job, given: Mapping[str, bytes], resume: bool) -> None:
-        before = _without_keys(job_to_proto(known))
-        asked = _without_keys(job_to_proto(job))
-        if resume and before != asked:
-            difference = describe_differences(job_fields_from_proto(before), job_fields_from_proto(asked))
-            raise JobExists(
-                f"job {job.name!r} exists with another description ({difference})",
-                f"Resume it as it was declared, or start over: by --name, or after `scar jobs rm {job.name}`",
-            )
+        if resume:
+            self._revise(known, job)
         begun = newest(self._store.under(job.name), EPOCHS) > 0
         # a job that never began: the answer to its first start was lost
         if not resume and (begun or _without_choice(job_to_proto(known)) != _with_keys(job, given)):
@@ -121,7 +143,7 @@ class JobRegistry:
 
     def _read_job(self, name: str) -> Job | None:
         try:
-            return job_from_proto(get_record(self._store.under(name), JOB, types_pb2.JobSpec))
+            return job_from_proto(read_job_spec(self._store.under(name)))
         except ObjectNotFound:
             return None
 

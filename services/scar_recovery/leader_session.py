@@ -189,7 +189,7 @@ class RecoverySession:
     @property
     def spec(self) -> types_pb2.JobSpec | None:
         """The job as it is sent: made once, since a large table's offsets take milliseconds to compress."""
-        return self._shards.job if self.jobs.executor is not None else None
+        return self._shards.job if self.jobs.executor is not None and not self.jobs.replaced else None
 
     @property
     def outage(self) -> str:
@@ -221,6 +221,12 @@ class RecoverySession:
     @property
     def store_health(self) -> recovery_pb2.StoreHealth:
         return self._history.store_watch.read()
+
+    @property
+    def revisions(self) -> Sequence[recovery_pb2.JobRevision]:
+        """What the job was resumed with otherwise than before, oldest first."""
+        executor = self.jobs.executor
+        return executor.store.revisions if executor is not None else []
 
     @property
     def store_url(self) -> str:

@@ -10,7 +10,7 @@ import logging
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 
 from scar.blocks import Ids
@@ -38,6 +38,7 @@ from scar_runtime.checkpoint.running_checkpoint import (
 from scar_runtime.store import Store
 from scar_runtime.store.failure_log import FailureLog
 from scar_runtime.store.history_log import HistoryLog
+from scar_runtime.store.job_records import read_revisions
 from scar_runtime.store.layout import (
     EPOCHS,
     MANIFESTS,
@@ -70,6 +71,11 @@ class RecoveryStore:
         self._saved: dict[bool, tuple[int, SavedBlocks]] = {}
         self._avoid: set[int] = set()  # consistent manifests of which blocks cannot be read any more
         self._patience = {full: LossPatience() for full in (False, True)}
+
+    @cached_property
+    def revisions(self) -> list[recovery_pb2.JobRevision]:
+        """Of the job, which has no new ones while it runs."""
+        return read_revisions(self._store)
 
     def history_log(self) -> HistoryLog:
         """How the run went, for one thread at a time."""
@@ -215,17 +221,8 @@ class RecoveryStore:
         for _ in range(SEAL_ATTEMPTS):
             number, newest_saved = self._load_newest(full=False)
             running = (self._newest_consistent(suspects) if full else newest_saved).running
-            copy = replace(
-                running.manifest,
-                objects=tuple(running.objects),
-                full=full or (running.manifest.full and not running.unreadable),
-                number=number + 1,
-                parent=newest_saved.manifest,
-                round=newest_saved.running.manifest.round,
-                job=self.job.name,
-                author=author,
-                passed_over=tuple(newest_saved.unread),
-            )
+            copy = self._copy_state(running, number, newest_saved, author)
+            copy = replace(copy, full=full or (running.manifest.full and not running.unreadable))
             if not full:
                 key = compact_key(copy.number, f"{author}-{uuid.uuid4().hex[:8]}")
                 patched = write_patches(self._headers, newest_saved.running, suspects, key, author)
@@ -255,22 +252,30 @@ class RecoveryStore:
         wanted = load_running(self._store, self.job, number)
         for _ in range(SEAL_ATTEMPTS):
             last, newest_saved = self._load_newest(full=False)
-            copy = replace(
-                wanted.manifest,
-                number=last + 1,
-                parent=newest_saved.manifest,
-                round=newest_saved.running.manifest.round,
-                full=wanted.manifest.full or not number,
-                plan=newest_saved.running.manifest.plan,
-                author=author,
-                passed_over=tuple(newest_saved.unread),
-            )
+            copy = self._copy_state(wanted, last, newest_saved, author)
+            copy = replace(copy, full=wanted.manifest.full or not number)
             try:
                 create_manifest(self._store, copy)
             except AlreadyExists:
                 continue
             return SavedBlocks(load_running(self._store, self.job, copy))
         raise StoreUnavailable(CREATED_TOO_FAST)
+
+    def _copy_state(
+        self, running: RunningCheckpoint, last: int, newest_saved: SavedBlocks, author: str
+    ) -> Manifest:
+        """A manifest of this state that comes after the ``last`` number, and after the newest one."""
+        return replace(
+            running.manifest,
+            objects=tuple(running.objects),
+            number=last + 1,
+            parent=newest_saved.manifest,
+            round=newest_saved.running.manifest.round,
+            plan=newest_saved.running.manifest.plan,
+            job=self.job.name,
+            author=author,
+            passed_over=tuple(newest_saved.unread),
+        )
 
     def _newest_consistent(self, suspects: Mapping[str, Ids]) -> SavedBlocks:
         """The newest consistent state of which the suspects can be read: one block of another moment would

@@ -46,8 +46,9 @@ class RecoveryServicer(recovery_pb2_grpc.RecoveryServicer):
 
     def StartJob(self, request: pb.StartJobRequest, _context: grpc.ServicerContext) -> pb.StartJobReply:
         job = codec.job_from_proto(request.job)
-        epoch = self._opened().jobs.start_job(job, request.given, request.resume, request.take_over)
-        return pb.StartJobReply(epoch=epoch)
+        jobs = self._opened().jobs
+        epoch, changes = jobs.start_job(job, request.given, request.resume, request.take_over)
+        return pb.StartJobReply(epoch=epoch, changes=changes)
 
     def GetJob(self, _request: pb.GetJobRequest, _context: grpc.ServicerContext) -> pb.GetJobReply:
         spec = self._opened().spec
@@ -134,4 +135,5 @@ class RecoveryServicer(recovery_pb2_grpc.RecoveryServicer):
             store=session.store_url,
             waiting=session.waiting_seconds,
             store_health=session.store_health,
+            revisions=session.revisions,
         )

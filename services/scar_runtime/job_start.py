@@ -24,8 +24,9 @@ def start_job(
     *,
     take_over: bool = False,
     waits: Callable[[str], None] = lambda _reason: None,
-) -> None:
-    """Create the job, or go on with it. Retries what is temporary; raises every other ``ScarError``.
+) -> str:
+    """Create the job, or go on with it; returns what one that is resumed has otherwise than before, in words.
+    Retries what is temporary; raises every other ``ScarError``.
 
     ``take_over``: even if another cluster trains it. ``waits`` hears once of each reason to wait.
     """
@@ -36,8 +37,8 @@ def start_job(
     )
     while True:
         try:
-            recovery.StartJob(request, timeout=timeout, wait_for_ready=True)
-            return
+            reply = recovery.StartJob(request, timeout=timeout, wait_for_ready=True)
+            return str(reply.changes)
         except grpc.RpcError as error:
             failure = from_rpc(error, "the recovery coordinator")
             if not isinstance(failure, Temporary) or time.monotonic() > deadline:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scar.errors import Fenced, JobExists, NotServing, ScarError, StoreUnavailable
+from scar.errors import Diverged, Fenced, InvalidRequest, JobExists, NotServing, ScarError, StoreUnavailable
 from scar.placement import BlockSource, Member, Role
 from scar.tables import Job, Table, given
 from scar.v1 import recovery_pb2 as pb
@@ -327,6 +327,34 @@ def test_lease_of_last_resort(cluster: Cluster) -> None:
     assert cluster.running is not None
     cluster.running.join(SECONDS)
     assert not cluster.running.is_alive()
+
+
+def test_a_worker_has_everything_go_back_once(cluster: Cluster) -> None:
+    servers = cluster.start()
+    worker = cluster.worker("worker-0")
+    cluster.epoch_with(lambda epoch: bool(epoch.workers))
+    clock = servers[0].shard.clock
+    request = pb.RollbackRequest(worker=worker, clock=clock, reason="the loss is nan")
+    for _ in range(2):
+        cluster.call(cluster.stub.RequestRollback, request)
+    epoch = cluster.epoch_with(lambda epoch: epoch.rollback)
+    assert epoch.restart == clock + 3
+    cluster.call(cluster.stub.RequestRollback, request)
+    wait_for(lambda: len(cluster.failures()) == 1)
+    record = cluster.failures()[0]
+    assert (record.epoch, record.rollback) == (epoch.number, "the loss is nan, says worker-0")
+    time.sleep(0.2)
+    assert cluster.status().epoch == epoch.number
+    with pytest.raises(InvalidRequest, match="has heard of clock 1000"):
+        cluster.call(cluster.stub.RequestRollback, pb.RollbackRequest(worker=worker, clock=1000))
+
+
+def test_nothing_of_before_is_kept(cluster: Cluster) -> None:
+    cluster.start()
+    worker = cluster.worker("worker-0")
+    cluster.epoch_with(lambda epoch: bool(epoch.workers))
+    with pytest.raises(Diverged, match="nothing that was saved before clock 0 is kept"):
+        cluster.call(cluster.stub.RequestRollback, pb.RollbackRequest(worker=worker, clock=0))
 
 
 def test_store_outage_delays_recovery(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

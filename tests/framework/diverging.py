@@ -2,7 +2,7 @@
 
 From the environment: ``SCAR_TEST_FOLDER`` (where workers write how it went), ``SCAR_TEST_LIMIT`` (clocks),
 ``SCAR_TEST_POISON`` (clocks whose batch is poisoned at worker-1, by commas; none: undisturbed),
-``SCAR_TEST_ALWAYS`` (and so is every batch after the first of them), ``SCAR_TEST_GRADIENT`` (what the gradient
+``SCAR_TEST_ALWAYS`` (and so is every batch after the first), ``SCAR_TEST_GRADIENT`` (what the gradient
 is multiplied with then), ``SCAR_TEST_ON_NAN``.
 """
 

@@ -144,6 +144,13 @@ ATTACKS = {
         "Recovery/ReportReroute",
         lambda victim: recovery_pb2.RerouteReport(worker=as_member(victim, "worker-1"), epoch=1),
     ),
+    "have a job go back": Attack(
+        "recovery",
+        "Recovery/RequestRollback",
+        lambda victim: recovery_pb2.RollbackRequest(
+            worker=as_member(victim, "worker-1"), secret=SECRET, clock=1, reason="because I say so"
+        ),
+    ),
     "forge a failure": Attack(
         "recovery",
         "Recovery/ReportFailure",

@@ -62,6 +62,6 @@ def test_a_second_cluster_that_takes_the_job_is_found(undo: str) -> None:
 
 
 def test_as_it_is_no_seed_fails() -> None:
-    runs = simulate("lost_shard", "two_clusters", first=1001, seeds=SEEDS)
-    assert len(runs) == 2 * SEEDS
+    runs = simulate("lost_shard", "two_clusters", "poisoned_batch", first=1001, seeds=SEEDS)
+    assert len(runs) == 3 * SEEDS
     assert [run for run in runs if run.wrong] == []

@@ -60,7 +60,9 @@ def test_one_poisoned_batch_costs_some_steps_and_not_the_job(tmp_path: Path, gra
     (record,) = trained.failures
     assert (record.strategy, list(record.members), record.lost_blocks) == ("rollback", [], 0)
     assert "says worker-" in record.rollback
-    bad = POISON if gradient == "nan" else POISON + 1  # the push itself is left out, or spoils what is pulled next
+    bad = (
+        POISON if gradient == "nan" else POISON + 1
+    )  # the push itself is left out, or spoils what is pulled next
     assert f"the loss of clock {bad} is" in record.rollback
     assert record.restored_clock < bad <= record.clock <= bad + 1
     assert sum(record.sources.values()) == record.total_blocks == diverging.WIDTH

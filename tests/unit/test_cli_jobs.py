@@ -17,6 +17,7 @@ from scar.v1.checkpoint_pb2 import Manifest
 from scar.v1.recovery_pb2 import FailureRecord, FinishedRecord
 from scar.v1.types_pb2 import ROLE_SHARD, ROLE_WORKER, Epoch, Member
 from scar.wire.codec import job_to_proto
+from scar_admin.iteration_costs import MeasuredCost
 from scar_cli import failures, jobs
 from scar_cli.cluster_ref import ClusterRef
 from scar_cli.output import OutputFormat
@@ -181,6 +182,20 @@ def test_the_ledger_is_read_from_the_store_when_no_cluster_runs(
     assert "ps-1" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="2 jobs"):
         failures.show_failures(ClusterRef(), "", url, OutputFormat.text)
+
+
+def test_a_rollback_is_shown_as_what_it_is() -> None:
+    record = FailureRecord(
+        number=2,
+        clock=41,
+        restored_clock=37,
+        strategy="rollback",
+        rollback="the loss of clock 40 is nan, says w",
+    )
+    assert failures.failure_row(record, MeasuredCost())[2] == "rollback"
+    assert failures.rollback_text(record) == (
+        "#2 rolled back from clock 41 to what was saved by clock 37: the loss of clock 40 is nan, says w"
+    )
 
 
 def test_a_job_whose_owner_beats_is_not_removed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

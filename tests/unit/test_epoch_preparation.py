@@ -11,7 +11,7 @@ from scar_recovery.core.events import ClocksRead
 
 
 def commit(number: int, rewinds: bool) -> Any:
-    intent = SimpleNamespace(number=number, rewinds_workers=rewinds, previous=None, shards=())
+    intent = SimpleNamespace(number=number, restarts_clocks=rewinds, previous=None, shards=())
     return SimpleNamespace(intent=intent)
 
 

@@ -74,8 +74,42 @@ def test_who_has_come_later_never_asks_for_the_end_before_the_others(values, sin
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
 def test_a_loss_that_is_no_number_ends_the_training_where_it_was_asked_for(loss):
     with pytest.raises(Diverged, match="the loss of clock 7 is"):
-        StopRules(None, None, "stop", "bsp").judge(point(7, loss))
-    assert not StopRules(None, None, "ignore", "bsp").judge(point(7, loss))
+        StopRules(None, None, "stop", "bsp").find_divergence(point(7, loss), 0)
+    assert StopRules(None, None, "ignore", "bsp").find_divergence(point(7, loss), 0) == (-1, "")
+
+
+def test_a_loss_of_a_model_that_went_back_says_nothing():
+    judge = StopRules(None, None, "restore", "bsp")
+    assert judge.find_divergence(point(7, math.nan), 0) == (7, "the loss of clock 7 is nan")
+    assert judge.find_divergence(point(7, math.nan), 8) == (-1, "")
+    assert judge.find_divergence(point(8, 1.0), 8) == (-1, "")
+
+
+def diverging(clocks: int = 3, on_nan: str = "restore") -> StopRules:
+    return StopRules(None, None, on_nan, "bsp", divergence=scar.Divergence(2.0, clocks=clocks))
+
+
+def test_a_loss_that_stays_too_high_is_a_divergence_since_its_first_clock():
+    judge = diverging()
+    losses = (5.0, 1.0, 2.5, 2.5, 1.9, 2.1, 2.1, 2.1, 2.1)  # twice 1.0 is not above it
+    found = [judge.find_divergence(point(clock, loss), 0) for clock, loss in enumerate(losses)]
+    assert found[7] == (5, "the loss is above 2 since clock 5")
+    assert [one for index, one in enumerate(found) if index != 7] == [(-1, "")] * 8
+    stops = diverging(2, "stop")
+    for clock, loss in enumerate((1.0, 3.0)):
+        stops.find_divergence(point(clock, loss), 0)
+    with pytest.raises(Diverged, match="since clock 1"):
+        stops.find_divergence(point(2, 3.0), 0)
+
+
+def test_a_rollback_ends_a_run_of_high_losses():
+    judge = diverging()
+    for clock, loss in enumerate((1.0, 3.0, 3.0)):
+        assert judge.find_divergence(point(clock, loss), 0) == (-1, "")
+    for clock in (6, 7):
+        assert judge.find_divergence(point(clock, 3.0), 6) == (-1, ""), "another worker had it rolled back"
+        assert judge.find_divergence(point(clock, 3.0), 6) == (-1, ""), "heard again, it counts once"
+    assert judge.find_divergence(point(8, 3.0), 6)[0] == 6
 
 
 def test_what_cannot_be_is_refused():
@@ -85,6 +119,11 @@ def test_what_cannot_be_is_refused():
         StopRules(None, scar.EarlyStopping(), "stop", "asp")
     with pytest.raises(ConfigError, match="mode"):
         scar.EarlyStopping(mode="best")
+    with pytest.raises(ConfigError, match="without on_nan"):
+        StopRules(None, None, "ignore", "bsp", divergence=scar.Divergence())
+    for factor, clocks in ((1.0, 5), (math.nan, 5), (2.0, 0)):
+        with pytest.raises(ConfigError, match="factor must be above 1"):
+            scar.Divergence(factor, clocks=clocks)
     for wrong in ({"patience": 0}, {"min_delta": -1}, {"min_delta": math.nan}):
         with pytest.raises(ConfigError, match="patience must be"):
             scar.EarlyStopping(**wrong)

@@ -80,20 +80,60 @@ class StartJobReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     EPOCH_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """newest epoch; 0: waiting for shards"""
+    changes: _builtins.str
+    """what a job that is resumed has otherwise than before, in words; empty: nothing"""
     def __init__(
         self,
         *,
         epoch: _builtins.int = ...,
+        changes: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "epoch", b"epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StartJobReply: _TypeAlias = StartJobReply  # noqa: Y015
+
+@_typing.final
+class JobRevision(_message.Message):
+    """What a job that was resumed had otherwise from then on. Created once, never changed: the newest one says how the job is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    CREATED_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """1, 2, ..."""
+    changes: _builtins.str
+    """from what it was before, in words"""
+    created: _builtins.float
+    """seconds since 1970"""
+    @_builtins.property
+    def job(self) -> _types_pb2.JobSpec:
+        """whole, as it is from then on; unset in RecoveryStatus"""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        job: _types_pb2.JobSpec | None = ...,
+        changes: _builtins.str = ...,
+        created: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "created", b"created", "job", b"job", "number", b"number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobRevision: _TypeAlias = JobRevision  # noqa: Y015
 
 @_typing.final
 class JobOwner(_message.Message):
@@ -1154,6 +1194,7 @@ class RecoveryStatus(_message.Message):
     STORE_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
     STORE_HEALTH_FIELD_NUMBER: _builtins.int
+    REVISIONS_FIELD_NUMBER: _builtins.int
     leader: _builtins.bool
     """false: it waits for the leader's lease to end"""
     epoch: _builtins.int
@@ -1182,6 +1223,10 @@ class RecoveryStatus(_message.Message):
     def store_health(self) -> Global___StoreHealth:
         """as the leader sees the store"""
 
+    @_builtins.property
+    def revisions(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobRevision]:
+        """of the job, oldest first"""
+
     def __init__(
         self,
         *,
@@ -1195,10 +1240,11 @@ class RecoveryStatus(_message.Message):
         store: _builtins.str = ...,
         waiting: _builtins.float = ...,
         store_health: Global___StoreHealth | None = ...,
+        revisions: _abc.Iterable[Global___JobRevision] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "store_health", b"store_health"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "finished", b"finished", "job", b"job", "leader", b"leader", "members", b"members", "problem", b"problem", "recovering", b"recovering", "store", b"store", "store_health", b"store_health", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "finished", b"finished", "job", b"job", "leader", b"leader", "members", b"members", "problem", b"problem", "recovering", b"recovering", "revisions", b"revisions", "store", b"store", "store_health", b"store_health", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -263,9 +263,7 @@ class Planner:
         if not self._leads or self._moves.moved is not None:
             return 0.0
         failed = [self._damage.since, *(failure.allowed for failure in self.members.proved_dead())]
-        failed.append(
-            self._rollback.since if self.epoch.shards else NEVER
-        )  # without shards it waits for some
+        failed += [self._rollback.since] if self.epoch.shards else []  # else it waits for some
         times = [since + FAILURE_BATCH for since in failed]
         if not self._moves.in_progress:
             times.append(self._admission_due(bool(self.epoch.shards)))

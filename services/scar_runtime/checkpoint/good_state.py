@@ -74,7 +74,8 @@ def _live_groups(running: RunningCheckpoint) -> list[tuple[int, BlockState]]:
 
 
 def _is_group_finite(headers: HeaderCache, running: RunningCheckpoint, index: int, group: BlockState) -> bool:
-    ref, header = running.objects[index], running.headers[index]
+    ref = running.objects[index]
+    header = running.headers[index]
     for ids in split_ids(headers.job.table(group.table), group.ids):
         found = read_blocks(headers.store, ref, header, headers.job, group.table, ids)
         if not all(np.isfinite(array).all() for array in (found.values, *found.slots.values())):

@@ -39,6 +39,7 @@ __all__ = [
     "OWNERS",
     "OWNER_BEAT",
     "PINS",
+    "REVISIONS",
     "cluster_jobs",
     "compact_key",
     "compacted_manifest",
@@ -77,6 +78,7 @@ FINISHED = "finished"
 OWNERS = "owners"
 PINS = "pins"
 HISTORY = "history"
+REVISIONS = "revisions"
 
 _CLUSTERS = "_clusters"  # no job can have this name
 _PROBE = "probe"
