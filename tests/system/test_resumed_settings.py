@@ -37,7 +37,7 @@ def test_on_a_cluster_that_has_run_it(tmp_path: Path) -> None:
     with scar.LocalCluster(tmp_path / "home", shards=2) as cluster:
         before = cluster.train(make_job(0.5), first, timeout=TIMEOUT)
         np.testing.assert_array_equal(before.model["w"], np.full((6, 2), -5.0))
-        with pytest.raises(JobExists, match="w.shape"):
+        with pytest.raises(JobExists, match=r"w\.shape"):
             cluster.train(make_job(0.25, rows=7), second, resume=True, timeout=TIMEOUT)
         after = cluster.train(make_job(0.25, workers=4), second, resume=True, timeout=TIMEOUT)
         np.testing.assert_allclose(after.model["w"], np.full((6, 2), -10.0), rtol=1e-6)

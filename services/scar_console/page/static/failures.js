@@ -29,13 +29,13 @@ export function showFailures(state) {
     one.clock, costText(one) || "-", `${one.lost_blocks} of ${one.total_blocks}`, sources(one),
   ]));
   showOpened(failures.find((one) => one.number === opened));
-  showRevisions(state.job ? state.job.revisions : []);
+  showRevisions(state.job?.revisions ?? []);
 }
 
 // What the job was resumed with otherwise than before.
 function showRevisions(revisions) {
   const list = byId("revisions");
-  if (list.childElementCount === revisions.length) return;
+  if (!list || list.childElementCount === revisions.length) return;
   list.replaceChildren(...revisions.map((one) => {
     const item = document.createElement("li");
     item.textContent = `${new Date(1000 * one.created).toLocaleString()}: settings changed: ${one.changes}`;
