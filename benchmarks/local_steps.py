@@ -25,6 +25,7 @@ from torch import nn
 import scar
 import scar.torch
 from scar._client.push_requests import pack_tables
+from scar.bfloat16 import lengthen_values, nearest_short
 from scar.blocks import Array
 from scar_ps.core.block_store import BlockStore
 from scar_ps.core.update_rules import apply_push
@@ -48,9 +49,13 @@ class Turns:
             store = self._stores[table.name] = BlockStore(table, ids)
             store.values[:] = table.initial(0, ids, table.init.array)
 
-    def pull(self, names: list[str]) -> dict[str, Array]:
-        self.moved += sum(self._stores[name].values.nbytes for name in names)
-        return {name: self._stores[name].values.reshape(self.job.table(name).shape).copy() for name in names}
+    def pull(self, names: list[str], bfloat16: Collection[str] = ()) -> dict[str, Array]:
+        self.moved += sum(self._stores[name].values.nbytes >> (name in bfloat16) for name in names)
+        return {name: self._pulled(name, name in bfloat16) for name in names}
+
+    def _pulled(self, name: str, short: bool) -> Array:
+        values = self._stores[name].values.reshape(self.job.table(name).shape)
+        return lengthen_values(nearest_short(values)) if short else values.copy()
 
     def push(
         self,
@@ -75,9 +80,15 @@ class Turns:
 
 
 def train(
-    example: SimpleNamespace, workers: int, steps: int, every: int, push_dtype: torch.dtype | None
+    example: SimpleNamespace,
+    workers: int,
+    steps: int,
+    every: int,
+    dtypes: tuple[torch.dtype | None, torch.dtype | None],
 ) -> tuple[int, float]:
-    """Bytes, and the mean loss of the last 20 steps. ``every`` 0: a push a step, AdamW on the shards."""
+    """Bytes, and the mean loss of the last 20 steps. ``every`` 0: a push a step, AdamW on the shards.
+    ``dtypes``: of pushes and of pulls.
+    """
     torch.manual_seed(0)
     first = example.GPT()
     each_step = torch.optim.AdamW(first.parameters(), lr=1e-3)
@@ -86,7 +97,7 @@ def train(
     turns: Any = Turns(job)
     replicas = [example.GPT() for _ in range(workers)]
     kind = scar.torch.DiLoCo if every else scar.torch.Optimizer
-    synced = [kind(turns, model, push_dtype) for model in replicas]
+    synced = [kind(turns, model, *dtypes) for model in replicas]
     turns.moved = 0
     inners = [torch.optim.AdamW(model.parameters(), lr=1e-3) for model in replicas]
     text = example.read_text()
@@ -119,16 +130,18 @@ def main() -> int:
     from benchmarks.ddp_steps import train_ddp
 
     example = SimpleNamespace(**run_path(EXAMPLE))
-    sys.stdout.write(f"{'meets every':>12} {'pushes':>9} {'MB moved':>10} {'loss':>7}\n")
-    for every, dtype in (
-        *((every, None) for every in (0, 5, 20, 100)),
-        *((every, torch.bfloat16) for every in (0, 20)),
+    sys.stdout.write(f"{'meets every':>12} {'pushes':>9} {'pulls':>9} {'MB moved':>10} {'loss':>7}\n")
+    short = torch.bfloat16
+    for every, dtypes in (
+        *((every, (None, None)) for every in (0, 5, 20, 100)),
+        *((every, (short, None)) for every in (0, 20)),
+        *((every, (short, short)) for every in (0, 20)),
     ):
-        moved, loss = train(example, options.workers, options.steps, every, dtype)
-        kind = "float32" if dtype is None else "bfloat16"
-        sys.stdout.write(f"{every or 1:>12} {kind:>9} {moved / 1e6:>10.1f} {loss:>7.3f}\n")
+        moved, loss = train(example, options.workers, options.steps, every, dtypes)
+        pushes, pulls = ("float32" if dtype is None else "bfloat16" for dtype in dtypes)
+        sys.stdout.write(f"{every or 1:>12} {pushes:>9} {pulls:>9} {moved / 1e6:>10.1f} {loss:>7.3f}\n")
     moved, loss = train_ddp(options.workers, options.steps)
-    sys.stdout.write(f"{'DDP, 1':>12} {'float32':>9} {moved / 1e6:>10.1f} {loss:>7.3f}\n")
+    sys.stdout.write(f"{'DDP, 1':>12} {'float32':>9} {'-':>9} {moved / 1e6:>10.1f} {loss:>7.3f}\n")
     return 0
 
 

@@ -23,6 +23,21 @@ def round_to_bfloat16(values: Array) -> Array:
     return ((bits + (0x7FFF + ((bits >> _HALF_BITS) & 1))) & np.uint32(0xFFFF0000)).view(np.float32)
 
 
+def nearest_short(values: Array) -> Array:
+    """Any float32 values in :data:`DTYPE`, rounded. NaN and infinity stay what they are, and finite values
+    finite: beyond bfloat16's largest one they are cut off.
+    """
+    rounded = round_to_bfloat16(values)
+    special = ~np.isfinite(rounded)
+    if special.any():
+        odd = values[special]
+        quiet = np.where(
+            np.isnan(odd), np.uint32(0x00400000), np.uint32(0)
+        )  # else its payload may be cut off
+        rounded[special] = ((odd.view(np.uint32) | quiet) & np.uint32(0xFFFF0000)).view(np.float32)
+    return shorten_values(rounded)
+
+
 def shorten_values(values: Array) -> Array:
     """Rounded float32 values in :data:`DTYPE`. What rounding would have lost is cut off."""
     return (values.view(np.uint32) >> _HALF_BITS).astype(DTYPE)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Self, overload
 
@@ -25,7 +25,7 @@ from scar._client.client import Client
 from scar._client.heartbeats import HeartbeatStream
 from scar._client.loss_listener import Heard, hear_loss
 from scar._client.pace import Pace
-from scar._client.pull_requests import Names, PullFuture, PullRequest, TableIds, Values
+from scar._client.pull_requests import Names, PullFuture, PullRequest, Several, Short, TableIds, Values
 from scar._client.push_requests import pack_tables
 from scar._client.recovery_client import RecoveryClient
 from scar.errors import DeadlineExceeded, Fenced, NonFinite, ScarError
@@ -138,22 +138,18 @@ class Worker:
 
     @property
     def story(self) -> EventRing:
-        """Epochs that it followed and what shards refused, for those who wonder why it waits:
-        `scar doctor --story worker-0`.
-        """
+        """Epochs that it followed, what shards refused: `scar doctor --story worker-0`."""
         return self._client.state.story
 
     def data_slice(self, n: int) -> slice:
-        """This worker's contiguous part of ``n`` examples. It changes when workers come and go: ask in every
-        clock.
+        """This worker's contiguous part of ``n`` examples. Ask in every clock: workers come and go.
 
-        Within a clock it stays, and :attr:`rank` and :attr:`world_size` with it. A clock has a loss only when
-        every share of one deal has been reported.
+        Within a clock it stays, as :attr:`rank` and :attr:`world_size` do. A clock has a loss only when every
+        share of one deal has been reported.
         """
         return self._report.data_slice(self._client.view.epoch, n)
 
     # --- work
-
     def clocks(
         self,
         limit: int | None = None,
@@ -183,8 +179,8 @@ class Worker:
         self, function: Callable[[Mapping[str, Values]], Mapping[str, float]], every: int
     ) -> Mapping[str, float]:
         """In the loop's body: every so many clocks the first living worker calls ``function`` with the tables
-        and logs the metrics that it returns; the others get {} at once, and in BSP wait at the clock's end.
-        :class:`scar.EarlyStopping` keeps the best model, where it has ``keep_best``.
+        and logs the metrics that it returns; the others get {} at once. :class:`scar.EarlyStopping` keeps the
+        best model, where it has ``keep_best``.
         """
         if self.clock_number % every or not self.is_leader:
             return {}
@@ -195,27 +191,34 @@ class Worker:
         return metrics
 
     @overload
-    def pull(self, tables: str, ids: TableIds = None, rows: TableIds = None) -> Values: ...
+    def pull(
+        self, tables: str, ids: TableIds = None, rows: TableIds = None, bfloat16: Short = ()
+    ) -> Values: ...
 
     @overload
     def pull(
-        self, tables: list[str] | tuple[str, ...], ids: TableIds = None, rows: TableIds = None
+        self, tables: Several, ids: TableIds = None, rows: TableIds = None, bfloat16: Short = ()
     ) -> dict[str, Values]: ...
 
-    def pull(self, tables: Names, ids: TableIds = None, rows: TableIds = None) -> Values | dict[str, Values]:
+    def pull(
+        self, tables: Names, ids: TableIds = None, rows: TableIds = None, bfloat16: Short = ()
+    ) -> Values | dict[str, Values]:
         """Read-only values of a table, in its shape, or a dict of several; change a ``.copy()`` of them.
-        ``rows``: these rows of the first axis, in any order. ``ids``: these blocks, rows packed.
+        ``rows``: these of the first axis, in any order. ``ids``: these blocks, rows packed. ``bfloat16``:
+        names of float32 tables that come rounded, in half the bytes, and are no exact copy.
         """
         client = self._client
         with client.pace.time_pull() as timed:
-            request = PullRequest(self.job, tables, ids, rows)
+            request = PullRequest(self.job, tables, ids, rows, bfloat16)
             timed.moving = client.pulls.pull(request.wants)
             values: Values | dict[str, Values] = request.values()
         return values
 
-    def pull_async(self, tables: Names, ids: TableIds = None, rows: TableIds = None) -> PullFuture:
+    def pull_async(
+        self, tables: Names, ids: TableIds = None, rows: TableIds = None, bfloat16: Short = ()
+    ) -> PullFuture:
         """The same in the background, while this thread computes."""
-        request = PullRequest(self.job, tables, ids, rows)
+        request = PullRequest(self.job, tables, ids, rows, bfloat16)
         pulls = self._client.pulls.pull_async(request.wants)
         return PullFuture(request, pulls, self._client.pace.note_pull)
 
@@ -224,7 +227,7 @@ class Worker:
         tables: str | Mapping[str, ArrayLike],
         values: ArrayLike | None = None,
         ids: TableIds = None,
-        bfloat16: Collection[str] = (),
+        bfloat16: Short = (),
         rows: TableIds = None,
     ) -> None:
         """Send an update: ``push("w", gradient)``, with ``rows`` or ``ids`` (blocks) for some only, or
@@ -249,9 +252,8 @@ class Worker:
     def report(self, loss: float, examples: int | None = None, of: int | None = None) -> None:
         """Add to this worker's part of the loss of the open clock.
 
-        It is of the share that the worker asked for last (:meth:`data_slice`, or :attr:`rank` and
-        :attr:`world_size`). ``examples``: of how many examples it is instead, of the total ``of`` (default:
-        the ``n`` of :meth:`data_slice`).
+        Of the share that it asked for last (:meth:`data_slice`, :attr:`rank`, :attr:`world_size`), or of so
+        many ``examples`` of the total ``of`` (default: the ``n`` of :meth:`data_slice`).
         """
         self._report.add_loss(loss, examples, of)
 
@@ -284,9 +286,7 @@ class Worker:
         return state
 
     def save_state(self, values: ArrayLike = ()) -> None:
-        """The step that was recalled in this clock is done; ``values`` are what the user hands in for the
-        next one.
-        """
+        """The step that was recalled in this clock is done; ``values`` are for the next one."""
         row = np.concatenate(([self._step + 1.0], np.ravel(np.asarray(values, np.float64))))
         self.push(STATE_TABLE, row[np.newaxis], ids=[self._own_rank])
 

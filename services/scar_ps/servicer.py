@@ -107,7 +107,7 @@ class DataServicer:
             room = self._shared.find_segment(request.shared)
             segment = pull_encoder.SegmentWriter(request.shared, room)
         found, waited = self._find_pulled(request, context)
-        yield from pull_encoder.encode_pulled(found, segment, waited)
+        yield from pull_encoder.encode_pulled(found, segment, waited, _short_tables(request))
         self._apply_thread.check_lease()
 
     def pull_small(self, request: ps_pb2.PullRequest, context: grpc.ServicerContext) -> bytes:
@@ -115,8 +115,9 @@ class DataServicer:
         if request.contents:
             raise InvalidRequest("what values contain has no room in one message", "Pull them as a stream")
         found, waited = self._find_pulled(request, context)
-        pull_encoder.require_small(found)
-        message = encode_small(pull_encoder.encode_pulled(found, waited=waited))
+        short = _short_tables(request)
+        pull_encoder.require_small(found, short)
+        message = encode_small(pull_encoder.encode_pulled(found, waited=waited, short=short))
         self._apply_thread.check_lease()
         return message
 
@@ -257,6 +258,11 @@ class ControlServicer(ps_pb2_grpc.ShardControlServicer):
 def _decode_wanted(tables: Iterable[ps_pb2.TableBlocks]) -> WantedBlocks:
     """Raises :class:`BlockOutOfRange` or :class:`InvalidRequest` for invalid ids."""
     return [(one.table, None if one.dense else codec.ids_from_bytes(one.block_ids)) for one in tables]
+
+
+def _short_tables(request: ps_pb2.PullRequest) -> frozenset[str]:
+    """Whose values go in two bytes."""
+    return frozenset(one.table for one in request.tables if one.bfloat16)
 
 
 def _decode_pulled(tables: Iterable[ps_pb2.TableBlocks]) -> PulledParts:

@@ -1,4 +1,4 @@
-"""Pushes that travel as bfloat16, between real processes, with a shard killed in the middle."""
+"""Pushes and pulls that travel as bfloat16, between real processes, with a shard killed in the middle."""
 
 from __future__ import annotations
 
@@ -60,3 +60,46 @@ def test_the_sum_of_what_was_rounded_is_in_the_model_though_a_shard_is_killed(tm
         assert not np.array_equal(expected, WORKERS * sum(pushed(clock)[name] for clock in range(LIMIT)))
         np.testing.assert_array_equal(result.model[name], expected)
     assert result.model["counts"].tolist() == [WORKERS * sum(range(LIMIT))] * 8
+
+
+def test_pulls_are_rounded_and_are_no_source_of_what_a_killed_shard_had(tmp_path: Path) -> None:
+    """Of two tables one is pulled rounded: a worker gives back the other alone."""
+    go = tmp_path / "go"
+    job = scar.Job(
+        "rounded",
+        [
+            scar.Table(name, shape, rule=scar.add(), init=scar.constant(1 / 3))
+            for name, shape in {**SHAPES, "exact": (40, 2)}.items()
+        ],
+        workers=1,
+        sources="workers",
+        checkpoint=scar.Checkpoint(fraction=0.01, period=10_000),
+    )
+
+    def train(worker: scar.Worker) -> None:
+        short = ("small", "large")
+        for clock in worker.clocks(limit=LIMIT):
+            found = worker.pull([*short, "exact"], bfloat16=short)
+            some = worker.pull("large", rows=[3, 7], bfloat16=["large"])
+            want = np.float32(1 / 3)
+            for _ in range(clock):
+                want += np.float32(1)
+            for values in (found["small"], found["large"], some) if clock <= HOLD else ():
+                assert (values == round_to_bfloat16(np.full(values.shape, want, np.float32))).all()
+            assert (found["exact"] == want).all(), "it lost nothing"
+            while clock == HOLD and not go.exists():
+                time.sleep(0.01)
+            worker.push({name: np.ones_like(values) for name, values in found.items()})
+
+    def kill_once(status: ClusterStatus) -> None:
+        if status.clock == HOLD and not go.exists():
+            cluster.kill("ps-1")
+            go.touch()
+
+    with LocalCluster(tmp_path / "home", shards=3, respawn_delay=0.1) as cluster:
+        result = cluster.train(job, train, timeout=2 * TIMEOUT, watch=kill_once)
+    [record] = [one for one in result.ledger if any(name.startswith("ps-1@") for name in one.members)]
+    assert 0 < record.sources["worker"] < 40, "blocks of the exact table, and of no other"
+    assert record.sources["worker"] + record.sources.get("initial", 0) + record.sources.get("object", 0) == (
+        record.lost_blocks
+    )

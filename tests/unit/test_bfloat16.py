@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scar import Job, Table, momentum
 from scar._client.core.pushes import ShardPush, TablePush, cut_blocks, merge_pushes
 from scar._client.push_requests import pack_tables
-from scar.bfloat16 import lengthen_values, round_to_bfloat16, shorten_values
+from scar.bfloat16 import lengthen_values, nearest_short, round_to_bfloat16, shorten_values
 from scar.errors import InvalidRequest, NonFinite, UnknownTable
 
 JOB = Job(
@@ -83,3 +85,19 @@ def test_parts_of_a_push_stay_short_and_a_sum_of_several_does_not() -> None:
     merged = merge_pushes(JOB, pushes).tables["w"]
     assert not merged.short
     assert merged.values.tolist() == [1 + 2**-9] * 4
+
+
+@given(values=st.lists(st.floats(width=32), min_size=1, max_size=40))
+def test_any_value_is_shortened_to_the_nearest_and_keeps_its_kind(values: list[float]) -> None:
+    exact = np.array(values, np.float32)
+    found = lengthen_values(nearest_short(exact))
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(exact))
+    np.testing.assert_array_equal(np.isinf(found), np.isinf(exact))
+    finite = np.isfinite(exact)
+    error = np.abs(found[finite].astype(np.float64) - exact[finite])
+    assert (error <= np.maximum(np.abs(exact[finite].astype(np.float64)) * 2**-7, 2.0**-133)).all()
+
+
+def test_a_nan_whose_payload_is_cut_off_stays_nan() -> None:
+    found = lengthen_values(nearest_short(np.array([0x7F800001], "<u4").view(np.float32)))
+    assert np.isnan(found).all()

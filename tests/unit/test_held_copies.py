@@ -14,6 +14,7 @@ from scar._client.core.comparisons import take_recovered
 from scar._client.core.held_copies import HeldCopies
 from scar._client.core.pull_buffer import PullBuffer, PulledPart
 from scar._client.worker_pulls import WorkerPulls
+from scar.bfloat16 import nearest_short
 from scar.blocks import Ids
 from scar.placement import BlockGroup, BlockSource, Epoch, Member, Role
 from scar.tables import Job, Table
@@ -167,3 +168,27 @@ def test_a_pull_counts_only_while_no_shard_can_close_its_clock(
     state = SimpleNamespace(streams=streams, clocks=SimpleNamespace(finished=finished))
     pulls: Any = SimpleNamespace(_state=state, _job=replace(JOB, sources=sources))
     assert WorkerPulls._is_in_clock(pulls, 4) is counts
+
+
+def test_what_came_rounded_is_no_copy() -> None:
+    held = HeldCopies(JOB, ME.key)
+    held.follow_epoch(epoch(1), 0)
+    exact = pull(3)
+    held.keep_pull(exact, 3)
+    rounded = PullBuffer(JOB.table("w"), short=True)
+    rounded.parts = list(pull(4).parts)
+    held.keep_pull(rounded, 4)
+    assert set(offers(held).values()) == {3}
+
+
+def test_what_came_rounded_stands_for_no_exact_value() -> None:
+    rounded = PullBuffer(JOB.table("w"), short=True)
+    rounded.fill_blocks(np.arange(6), nearest_short(np.full(len(rounded.flat), 1.001, np.float32)))
+    assert rounded.flat.tolist() == [1.0] * len(rounded.flat)
+    assert rounded.complete
+    exact = PullBuffer(JOB.table("w"))
+    exact.fill_from(rounded)
+    assert not exact.complete
+    again = PullBuffer(JOB.table("w"), short=True)
+    again.fill_from(rounded)
+    assert again.complete

@@ -49,7 +49,7 @@ def test_bfloat16_converges_as_float32_does(every: int) -> None:
     assert short == pytest.approx(full, rel=0.05)
 
 
-def train_float32(every: int, push_dtype: Any) -> float:
+def train_float32(every: int, push_dtype: Any, pull_dtype: Any = None) -> float:
     """Loss after local steps with Adam (``every`` 1: after as many pushes of gradients)."""
     import torch
     from torch import nn
@@ -62,7 +62,10 @@ def train_float32(every: int, push_dtype: Any) -> float:
     job = scar.Job("float32", scar.torch.tables(replicas[0], each if every == 1 else outer), workers=2)
     shards = Shards(job)
     kind = scar.torch.Optimizer if every == 1 else scar.torch.DiLoCo
-    synced = [kind(Member(shards, rank, 2), model, push_dtype) for rank, model in enumerate(replicas)]
+    members = [Member(shards, rank, 2) for rank in range(2)]
+    synced = [
+        kind(member, model, push_dtype, pull_dtype) for member, model in zip(members, replicas, strict=True)
+    ]
     inners = [torch.optim.Adam(model.parameters(), lr=0.02) for model in replicas]
     x, y = (one.float() if one.is_floating_point() else one for one in examples())
     for _ in range(300 // every):
@@ -99,3 +102,39 @@ def test_buffers_rows_and_other_dtypes_are_not_rounded() -> None:
     shards = Shards(scar.Job("double", scar.torch.tables(double, scar.sgd(1.0))))
     with pytest.raises(ConfigError, match=r"0\.weight is torch\.float64: only float32"):
         scar.torch.DiLoCo(Member(shards, 0, 1), double, push_dtype=torch.bfloat16)
+
+
+def test_pulls_come_rounded_and_say_so_and_buffers_do_not() -> None:
+    import torch
+    from torch import nn
+
+    import scar.torch
+
+    model = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))
+    frozen = nn.Linear(4, 4).requires_grad_(False)
+    model.append(frozen)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    shards = Shards(scar.Job("pulls", scar.torch.tables(model, scar.sgd(0.1))))
+    member = Member(shards, 0, 1)
+    optimizer = scar.torch.Optimizer(member, model, pull_dtype=torch.bfloat16)
+    assert not optimizer.is_exact
+    assert scar.torch.Optimizer(Member(shards, 0, 1), model).is_exact
+    optimizer.pull()
+    assert member.pulled_short == {"0.weight", "0.bias", "1.weight", "1.bias"}
+    for name in member.pulled_short:
+        assert torch.equal(model.state_dict()[name], before[name].bfloat16().float())
+    assert torch.equal(frozen.weight, before["2.weight"])
+    model(torch.ones(2, 8)).sum().backward()
+    optimizer.step()
+    assert member.short == set(), "pushes are as they were"
+    with pytest.raises(ConfigError, match=r"pulls cannot be torch\.float16"):
+        scar.torch.DiLoCo(Member(shards, 0, 1), model, pull_dtype=torch.float16)
+
+
+@pytest.mark.parametrize("every", [1, EVERY])
+def test_bfloat16_both_ways_converges_as_float32_does(every: int) -> None:
+    import torch
+
+    both = train_float32(every, torch.bfloat16, torch.bfloat16)
+    assert both < 0.01
+    assert both == pytest.approx(train_float32(every, None), rel=0.1)

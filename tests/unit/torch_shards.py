@@ -10,6 +10,7 @@ import numpy as np
 
 import scar
 from scar._client.push_requests import pack_tables
+from scar.bfloat16 import lengthen_values, nearest_short
 from scar_ps.core.block_store import BlockStore
 from scar_ps.core.update_rules import apply_push
 
@@ -44,7 +45,7 @@ def every(table: scar.Table) -> np.ndarray:
 class Member:
     """What a worker is to :class:`scar.torch.Optimizer`. ``pulls``: names, or a table with its ids.
 
-    ``short``: tables of the last push that travel as bfloat16.
+    ``short``: tables of the last push that travel as bfloat16; ``pulled_short``: of the last pull.
     """
 
     def __init__(self, shards: Shards, rank: int, world_size: int) -> None:
@@ -52,25 +53,29 @@ class Member:
         self.is_leader, self.world_size = rank == 0, world_size
         self.pulls: list[Any] = []
         self.short: set[str] = set()
+        self.pulled_short: set[str] = set()
 
     @property
     def clock_number(self) -> int:
         return self._shards.clock
 
-    def pull(self, names: Any, rows: Any = None) -> Any:
+    def pull(self, names: Any, rows: Any = None, bfloat16: Collection[str] = ()) -> Any:
+        self.pulled_short = set(bfloat16)
         if isinstance(names, str):
             self.pulls.append((names, rows.tolist()))
             return self._values(names)[rows]
         self.pulls.append(names)
-        return {name: self._values(name) for name in names}
+        return {name: self._values(name, name in bfloat16) for name in names}
 
     def pull_async(self, name: str, rows: Any) -> Future[Any]:
         future: Future[Any] = Future()
         future.set_result(self.pull(name, rows).copy())
         return future
 
-    def _values(self, name: str) -> np.ndarray:
+    def _values(self, name: str, short: bool = False) -> np.ndarray:
         values = self._shards.stores[name].values.reshape(self.job.table(name).shape)
+        if short:
+            values = lengthen_values(nearest_short(values))
         values.flags.writeable = False  # as a pull is
         return values
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, NamedTuple
@@ -19,7 +19,9 @@ from scar.errors import DeadlineExceeded, InvalidRequest
 from scar.tables import Job
 
 Values = NDArray[Any]
-Names = str | list[str] | tuple[str, ...]
+Short = Collection[str]  # names of tables whose values travel as bfloat16
+Several = list[str] | tuple[str, ...]
+Names = str | Several
 TableIds = ArrayLike | Mapping[str, ArrayLike] | None
 
 
@@ -54,14 +56,24 @@ def _select_own(what: str, name: str, given: TableIds, single: bool) -> ArrayLik
 
 
 class PullRequest:
-    """``tables``: one name (the answer is an array) or several (a dict of arrays)."""
+    """``tables``: one name (the answer is an array) or several (a dict of arrays). ``short``: names of those
+    that come rounded to bfloat16.
+    """
 
-    def __init__(self, job: Job, tables: Names, ids: TableIds = None, rows: TableIds = None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        tables: Names,
+        ids: TableIds = None,
+        rows: TableIds = None,
+        short: Collection[str] = (),
+    ) -> None:
         self._single = isinstance(tables, str)
         names = [tables] if isinstance(tables, str) else list(tables)
         self._asked = {name: select_blocks(job, name, ids, rows, self._single) for name in names}
+        _check_short(job, short, names)
         self.wants = [
-            PullBuffer(job.table(name), _sort_numbers(asked.ids), _sort_numbers(asked.rows))
+            PullBuffer(job.table(name), _sort_numbers(asked.ids), _sort_numbers(asked.rows), name in short)
             for name, asked in self._asked.items()
         ]
 
@@ -73,6 +85,16 @@ class PullRequest:
             asked = self._asked[name]
             arrays[name] = unpack_result(wanted, asked.ids if asked.rows is None else asked.rows)
         return next(iter(arrays.values())) if self._single else arrays
+
+
+def _check_short(job: Job, short: Collection[str], names: Collection[str]) -> None:
+    if unknown := sorted(set(short) - set(names)):
+        raise InvalidRequest(f"bfloat16 names {', '.join(unknown)}, which this pull has not")
+    if other := [name for name in short if job.table(name).dtype_name != "float32"]:
+        raise InvalidRequest(
+            f"table {other[0]} is {job.table(other[0]).dtype_name}: only float32 is pulled as bfloat16",
+            "Leave its name out of bfloat16",
+        )
 
 
 def _sort_numbers(asked: Ids | None) -> Ids | None:

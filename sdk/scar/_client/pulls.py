@@ -54,7 +54,7 @@ class PullShare:
         return sum(buffer.nbytes for buffer in self.buffers.values())
 
     def add_blocks(self, wanted: PullBuffer, positions: Positions, ids: Ids, dense: bool) -> None:
-        asked = ps_pb2.TableBlocks(table=wanted.table.name, dense=dense)
+        asked = ps_pb2.TableBlocks(table=wanted.table.name, dense=dense, bfloat16=wanted.short)
         if wanted.rows is not None:
             asked.rows = codec.ids_to_bytes(wanted.rows[positions])
         elif not dense:

@@ -99,7 +99,8 @@ class WorkerPulls:
             for wanted in wants:
                 # not what may be of a former life; what is older is no better than it
                 if self._restored.get(wanted.table.name, 0) <= epoch:
-                    wanted.clock = finished if epoch == self._view.number else -1  # of two placements
+                    exact = epoch == self._view.number and not wanted.short  # else of two placements
+                    wanted.clock = finished if exact else -1
                     self.cache[wanted.table.name] = wanted
             if self._is_in_clock(finished):
                 for wanted in wants:

@@ -31,12 +31,18 @@ class DiLoCo(PulledModel):
     The outer optimizer and its state are the shards', so they heal; an inner optimizer is its worker's, and a
     worker that is started again begins with a new one, from the parameters of the open clock. Raises
     :class:`scar.errors.UnknownTable` and :class:`ConfigError` when the job trains another model, or one with
-    :class:`scar.torch.Embedding`, whose rows no worker keeps. ``push_dtype``: as of
-    :class:`scar.torch.Optimizer`.
+    :class:`scar.torch.Embedding`, whose rows no worker keeps. ``push_dtype`` and
+    ``pull_dtype``: as of :class:`scar.torch.Optimizer`.
     """
 
-    def __init__(self, worker: Worker, model: torch.nn.Module, push_dtype: torch.dtype | None = None) -> None:
-        super().__init__(worker, model, push_dtype)
+    def __init__(
+        self,
+        worker: Worker,
+        model: torch.nn.Module,
+        push_dtype: torch.dtype | None = None,
+        pull_dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(worker, model, push_dtype, pull_dtype)
         if self._rows.tables:
             raise ConfigError(
                 f"{', '.join(sorted(self._rows.tables))}: local steps need the whole table in the worker",

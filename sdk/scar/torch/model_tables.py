@@ -117,7 +117,11 @@ def copy_values(
     tensors: dict[str, torch.Tensor], names: Iterable[str], source: Worker | Reader
 ) -> dict[str, Array]:
     """Pull these tables into the tensors of these names, in place; returns what was pulled."""
-    values = source.pull(list(names))
+    return take_values(tensors, source.pull(list(names)))
+
+
+def take_values(tensors: dict[str, torch.Tensor], values: dict[str, Array]) -> dict[str, Array]:
+    """The same with values that are there."""
     with torch.no_grad():
         for name, array in values.items():
             tensors[name].copy_(torch.tensor(array).reshape(tensors[name].shape))

@@ -8,7 +8,7 @@ from scar.blocks import Array
 from scar.errors import ConfigError, InvalidRequest
 from scar.torch.embeddings import ModelRows, RowIds
 from scar.torch.error_feedback import ErrorFeedback
-from scar.torch.model_tables import copy_values, ensure_declared, saved_tensors
+from scar.torch.model_tables import ensure_declared, saved_tensors, take_values
 from scar.training import Worker
 
 
@@ -17,10 +17,17 @@ class PulledModel:
 
     Raises :class:`scar.errors.UnknownTable` and :class:`scar.errors.ConfigError` when the job trains another
     model. ``push_dtype``: ``torch.bfloat16`` halves what is pushed of float32 parameters; what rounding takes
-    is added to the next push. Rows of embeddings, buffers and all that is pulled stay as they are.
+    is added to the next push. ``pull_dtype``: the same of what is pulled in each clock; the shards keep and
+    step float32. Rows of embeddings, buffers and frozen parameters stay as they are.
     """
 
-    def __init__(self, worker: Worker, model: torch.nn.Module, push_dtype: torch.dtype | None = None) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        model: torch.nn.Module,
+        push_dtype: torch.dtype | None = None,
+        pull_dtype: torch.dtype | None = None,
+    ) -> None:
         self._worker = worker
         self._model = model
         self._tensors = saved_tensors(model)
@@ -29,13 +36,14 @@ class PulledModel:
         dense = [name for name in self._tensors if name not in self._rows.tables]
         rules = {name: worker.job.table(name).rule.kind for name in dense}
         self._trained = [name for name, kind in rules.items() if kind != "assign"]
-        self._rounding = self._make_rounding(push_dtype)
+        self._rounding = ErrorFeedback() if self._is_short("pushes", push_dtype) else None
+        self._short = tuple(self._trained) if self._is_short("pulls", pull_dtype) else ()
         parameters = {id(parameter) for parameter in model.parameters()}
         self._buffers = [name for name in dense if id(self._tensors[name]) not in parameters]
         self._clock = worker.clock_number
-        self._pulled = copy_values(
-            self._tensors, dense, worker
-        )  # the frozen ones, too: once is enough for them
+        # the frozen ones, too: once is enough for them
+        values = worker.pull(dense, bfloat16=self._short)
+        self._pulled = take_values(self._tensors, values)
         model.register_forward_pre_hook(_PullsFirst(self))
 
     @property
@@ -43,11 +51,17 @@ class PulledModel:
         """Whether the parameters are of the open clock."""
         return self._clock == self._worker.clock_number
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether the parameters in the model are the shards', bit by bit, and not rounded to bfloat16."""
+        return not self._short
+
     def pull(self) -> None:
         """Take the parameters of the open clock. A call of the model does it; a call of a part of it does
         not.
         """
-        self._pulled = copy_values(self._tensors, [*self._trained, *self._buffers], self._worker)
+        values = self._worker.pull([*self._trained, *self._buffers], bfloat16=self._short)
+        self._pulled = take_values(self._tensors, values)
         self._clock = self._worker.clock_number
 
     def _ensure_current(self) -> None:
@@ -57,18 +71,19 @@ class PulledModel:
                 "Call the model, or pull(), in every clock",
             )
 
-    def _make_rounding(self, push_dtype: torch.dtype | None) -> ErrorFeedback | None:
-        if push_dtype is None:
-            return None
-        if push_dtype != torch.bfloat16:
-            raise ConfigError(f"pushes cannot be {push_dtype}", "Use torch.bfloat16, or leave it out")
+    def _is_short(self, what: str, dtype: torch.dtype | None) -> bool:
+        """``what``: pushes or pulls."""
+        if dtype is None:
+            return False
+        if dtype != torch.bfloat16:
+            raise ConfigError(f"{what} cannot be {dtype}", "Use torch.bfloat16, or leave it out")
         other = [name for name in self._trained if self._tensors[name].dtype != torch.float32]
         if other:
             raise ConfigError(
-                f"{other[0]} is {self._tensors[other[0]].dtype}: only float32 is pushed as bfloat16",
-                "Leave push_dtype out, or train this model in float32",
+                f"{other[0]} is {self._tensors[other[0]].dtype}: only float32 {what} are bfloat16",
+                f"Leave {what.removesuffix('s')}_dtype out, or train this model in float32",
             )
-        return ErrorFeedback()
+        return True
 
     def _push(
         self,

@@ -14,7 +14,8 @@ class Optimizer(PulledModel):
     The first ``model(...)`` of a clock pulls the parameters into the model; :meth:`step` pushes its
     gradients. Raises :class:`scar.errors.UnknownTable` and :class:`scar.errors.ConfigError` when the job
     trains another model. ``push_dtype``: ``torch.bfloat16`` halves what is pushed of float32 parameters; what
-    rounding takes is added to the next push. Rows of embeddings and buffers stay as they are.
+    rounding takes is added to the next push. ``pull_dtype``: the same of what is pulled, which is no exact
+    copy then (:attr:`is_exact`). Rows of embeddings and buffers stay as they are.
     """
 
     def zero_grad(self) -> None:

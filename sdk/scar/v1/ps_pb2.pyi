@@ -200,7 +200,7 @@ class TensorHeader(_message.Message):
     table: _builtins.str
     """name"""
     dtype: _builtins.str
-    """must equal the table's; push: or "bfloat16" for a float32 table, the upper two bytes of each value"""
+    """must equal the table's; push, and pull where asked: or "bfloat16" for a float32 table, the upper two bytes of each value"""
     dense: _builtins.bool
     """all blocks that the shard owns in this epoch, ascending; block_ids is empty"""
     block_ids: _builtins.bytes
@@ -686,6 +686,7 @@ class TableBlocks(_message.Message):
     DENSE_FIELD_NUMBER: _builtins.int
     BLOCK_IDS_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
+    BFLOAT16_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """name"""
     dense: _builtins.bool
@@ -694,6 +695,8 @@ class TableBlocks(_message.Message):
     """uint32[n], strictly ascending, when not dense"""
     rows: _builtins.bytes
     """Pull: uint32[n], strictly ascending rows of the first axis, in place of block_ids; empty: whole blocks"""
+    bfloat16: _builtins.bool
+    """Pull: of a float32 table, rounded to two bytes for each value; the answer's dtype says so"""
     def __init__(
         self,
         *,
@@ -701,10 +704,11 @@ class TableBlocks(_message.Message):
         dense: _builtins.bool = ...,
         block_ids: _builtins.bytes = ...,
         rows: _builtins.bytes = ...,
+        bfloat16: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_ids", b"block_ids", "dense", b"dense", "rows", b"rows", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bfloat16", b"bfloat16", "block_ids", b"block_ids", "dense", b"dense", "rows", b"rows", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,10 +6,11 @@ and half new.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
+from scar import bfloat16
 from scar.blocks import Array
-from scar.errors import TooLarge
+from scar.errors import InvalidRequest, TooLarge
 from scar.v1.ps_pb2 import SharedRange, TensorHeader
 from scar.wire.codec import CHUNK_BYTES, Chunk, encode_chunk
 from scar.wire.shared_memory import PIECE_BYTES, shared_range
@@ -19,9 +20,14 @@ from scar_ps.core.pushes import PulledBlocks
 
 
 def encode_pulled(
-    found: PulledBlocks, segment: SegmentWriter | None = None, waited: float = 0.0
+    found: PulledBlocks,
+    segment: SegmentWriter | None = None,
+    waited: float = 0.0,
+    short: Collection[str] = (),
 ) -> Iterator[bytes]:
-    """The answer to a pull, table by table. ``waited``: seconds until it could be served."""
+    """The answer to a pull, table by table. ``waited``: seconds until it could be served. ``short``: names of
+    tables that are rounded to bfloat16.
+    """
     header = TensorHeader(epoch=found.epoch, clock=found.clock, waited=waited)
     if loss := found.loss:
         header.loss = loss.loss
@@ -33,14 +39,15 @@ def encode_pulled(
         header.settled = contents is not None
         header.watermark.clear()
         header.watermark.update(contents or {})
-        yield from encode_blocks(header, part, segment)
+        yield from encode_blocks(header, part, segment, part.store.table.name in short)
 
 
-def require_small(found: PulledBlocks) -> None:
+def require_small(found: PulledBlocks, short: Collection[str] = ()) -> None:
     """Raises :class:`TooLarge` when these blocks do not go into one message."""
     payload = 0
     for part in found.parts:
-        payload += part.layout.elements * part.store.table.dtype.itemsize
+        table = part.store.table
+        payload += part.layout.elements * (bfloat16.DTYPE if table.name in short else table.dtype).itemsize
     if not answer_fits(payload, len(found.parts), found.with_metrics):
         raise TooLarge(
             f"{payload} bytes of {len(found.parts)} tables do not go into one message of {SMALL_BYTES} bytes",
@@ -49,19 +56,22 @@ def require_small(found: PulledBlocks) -> None:
 
 
 def encode_blocks(
-    header: TensorHeader, part: StoreSlice, segment: SegmentWriter | None = None
+    header: TensorHeader, part: StoreSlice, segment: SegmentWriter | None = None, short: bool = False
 ) -> Iterator[bytes]:
     """The stream of these blocks or rows behind ``header``, whose table, dtype and size are filled in.
 
-    ``segment``: where the values are to go instead, in memory that the receiver shares.
+    ``segment``: where the values are to go instead, in memory that the receiver shares. ``short``: rounded to
+    bfloat16. Raises :class:`InvalidRequest` when they are not float32.
     """
     store = part.store
     layout = part.layout
     at = part.positions if part.rows is None else part.rows
     whole = store.layout if part.rows is None else store.row_layout
-    size = store.table.dtype.itemsize
+    if short and store.table.dtype_name != "float32":
+        raise InvalidRequest(f"table {store.table.name} is {store.table.dtype_name}, and bfloat16 was asked")
+    size = bfloat16.DTYPE.itemsize if short else store.table.dtype.itemsize
     header.table = store.table.name
-    header.dtype = store.table.dtype_name
+    header.dtype = bfloat16.NAME if short else store.table.dtype_name
     header.dense = at is None
     header.bytes = layout.elements * size
     head: TensorHeader | None = header
@@ -71,6 +81,7 @@ def encode_blocks(
                 values = store.values[layout.find_start(start) : layout.find_start(stop)]
             else:
                 values = whole.gather(store.values, at[start:stop])
+            values = bfloat16.nearest_short(values) if short else values
             wires = (
                 _encode_chunks(head, values)
                 if segment is None

@@ -59,9 +59,10 @@ class HeldCopies:
     def keep_pull(self, pulled: PullBuffer, clock: int) -> None:
         """A pull has ended, and the worker is still in the clock in which it began it.
 
-        Only what shards sent with this very clock open counts, and was not put back meanwhile.
+        Only what shards sent with this very clock open counts, and was not put back meanwhile. What came
+        rounded is no copy.
         """
-        if pulled.ids is not None or pulled.table.name not in self._tables:
+        if pulled.ids is not None or pulled.short or pulled.table.name not in self._tables:
             return
         since = self._restored.get(pulled.table.name, 0)
         pulled.parts = [part for part in pulled.parts if part.epoch >= since and part.clock == clock]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from scar import bfloat16
 from scar._client.core.pushes import count_rows
 from scar.blocks import Array, Ids, Layout, Positions, drop_repeats, positions_of
 from scar.tables import Table
@@ -31,11 +32,15 @@ class PullBuffer:
     ``rows``: these rows (ascending) instead; then ``ids`` are their blocks, and a position is that of a row.
 
     ``clock``: in which it was pulled; -1: not known. ``parts``: what the values contain, as far as shards
-    have said. ``all_present``: no worker has left since, or about then.
+    have said. ``all_present``: no worker has left since, or about then. ``short``: values come rounded to
+    bfloat16, so they are no exact copy.
     """
 
-    def __init__(self, table: Table, ids: Ids | None = None, rows: Ids | None = None) -> None:
+    def __init__(
+        self, table: Table, ids: Ids | None = None, rows: Ids | None = None, short: bool = False
+    ) -> None:
         self.table = table
+        self.short = short
         self.ids = ids if rows is None else drop_repeats(table.find_blocks(rows))
         self.rows = rows
         self.clock = -1
@@ -65,14 +70,16 @@ class PullBuffer:
 
     def receive_buffer(self, positions: Positions) -> Array:
         """Where to receive the packed values of these blocks: the result itself when they are all of it."""
-        if self.layout.is_all(positions):
+        if self.layout.is_all(positions) and not self.short:
             return self.flat
-        return np.empty(self.layout.count_elements(positions), dtype=self.table.dtype)
+        dtype = bfloat16.DTYPE if self.short else self.table.dtype
+        return np.empty(self.layout.count_elements(positions), dtype=dtype)
 
     def fill_blocks(self, positions: Positions, packed: Array) -> None:
         """These blocks have arrived."""
         if packed is not self.flat:
-            self.layout.scatter(self.flat, positions, packed)
+            values = bfloat16.lengthen_values(packed) if packed.dtype != self.flat.dtype else packed
+            self.layout.scatter(self.flat, positions, values)
         self._missing[slice(None) if self.layout.is_all(positions) else positions] = False
 
     def find_positions(self, ids: Ids) -> Positions:
@@ -84,7 +91,7 @@ class PullBuffer:
     def fill_from(self, known: PullBuffer) -> None:
         """Take what is missing from an earlier pull of the same kind, if that has all of it."""
         positions, ids = self.missing_blocks()
-        if (self.rows is None) != (known.rows is None):
+        if (self.rows is None) != (known.rows is None) or (known.short and not self.short):
             return
         wanted = ids if self.rows is None else self.rows[positions]
         held = known.ids if known.rows is None else known.rows
