@@ -11,6 +11,13 @@ LOADS = "services/scar_ps/core/loads.py"
 
 BREAKS = (
     Break(
+        "rounded-copy",  # blocks come back rounded, though the ledger says that nothing was lost
+        "sdk/scar/_client/core/held_copies.py",
+        "if pulled.ids is not None or pulled.short or pulled.table.name not in self._tables:",
+        "if pulled.ids is not None or pulled.table.name not in self._tables:",
+        "tests/unit/test_held_copies.py::test_what_came_rounded_is_no_copy",
+    ),
+    Break(
         "heal-torn",  # a copy of a shard that was a clock ahead
         HELD_COPIES,
         " and part.clock == clock",
