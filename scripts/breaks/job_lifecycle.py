@@ -19,8 +19,8 @@ BREAKS = (
     Break(
         "strategy-chosen",
         "services/scar_recovery/job_lifecycle.py",
-        "if changes or running is None:",
-        "if changes:",
+        "if ends or running is None:",
+        "if ends:",
         "tests/component/test_recovery_service.py"
         "::test_a_strategy_is_chosen_when_the_job_starts_and_kept_while_it_runs",
     ),

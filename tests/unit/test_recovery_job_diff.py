@@ -8,7 +8,7 @@ import pytest
 
 from scar.errors import JobExists
 from scar.schedules import exponential
-from scar.tables import Checkpoint, Init, Job, Rule, Table, momentum, normal, ragged, sgd
+from scar.tables import Checkpoint, Init, Job, Rule, Table, adagrad, momentum, normal, ragged, sgd
 from scar.wire.codec import job_to_proto
 from scar_recovery.codec import job_fields_from_proto
 from scar_recovery.core.job_diff import describe_differences
@@ -67,6 +67,6 @@ def test_many_differences_are_counted() -> None:
 def test_the_refusal_names_what_differs_and_what_to_do() -> None:
     jobs = JobRegistry(MemoryStore(), "scar")
     jobs.declare_job(job(), {}, resume=False)
-    with pytest.raises(JobExists, match=r"w\.rule\.lr: 0\.2 -> 0\.1") as caught:
-        jobs.declare_job(job(sgd(0.1)), {}, resume=True)
+    with pytest.raises(JobExists, match=r"w\.rule\.kind: sgd -> adagrad") as caught:
+        jobs.declare_job(job(adagrad(0.2)), {}, resume=True)
     assert "scar jobs rm test" in caught.value.next_step
