@@ -119,6 +119,7 @@ class JobLifecycle:
                 return self._executor
             self._shards.job = job_to_proto(job)
             store = self._registry.open_store(job)
+            store.load_revisions()
             ledger = LedgerWriter(store, self._state.author)
             background = partial(self._spawn, "move")
             executor = Executor(self._state, ledger, store, self._shards, background, self._save_shard)

@@ -10,7 +10,7 @@ import logging
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from types import MappingProxyType
 
 from scar.blocks import Ids
@@ -68,14 +68,14 @@ class RecoveryStore:
         self._store = store.under(job.name)
         self._headers = HeaderCache(self._store, job)
         self._failures = FailureLog(self._store)
+        self.revisions: list[recovery_pb2.JobRevision] = []
         self._saved: dict[bool, tuple[int, SavedBlocks]] = {}
         self._avoid: set[int] = set()  # consistent manifests of which blocks cannot be read any more
         self._patience = {full: LossPatience() for full in (False, True)}
 
-    @cached_property
-    def revisions(self) -> list[recovery_pb2.JobRevision]:
-        """Of the job, which has no new ones while it runs."""
-        return read_revisions(self._store)
+    def load_revisions(self) -> None:
+        """Read :attr:`revisions`; the job has no new ones while it runs."""
+        self.revisions = read_revisions(self._store)
 
     def history_log(self) -> HistoryLog:
         """How the run went, for one thread at a time."""
