@@ -192,9 +192,7 @@ class LocalCluster:
     def start_job(self, job: Job, resume: bool = False, **how: Any) -> str:
         """Create the job, or go on with it; returns what it has otherwise than before, in words.
 
-        Raises what the coordinator answers (:mod:`scar.errors`).
-
-        ``how``: see :func:`scar_runtime.job_start.start_job`.
+        Raises what the coordinator answers. ``how``: see :func:`scar_runtime.job_start.start_job`.
         """
         changes = start_job(self.endpoints.recovery, job, resume, **how)
         self._job = job.name
