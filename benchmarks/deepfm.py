@@ -33,7 +33,7 @@ STEPS = int(os.environ.get("SCAR_BENCH_STEPS", "10"))
 WARM = 20  # steps that are not counted
 
 
-class DeepFM(nn.Module):  # type: ignore[misc]
+class FactorisationMachine(nn.Module):  # type: ignore[misc]
     """``make``: of an embedding of so many rows and columns."""
 
     def __init__(self, rows: int, make: Callable[[int, int], nn.Module]) -> None:
@@ -61,7 +61,7 @@ def draw_batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
 def train_plain(sparse: bool) -> float:
     """Median seconds of a step."""
     torch.manual_seed(0)
-    model = DeepFM(ROWS, lambda rows, width: nn.Embedding(rows, width, sparse=sparse))
+    model = FactorisationMachine(ROWS, lambda rows, width: nn.Embedding(rows, width, sparse=sparse))
     optimizer = torch.optim.Adagrad(model.parameters(), lr=0.05)
     times = []
     for step in range(STEPS + WARM):
@@ -77,7 +77,7 @@ def train_plain(sparse: bool) -> float:
 
 def make_job() -> tuple[nn.Module, scar.Job]:
     torch.manual_seed(0)
-    model = DeepFM(ROWS, scar.torch.Embedding)
+    model = FactorisationMachine(ROWS, scar.torch.Embedding)
     optimizer = torch.optim.Adagrad(model.parameters(), lr=0.05)
     tables = scar.torch.tables(model, optimizer)
     return model, scar.Job("deepfm-step", tables, shards=2, workers=2)

@@ -54,7 +54,8 @@ def _set_checkpoint(policy: Checkpoint, name: str, value: str) -> Checkpoint:
 
 def _set_rule(job: Job, name: str, number: float) -> Job:
     """``lr`` is of all tables whose rules have it, ``table.NAME.lr`` of one."""
-    table, parameter = "", name
+    table = ""
+    parameter = name
     if name.startswith("table."):
         table, _, parameter = name.removeprefix("table.").rpartition(".")
         job.table(table)
