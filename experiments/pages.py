@@ -74,6 +74,13 @@ PAGES = {
         "A limit for figure 8 on trainings that move steadily, from what lost blocks cost for each iteration"
         " of their age. Beside it, what saving by distance comes to.",
     ),
+    "calibration": ResultPage(
+        "Predicted costs next to measured ones",
+        "A cost is in iterations until the loss is as low as before the failure, as `scar failures` measures"
+        " it; 1 where nothing was lost. The first loss since predicts it as that command does, ||delta|| by"
+        " Theorem 3.2 with what the run shows of c and of the distance that is left. Half and a quarter of"
+        " the blocks are lost, and everything.",
+    ),
     "sweep": ResultPage(
         "Sweeps: what hangs on the open decisions",
         "One decision is changed at a time; what each is:"

@@ -88,16 +88,16 @@ def run_trials(trials: TrajectoryTrials) -> Iterator[TrialRecord]:
         pending.pass_by(trunk)
         failing = [number for number, at in failures.items() if at == clock]
         if not trials.pending:
-            _hold_rounds(savers.values(), clock)
+            hold_rounds(savers.values(), clock)
         for number in failing:
-            pending.add_trial(number, *_strike_cases(trials, number, trunk, savers))
+            pending.add_trial(number, *strike_cases(trials, number, trunk, savers))
         if trials.pending:
-            _hold_rounds(savers.values(), clock)
+            hold_rounds(savers.values(), clock)
         yield from pending.finish_trials(model.together)
     yield from pending.finish_trials(0)
 
 
-def _hold_rounds(savers: Iterable[CheckpointSimulator], clock: int) -> None:
+def hold_rounds(savers: Iterable[CheckpointSimulator], clock: int) -> None:
     for saver in savers:
         saver.run_due_round(clock)
 
@@ -131,7 +131,7 @@ def failure_iteration(trials: TrajectoryTrials, number: int, undisturbed: int) -
     return at
 
 
-def _strike_cases(
+def strike_cases(
     trials: TrajectoryTrials,
     number: int,
     trunk: TrainingRun,

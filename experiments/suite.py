@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiments import budget, fig3, fig5, fig6, fig7, fig8, fig9, real, sweep
+from experiments import budget, calibration, fig3, fig5, fig6, fig7, fig8, fig9, real, sweep
 from experiments.simulate import choice, paper
 from experiments.through_failure import comparison
 from scar.errors import ConfigError
@@ -18,6 +18,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     real,
     sweep,
     budget,
+    calibration,
     paper,
     choice,
     comparison,

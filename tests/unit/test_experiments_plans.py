@@ -24,6 +24,7 @@ PLANS = {  # digests
     "real": "0835396c2e7c",
     "sweep": "a552104af79e",
     "budget": "da87de28b222",
+    "calibration": "9f1714bd2c49",
     "simulate": "2ecdfb5c859e",
     "which-strategy": "08583db1b691",
     "through-failure": "b54810b666c9",
