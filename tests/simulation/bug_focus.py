@@ -49,7 +49,7 @@ BUG_FOCUSES: dict[str, Focus] = {
     "loads": Focus(
         {**STORED, "shards": 3},
         ("kill",),
-        faults=(6, 10),
+        faults=(12, 16),
         draws={"kill": sudden(_any_but_first)},
         early={"loads-refused": lasting(_first_shard, 200.0, 300.0)},
     ),

@@ -170,6 +170,20 @@ class Cluster:
         self._held.discard(member)
         self._restart(member)
 
+    def scale_out(self, member: str) -> None:
+        """It is one of the cluster from now on: a new one, or one that had to go."""
+        self._held.discard(member)
+        if member not in self.hosts:
+            self.start(member)
+            self.supervise(member)
+        else:
+            self._restart(member)
+
+    def scale_in(self, member: str) -> None:
+        """As SIGTERM does when nobody starts the process again."""
+        self._held.add(member)
+        self.terminate(member)
+
     def work(self, member: str, train: Callable[[scar.Worker], None]) -> None:
         """A worker on a host of its own. A training that fails is a failure of the run."""
         host = self.hosts[member] = self.world.scheduler.host(f"{self.name}/{member}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.simulation.bug_focus import BUG_FOCUSES
-from tests.simulation.faults import clocks, hosts, network, redis, rpc, store
+from tests.simulation.faults import clocks, hosts, network, redis, rpc, scaling, store
 from tests.simulation.faults.kind import FaultKind
 from tests.simulation.plan import ANYWHERE, Focus
 
@@ -37,6 +37,7 @@ FOCUSES: dict[str, Focus] = {
         (*_DEATHS, "power-loss", "partition", "delay", "request-lost", "answer-lost"),
     ),
     "edge": Focus({}, _names(hosts.KINDS, clocks.KINDS, redis.KINDS, store.KINDS)),
+    "scaling": Focus({"seconds": 60.0}, (*_names(scaling.KINDS), *_DEATHS, "store-busy", "delay")),
     "moments": Focus(
         {"seconds": 20.0, "standby": True},
         _MOMENTS,

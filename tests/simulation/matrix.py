@@ -154,7 +154,6 @@ ROWS = (
         "shards are added and removed under load",
         "blocks move, nothing is lost",
         ("tests/e2e/test_release.py", "tests/system/test_membership.py"),
-        reason="simulated clusters keep their size",
     ),
 )
 

@@ -24,7 +24,8 @@ WATCH = 1.0  # seconds between two looks of the oracles
 
 def plan_of(seed: int, focus: Focus = ANYWHERE) -> Plan:
     """The plan of a seed: what kinds of faults there are is part of what a seed means."""
-    return draw_plan(seed, {name: kind.draw for name, kind in KINDS.items()}, focus)
+    known = {name: kind.draw for name, kind in KINDS.items() if not kind.focused or name in focus.kinds}
+    return draw_plan(seed, known, focus)
 
 
 def play(world: World, plan: Plan) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scar_chaos.core.counting_job import make_job
+from tests.simulation.faults import KINDS
 from tests.simulation.faults.hosts import CRASH_MOMENTS, START_MOMENTS
 from tests.simulation.focus import FOCUSES
 from tests.simulation.heartbeats import BLOCK, CHEAP_EVERY, CHEAP_FROM, DEFAULT, EVERY, heartbeat_of
@@ -67,6 +68,15 @@ def test_a_chunk_has_one_heartbeat_and_every_seed_is_in_one(first: int, seeds: i
     assert [seed for chunk in chunks for seed in chunk] == list(range(first, first + seeds))
     assert all(len({heartbeat_of(seed) for seed in chunk}) == 1 for chunk in chunks)
     assert len(chunks) <= seeds // CHUNK + 2
+
+
+def test_a_focused_kind_changes_nothing_of_what_seeds_of_the_swarm_mean() -> None:
+    """All is drawn from one row of random numbers: a kind more would change everything behind it."""
+    others = {name: kind.draw for name, kind in KINDS.items() if not kind.focused}
+    assert set(KINDS) - set(others) == {"scale-out", "scale-in"}
+    assert [plan_of(seed) for seed in SEEDS[:20]] == [draw_plan(seed, others) for seed in SEEDS[:20]]
+    scaled = [fault.kind for seed in SEEDS[:20] for fault in plan_of(seed, FOCUSES["scaling"]).faults]
+    assert {"scale-out", "scale-in", "kill"} <= set(scaled)
 
 
 def test_moments_are_drawn_for_members_that_may_come_to_them() -> None:

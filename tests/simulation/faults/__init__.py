@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.simulation.faults import clocks, hosts, moments, network, redis, rpc, store, waits
+from tests.simulation.faults import clocks, hosts, moments, network, redis, rpc, scaling, store, waits
 from tests.simulation.faults.kind import FaultKind
 
-MODULES = (hosts, network, rpc, store, redis, clocks, waits, moments)
+MODULES = (hosts, network, rpc, store, redis, clocks, waits, moments, scaling)
 FAILPOINTS: dict[str, tuple[str, ...]] = {  # what happens to a host -> at which events
     "crash": tuple(dict.fromkeys(hosts.CRASH_MOMENTS)),
     "pause": tuple(dict.fromkeys(name for names in moments.MOMENTS.values() for name in names)),

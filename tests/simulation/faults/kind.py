@@ -21,7 +21,8 @@ def _nothing(_cluster: Cluster, _fault: SimulatedFault) -> None:
 @dataclass(frozen=True)
 class FaultKind:
     """``rows``: of the fault matrix (docs/faults.md). ``draw``: target (empty: there is none), seconds,
-    amount. ``begin`` and ``end`` are called outside of every task: they may not wait.
+    amount. ``begin`` and ``end`` are called outside of every task: they may not wait. ``focused``: only
+    scenarios that name it have it, so that it changes nothing of what seeds of the swarm mean.
     """
 
     name: str
@@ -29,6 +30,7 @@ class FaultKind:
     draw: DrawFault
     begin: Strike
     end: Strike = _nothing
+    focused: bool = False
 
 
 def choose_between(smallest: float, largest: float) -> DrawAmount:
