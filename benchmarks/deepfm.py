@@ -80,6 +80,9 @@ def make_job() -> tuple[nn.Module, scar.Job]:
     model = FactorisationMachine(ROWS, scar.torch.Embedding)
     optimizer = torch.optim.Adagrad(model.parameters(), lr=0.05)
     tables = scar.torch.tables(model, optimizer)
+    for table in tables:
+        if table.name.startswith(("linear", "factors")):  # given arrays: too large for StartJob
+            table.init = scar.normal(0, 0.1)
     return model, scar.Job("deepfm-step", tables, shards=2, workers=2)
 
 
