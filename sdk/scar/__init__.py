@@ -15,6 +15,7 @@ from scar.batches import BatchSampler
 from scar.errors import ScarError
 from scar.jobfile import load_job
 from scar.joining import join
+from scar.keyed_rows import KeyedValues, KeyPolicy
 from scar.reader import Reader, connect
 from scar.snapshots import Snapshot
 from scar.stopping import Divergence, EarlyStopping
@@ -32,6 +33,7 @@ from scar.tables import (
     assign,
     constant,
     given,
+    keys,
     layer,
     layer_shards,
     momentum,
@@ -56,6 +58,8 @@ __all__ = [
     "EarlyStopping",
     "Init",
     "Job",
+    "KeyPolicy",
+    "KeyedValues",
     "PullFuture",
     "Reader",
     "Rule",
@@ -75,6 +79,7 @@ __all__ = [
     "ftrl",
     "given",
     "join",
+    "keys",
     "layer",
     "layer_shards",
     "load_job",

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ids = NDArray[np.uint32]
 Positions = NDArray[np.int64]
+RowNames = NDArray[np.unsignedinteger[Any]]  # rows of a table, or uint64 images of keys (scar.keyed_rows)
 Array = NDArray[np.generic]
 
 
@@ -153,7 +155,7 @@ def all_finite(values: Array) -> bool:
         return bool(np.isfinite(values.sum())) or bool(np.isfinite(values).all())  # a sum overflows rarely
 
 
-def is_ascending(ids: Ids | Positions) -> bool:
+def is_ascending(ids: NDArray[np.integer[Any]]) -> bool:
     """Each id is above the one before: none is repeated."""
     return len(ids) < 2 or bool((ids[1:] > ids[:-1]).all())
 
@@ -163,7 +165,7 @@ def drop_repeats(ids: Ids) -> Ids:
     return ids if len(ids) < 2 else ids[np.append(True, ids[1:] != ids[:-1])]
 
 
-def positions_of(held: Ids, wanted: Ids) -> Positions:
+def positions_of(held: RowNames, wanted: RowNames) -> Positions:
     """Index in ``held`` (ascending) of every id in ``wanted``; -1 where it is not held."""
     if len(held) == 0:
         return np.full(len(wanted), -1, dtype=np.int64)

@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy as np
 
 from scar._client.pull_requests import Values
+from scar.keyed_rows import KeyedValues
 
 MOST_AHEAD = 64  # clocks
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """``tables``: read-only, in their shapes. Each holds every update of the clocks below ``clock``, as
-    shards had them in ``epoch``, and none of a later one.
+    """``tables``: read-only, in their shapes, or :class:`scar.KeyedValues`. Each holds every update of the
+    clocks below ``clock``, as shards had them in ``epoch``, and none of a later one.
     """
 
     job: str
@@ -28,8 +29,19 @@ class Snapshot:
         """Write the tables as .npz, whole or not at all. "scar.job", "scar.clock" and "scar.epoch" are in it,
         too, and ``more``.
         """
-        marks = {"scar.job": self.job, "scar.clock": self.clock, "scar.epoch": self.epoch}
-        _save_npz(Path(file), {**self.tables, **marks, **(more or {})})
+        marks: dict[str, object] = {"scar.job": self.job, "scar.clock": self.clock, "scar.epoch": self.epoch}
+        _save_npz(Path(file), {**name_arrays(self.tables), **marks, **(more or {})})
+
+
+def name_arrays(tables: Mapping[str, Values]) -> dict[str, Values]:
+    """Arrays by name: of a table with keys "<name>.keys" and "<name>.values"."""
+    arrays: dict[str, Values] = {}
+    for name, table in tables.items():
+        if isinstance(table, KeyedValues):
+            arrays |= {f"{name}.{part}": array for part, array in table._asdict().items()}
+        else:
+            arrays[name] = table
+    return arrays
 
 
 def _save_npz(file: Path, arrays: Mapping[str, object]) -> None:

@@ -26,7 +26,7 @@ from scar.block_cuts import layer as layer
 from scar.block_cuts import layer_shards as layer_shards
 from scar.block_cuts import ragged as ragged
 from scar.block_cuts import rows as rows
-from scar.blocks import Array, Ids, Layout, is_ascending
+from scar.blocks import Array, Ids, Layout, RowNames
 from scar.checkpoints import Checkpoint as Checkpoint
 from scar.errors import ConfigError, ShapeMismatch, UnknownTable, use_one_of
 from scar.initial_values import Init as Init
@@ -36,7 +36,12 @@ from scar.initial_values import given as given
 from scar.initial_values import normal as normal
 from scar.initial_values import uniform as uniform
 from scar.initial_values import zeros as zeros
+from scar.keyed_rows import INDEX_BYTES, KEY_TYPE, KeyPolicy, block_of_images, cut_capacity
+from scar.keyed_rows import keys as keys
 from scar.strategies import AUTO, Strategy, StrategyChoice, check_choice, check_selection, find_strategy
+from scar.table_checks import KEYED, KEYED_ADVICE, ensure_table_valid, parse_dtype
+from scar.table_checks import MAX_BLOCKS as MAX_BLOCKS
+from scar.table_checks import MAX_ROWS as MAX_ROWS
 from scar.update_rules import Rule as Rule
 from scar.update_rules import adagrad as adagrad
 from scar.update_rules import adam as adam
@@ -48,13 +53,6 @@ from scar.update_rules import rmsprop as rmsprop
 from scar.update_rules import sgd as sgd
 from scar.worker_strategies import WorkerStrategy, find_worker_strategy
 
-DTYPES = ("float32", "float64", "int32", "int64")
-NORMS = ("l2", "l1", "tv", "histogram")  # the last: for tables of categories, see scar_ps.core.distances
-# per job; descriptions come over the wire, so sizes are checked before anything is allocated
-MAX_BLOCKS = 1 << 24
-MAX_ELEMENTS = 1 << 40
-MAX_ROWS = 1 << 32  # of a table, that a call can name
-
 
 class Table:
     """A named parameter array (shape in elements), cut into blocks along its first axis.
@@ -63,13 +61,16 @@ class Table:
     multiplied before blocks are chosen for a round, so that unlike blocks can be compared (seed 000 scales
     the norm of LDA for this reason). The square root of how many examples a block meets is a good choice.
 
+    ``keys``: rows are named by keys, "int64" or what :func:`scar.keys` makes, and come into being when they
+    are pushed to first: ``dim`` elements each, ``capacity`` rows at most (docs/scale.md).
+
     Raises :class:`ConfigError` for an invalid name, dtype, shape, blocks or weights.
     """
 
     def __init__(
         self,
         name: str,
-        shape: int | Sequence[int],
+        shape: int | Sequence[int] | None = None,
         *,
         dtype: str = "float32",
         rule: Rule | None = None,
@@ -78,12 +79,22 @@ class Table:
         norm: str = "l2",
         weights: ArrayLike | None = None,
         allow_nonfinite: bool = False,
+        keys: str | KeyPolicy | None = None,
+        dim: int | None = None,
+        capacity: int | None = None,
     ) -> None:
         self.name = name
+        self.keys = KeyPolicy() if keys == KEY_TYPE else keys if isinstance(keys, KeyPolicy) else None
+        if self.keys is not None and shape is None and dim is not None and capacity is not None:
+            count, each = cut_capacity(max(1, capacity))
+            shape = (count * each, int(dim))
+            blocks = rows(each)
+        elif dim is not None or capacity is not None or shape is None or (keys and self.keys is None):
+            raise ConfigError(f"table {name} has neither a shape nor all of {KEYED}", KEYED_ADVICE)
         self.shape: tuple[int, ...] = (
             (int(shape),) if isinstance(shape, int) else tuple(int(axis) for axis in shape)
         )
-        self.dtype = _parse_dtype(name, dtype)
+        self.dtype = parse_dtype(name, dtype)
         self.dtype_name = self.dtype.name  # numpy makes it anew each time
         self.rule = rule or add()
         self.init = init or zeros()
@@ -93,58 +104,7 @@ class Table:
             None if weights is None else np.asarray(weights, np.float32)
         )
         self.allow_nonfinite = allow_nonfinite
-        self._check_shape()
-        self._check_norm()
-        self._check_blocks()
-
-    def _check_shape(self) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", self.name):
-            raise ConfigError(
-                f"table name {self.name!r} is not valid", "Use 1 to 64 letters, digits, '_', '.', '-'"
-            )
-        if not self.shape or min(self.shape) < 1:
-            raise ConfigError(
-                f"table {self.name}: shape {self.shape} has no elements", "Every axis needs at least 1"
-            )
-        if self.elements > MAX_ELEMENTS:
-            raise ConfigError(f"table {self.name}: shape {self.shape} has more than {MAX_ELEMENTS} elements")
-
-    def _check_norm(self) -> None:
-        if self.norm not in NORMS:
-            raise ConfigError(
-                f"table {self.name}: norm {self.norm!r} is unknown", use_one_of(self.norm, NORMS)
-            )
-        if self.rule.kind not in ("assign", "add") and self.dtype.kind != "f":
-            raise ConfigError(
-                f"table {self.name}: rule {self.rule.kind} needs a float dtype",
-                "Use a float dtype, or rule add",
-            )
-        if self.norm == "histogram" and self.dtype != np.int32:
-            raise ConfigError(
-                f"table {self.name}: norm histogram is for categories, not {self.dtype}", "Use dtype int32"
-            )
-
-    def _check_blocks(self) -> None:
-        if not self.cut.offsets and self.cut.pieces < 1 and self.cut.rows < 1:
-            raise ConfigError(f"table {self.name}: rows per block must be at least 1")
-        if self.blocks > MAX_BLOCKS:
-            raise ConfigError(
-                f"table {self.name} has more than {MAX_BLOCKS} blocks", "Use larger blocks: scar.rows(n)"
-            )
-        if self.cut.offsets and not _grow_to(self.row_offsets, self.shape[0]):
-            raise ConfigError(f"table {self.name}: block offsets must grow from 0 to {self.shape[0]}")
-        if self.weights is not None and not (
-            self.weights.shape == (self.blocks,)
-            and bool((np.isfinite(self.weights) & (self.weights > 0)).all())
-        ):
-            raise ConfigError(
-                f"table {self.name}: weights must be {self.blocks} positive numbers, one for each block"
-            )
-        array = self.init.array
-        if array is not None and array.shape != self.shape:
-            raise ConfigError(
-                f"table {self.name}: given array has shape {array.shape}, the table {self.shape}"
-            )
+        ensure_table_valid(self)
 
     @cached_property
     def row_offsets(self) -> NDArray[np.int64]:
@@ -161,14 +121,29 @@ class Table:
         """All blocks of the table, in elements."""
         return Layout(np.diff(self.row_offsets) * self.row_elements)
 
-    def slot_layout(self, slot: str) -> Layout:
-        """All blocks of a slot of the rule, in its elements."""
-        return self.row_counts if slot in self.rule.row_slots else self.layout
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """What is kept beside the values: the rule's slots, and of a table with keys their index."""
+        return self.rule.slots if self.keys is None else (*self.rule.slots, *self.keys.slots)
+
+    def slot_width(self, slot: str) -> int:
+        """Elements of a slot for each row."""
+        if self.keys is not None and slot in self.keys.slots:
+            return INDEX_BYTES // self.dtype.itemsize  # bits, not numbers
+        return 1 if slot in self.rule.row_slots else self.row_elements
+
+    def slot_layout(self, slot: str, rows: Layout | None = None) -> Layout:
+        """All blocks of a slot, in its elements. ``rows``: of blocks with so many rows instead."""
+        counts = self.row_counts if rows is None else rows
+        width = self.slot_width(slot)
+        if counts.width:
+            return Layout.even(len(counts), counts.width * width)
+        return counts if width == 1 else Layout(counts.sizes * width)
 
     @property
     def block_bytes(self) -> NDArray[np.int64]:
         """int64[blocks]: of values and slots of each block."""
-        layouts = [self.layout, *map(self.slot_layout, self.rule.slots)]
+        layouts = [self.layout, *map(self.slot_layout, self.slots)]
         sizes: NDArray[np.int64] = np.sum([layout.sizes for layout in layouts], axis=0)
         return sizes * self.dtype.itemsize
 
@@ -177,13 +152,22 @@ class Table:
         """All blocks of the table, in rows of the first axis."""
         return Layout(np.diff(self.row_offsets))
 
+    @cached_property
+    def stored(self) -> Table:
+        """Of a table with keys: its rows as :func:`scar.keyed_rows.pack_stored` has them."""
+        width = self.row_elements + 2 * INDEX_BYTES // self.dtype.itemsize
+        shape = (self.shape[0], width)
+        return Table(self.name, shape, dtype=self.dtype_name, blocks=self.cut, allow_nonfinite=True)
+
     @property
     def has_row_blocks(self) -> bool:
         """Every block is a row."""
         return self.blocks == self.shape[0]
 
-    def find_blocks(self, rows: Ids) -> Ids:
-        """The block of each of these rows."""
+    def find_blocks(self, rows: RowNames) -> Ids:
+        """The block of each of these rows, or images of keys."""
+        if self.keys is not None:
+            return block_of_images(rows.astype(np.uint64, copy=False), self.blocks)
         if self.cut.offsets or self.cut.pieces:
             return (np.searchsorted(self.row_offsets, rows, side="right") - 1).astype(np.uint32)
         return (rows.astype(np.int64) // self.cut.rows).astype(np.uint32)
@@ -218,8 +202,10 @@ class Table:
         """x(0) of these blocks (ascending ids), packed.
 
         The same on every machine and for every number of shards. ``given``: the flat array behind
-        ``init=given(...)``, whole table.
+        ``init=given(...)``, whole table. Of a table with keys: no row.
         """
+        if self.keys is not None:
+            return np.zeros(int(self.layout.sizes[ids].sum()), self.dtype)
         if self.init.kind == "given":
             if given is None or given.size != self.elements:
                 raise ShapeMismatch(
@@ -229,26 +215,6 @@ class Table:
         if self.init.kind in ("zeros", "constant"):
             return np.full(int(self.layout.sizes[ids].sum()), self.init.low, dtype=self.dtype)
         return draw_values(self.init, self.name, self.layout, self.dtype, seed, ids)
-
-
-def _grow_to(offsets: NDArray[np.int64], end: int) -> bool:
-    """From 0 to ``end``. Compared, not subtracted: a difference of two int64 can wrap."""
-    ends_fit = len(offsets) > 1 and offsets[0] == 0 and offsets[-1] == end
-    return bool(ends_fit) and is_ascending(offsets)
-
-
-def _parse_dtype(table: str, name: str) -> np.dtype[np.generic]:
-    try:
-        if isinstance(name, str) and not re.fullmatch(r"[<>=|]?[A-Za-z]+[0-9]{0,3}", name):
-            raise ValueError(name)  # numpy would take it for the source of a structure
-        dtype = np.dtype(name)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"table {table}: dtype {name!r} is unknown", use_one_of(name, DTYPES)) from error
-    if dtype.name not in DTYPES or not dtype.isnative:
-        raise ConfigError(
-            f"table {table}: dtype {name!r} is not supported", f"Use one of {', '.join(DTYPES)}"
-        )
-    return dtype
 
 
 @dataclass(frozen=True)
@@ -311,6 +277,12 @@ class Job:
         rolls_back = self.strategy.name if self.strategy.rollback else ""
         rewinds = self.worker_recovery if self.worker_strategy.rollback else ""
         check_selection(rolls_back, rewinds, self.checkpoint.selection)
+        keyed = [table.name for table in self.tables if table.keys is not None]
+        if keyed and self.strategy.asks_workers:
+            raise ConfigError(
+                f"sources='workers' gives back whole tables, and table {keyed[0]} has keys",
+                "Leave sources alone: rows of keys come back from the running checkpoint",
+            )
         self.strategy.ensure_valid(self.shards, self.consistency == "asp" and self.checkpoint.saves_changes)
 
     @cached_property

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from scar.blocks import Array
 from scar.errors import ConfigError
+from scar.keyed_rows import KEY_SLOT, USED_SLOT, KeyedValues, pack_stored, unpack_stored
 from scar.reader import connect
+from scar.snapshots import name_arrays
 from scar.tables import Table
 from scar_cli.checkpoints import JobStore
 from scar_cli.clusters import ClusterTarget, DirectTarget
@@ -22,7 +25,7 @@ def export_tables(job: JobStore, number: int, file: Path) -> None:
     """Write every table in its shape; a block that was never saved has its initial value."""
     with job.pinned([number] if number else job.manifests()[-job.job.checkpoint.keep :]):
         running = job.running(number)
-        tables = {table.name: assemble_table(job, running, table) for table in job.job.tables}
+        tables = name_arrays({table.name: assemble_table(job, running, table) for table in job.job.tables})
     notes = {
         "job": job.job.name,
         "manifest": str(running.manifest.number),
@@ -46,7 +49,7 @@ def export_running(target: ClusterTarget, clock: str, file: Path) -> None:
     with connect(target.recovery) as reader:
         snapshot = reader.snapshot(clock=int(clock) if clock != "next" else None)
     notes = {"job": snapshot.job, "epoch": str(snapshot.epoch), "clock": str(snapshot.clock)}
-    _write_tables(dict(snapshot.tables), notes, file)
+    _write_tables(name_arrays(snapshot.tables), notes, file)
 
 
 def _write_tables(tables: dict[str, Array], notes: dict[str, str], file: Path) -> None:
@@ -66,8 +69,12 @@ def _write_tables(tables: dict[str, Array], notes: dict[str, str], file: Path) -
     )
 
 
-def assemble_table(job: JobStore, running: RunningCheckpoint, table: Table) -> Array:
-    """The whole table in its shape. Raises :class:`scar.errors.CorruptCheckpoint` for a damaged block."""
+def assemble_table(job: JobStore, running: RunningCheckpoint, table: Table) -> Any:
+    """The whole table in its shape, or :class:`scar.KeyedValues`.
+
+    Raises :class:`scar.errors.CorruptCheckpoint` for a damaged block."""
+    if table.keys is not None:
+        return _assemble_keys(job, running, table)
     ids = np.arange(table.blocks, dtype=np.uint32)
     source = running.sources(table.name, ids)
     flat = np.empty(table.elements, dtype=table.dtype)
@@ -81,3 +88,18 @@ def assemble_table(job: JobStore, running: RunningCheckpoint, table: Table) -> A
             ).values
         table.layout.scatter(flat, mine.astype(np.int64), values)
     return flat.reshape(table.shape)
+
+
+def _assemble_keys(job: JobStore, running: RunningCheckpoint, table: Table) -> KeyedValues:
+    """Blocks that were never saved have no rows."""
+    ids = np.arange(table.blocks, dtype=np.uint32)
+    source = running.sources(table.name, ids)
+    pieces = [np.empty((0, table.stored.row_elements), table.dtype)]
+    for index in np.unique(source[source >= 0]).tolist():
+        mine = ids[source == index]
+        found = read_blocks(
+            job.store, running.objects[index], running.headers[index], job.job, table.name, mine
+        )
+        keys, used = (found.slots[name].view(np.uint64) for name in (KEY_SLOT, USED_SLOT))
+        pieces.append(pack_stored(found.values.reshape(-1, table.row_elements), keys, used))
+    return unpack_stored(np.concatenate(pieces))

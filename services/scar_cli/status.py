@@ -16,6 +16,7 @@ from scar_admin.stragglers import find_stragglers
 from scar_cli import output
 from scar_cli.cluster_ref import ClusterRef
 from scar_cli.clusters import find_cluster
+from scar_cli.keyed_tables import keyed_rows, keyed_table
 from scar_cli.output import OutputFormat, format_count, format_seconds
 from scar_cli.wait_reports import read_waits, wait_lines
 
@@ -35,6 +36,9 @@ def show_status(ref: ClusterRef, form: OutputFormat) -> None:
             screen.print(line, soft_wrap=True)
         screen.print()
         screen.print(shard_table(status, processes))
+        if keyed := keyed_rows(status):
+            screen.print()
+            screen.print(keyed_table(keyed))
         if status.epoch and status.epoch.workers:
             screen.print()
             screen.print(worker_table(status, processes))
@@ -207,6 +211,7 @@ def status_document(status: ClusterStatus, processes: Processes) -> dict[str, An
         "problems": status.problems,
         "waits": status.waits,
         "shards": status.shards,
+        "keys": keyed_rows(status),
         "workers": status.workers,
         "stragglers": sorted(find_stragglers(status.workers)),
         "members": status.members,

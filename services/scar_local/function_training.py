@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scar.blocks import Array
 from scar.callbacks import TrainingCallback
 from scar.errors import DeadlineExceeded, TrainingFailed
+from scar.keyed_rows import KeyedValues
 from scar.placement import Role
 from scar.reader import connect
 from scar.v1 import types_pb2
@@ -44,7 +44,7 @@ class TrainingResult:
     cost.
     """
 
-    model: Mapping[str, Array]
+    model: Mapping[str, Any]
     history: Mapping[int, float]
     metrics: Mapping[int, Mapping[str, float]]
     ledger: tuple[FailureRecord, ...]
@@ -92,7 +92,7 @@ class FunctionTraining:
         with connect(self._cluster.endpoints.recovery_address) as reader:
             values = reader.pull([table.name for table in reader.job.tables])
         return TrainingResult(
-            {name: np.array(value) for name, value in values.items()},
+            {name: _copy_values(value) for name, value in values.items()},
             dict(sorted(self._losses.items())),
             dict(sorted(self._metrics.items())),
             tuple(failure_from_proto(failure) for failure in status.failures),
@@ -131,6 +131,15 @@ class FunctionTraining:
             for line in (logs / f"{worker}.{kind}").read_text(errors="replace").splitlines()
         ]
         return self._source.restore_places(failure_reason(lines, str(self._file)), self._file)
+
+
+def _copy_values(values: Any) -> Any:
+    """That its user may change."""
+    return (
+        KeyedValues(values.keys.copy(), values.values.copy())
+        if isinstance(values, KeyedValues)
+        else np.array(values)
+    )
 
 
 def nobody_trains(status: ClusterStatus) -> bool:

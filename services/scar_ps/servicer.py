@@ -13,6 +13,7 @@ from scar.tables import MAX_ROWS
 from scar.v1 import ps_pb2, ps_pb2_grpc
 from scar.wire import codec, loss_messages, tracing
 from scar.wire.codec import Chunk
+from scar.wire.row_names import images_from_bytes
 from scar.wire.shared_memory import SegmentOffer
 from scar.wire.small_message import decode_small, encode_small
 from scar_ps import metrics
@@ -268,9 +269,13 @@ def _short_tables(request: ps_pb2.PullRequest) -> frozenset[str]:
 def _decode_pulled(tables: Iterable[ps_pb2.TableBlocks]) -> PulledParts:
     """The same, with rows in the place of blocks."""
     return [
-        (one.table, WantedRows(codec.ids_from_bytes(one.rows, MAX_ROWS))) if one.rows else wanted
-        for one, wanted in ((one, _decode_wanted([one])[0]) for one in tables)
+        (one.table, _decode_rows(one)) if one.rows or one.keys else _decode_wanted([one])[0] for one in tables
     ]
+
+
+def _decode_rows(one: ps_pb2.TableBlocks) -> WantedRows:
+    """Whether the table has such rows, its store says."""
+    return WantedRows(images_from_bytes(one.keys) if one.keys else codec.ids_from_bytes(one.rows, MAX_ROWS))
 
 
 def _seconds_left(context: grpc.ServicerContext) -> float:

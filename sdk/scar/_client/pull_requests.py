@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from scar._client.core.pull_buffer import PullBuffer, unpack_result
 from scar._client.core.pushes import check_ids, check_rows
-from scar.blocks import Ids, is_ascending
+from scar.blocks import Ids, RowNames, is_ascending
 from scar.errors import DeadlineExceeded, InvalidRequest
 from scar.tables import Job
 
@@ -31,7 +31,7 @@ class AskedBlocks(NamedTuple):
     """
 
     ids: Ids | None = None
-    rows: Ids | None = None
+    rows: RowNames | None = None
 
 
 def select_blocks(job: Job, name: str, ids: TableIds, rows: TableIds, single: bool) -> AskedBlocks:
@@ -39,12 +39,14 @@ def select_blocks(job: Job, name: str, ids: TableIds, rows: TableIds, single: bo
     table = job.table(name)
     own_ids = _select_own("ids", name, ids, single)
     own_rows = _select_own("rows", name, rows, single)
+    if table.keys is not None and own_ids is not None:
+        raise InvalidRequest(f"table {name} has keys, and its blocks are no user's", "Name keys by rows=")
     if own_rows is None:
         return AskedBlocks(None if own_ids is None else check_ids(table, own_ids))
     if own_ids is not None:
         raise InvalidRequest(f"table {name} has both ids= and rows=", "Name blocks by ids, or rows by rows")
     numbers = check_rows(table, own_rows)
-    return AskedBlocks(numbers) if table.has_row_blocks else AskedBlocks(rows=numbers)
+    return AskedBlocks(numbers.astype(np.uint32)) if table.has_row_blocks else AskedBlocks(rows=numbers)
 
 
 def _select_own(what: str, name: str, given: TableIds, single: bool) -> ArrayLike | None:
@@ -97,7 +99,7 @@ def _check_short(job: Job, short: Collection[str], names: Collection[str]) -> No
         )
 
 
-def _sort_numbers(asked: Ids | None) -> Ids | None:
+def _sort_numbers(asked: Any) -> Any:
     """Each once, ascending."""
     return asked if asked is None or is_ascending(asked) else np.unique(asked)
 

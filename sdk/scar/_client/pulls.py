@@ -20,6 +20,7 @@ from scar.v1 import ps_pb2
 from scar.wire import codec
 from scar.wire.codec import Chunk
 from scar.wire.loss_messages import point_from_header
+from scar.wire.row_names import set_rows
 from scar.wire.shard_link import ShardLink
 from scar.wire.tensor_reader import TensorSink, array_sink, read_tensors
 from scar.wire.transport import AttemptLimit, Backoff, Deadline
@@ -56,7 +57,7 @@ class PullShare:
     def add_blocks(self, wanted: PullBuffer, positions: Positions, ids: Ids, dense: bool) -> None:
         asked = ps_pb2.TableBlocks(table=wanted.table.name, dense=dense, bfloat16=wanted.short)
         if wanted.rows is not None:
-            asked.rows = codec.ids_to_bytes(wanted.rows[positions])
+            set_rows(asked, wanted.rows[positions])
         elif not dense:
             asked.block_ids = codec.ids_to_bytes(ids)
         self.blocks.append(asked)

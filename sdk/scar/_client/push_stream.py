@@ -40,6 +40,7 @@ from scar.v1 import ps_pb2
 from scar.wire import codec
 from scar.wire.codec import Chunk
 from scar.wire.loss_messages import part_to_proto, point_to_proto
+from scar.wire.row_names import set_rows
 from scar.wire.shard_link import ShardLink
 from scar.wire.transport import ATTEMPT_SECONDS, AttemptLimit, Backoff, Deadline
 
@@ -262,9 +263,8 @@ class PushStream:
                 clock=push.clock,
                 rate=BACKLOG_RATE if push.merged > BACKLOG else 1.0,
             )
-            if blocks.rows is not None:
-                header.rows = codec.ids_to_bytes(blocks.rows)
-            elif table not in step.dense:
+            set_rows(header, blocks.rows)
+            if blocks.rows is None and table not in step.dense:
                 header.block_ids = codec.ids_to_bytes(blocks.ids)
             values = bfloat16.shorten_values(blocks.values) if blocks.short else blocks.values
             yield from codec.chunks(header, values)
@@ -294,10 +294,9 @@ class PushStream:
     def _compare_blocks(self, step: CompareBlocks) -> None:
         blocks = step.blocks
         wanted = ps_pb2.TableBlocks(table=blocks.table)
+        set_rows(wanted, blocks.rows)
         if blocks.rows is None:
             wanted.block_ids = codec.ids_to_bytes(blocks.ids)
-        else:
-            wanted.rows = codec.ids_to_bytes(blocks.rows)
         restored = np.empty_like(blocks.cached)
         squared = None
         try:

@@ -197,6 +197,7 @@ class TensorHeader(_message.Message):
     WAITED_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """name"""
     dtype: _builtins.str
@@ -237,6 +238,8 @@ class TensorHeader(_message.Message):
     """pull: seconds until the shard could serve it, as a clock was open or a block loading"""
     rows: _builtins.bytes
     """Push, and Fetch with "push": uint32[n], strictly ascending; the data is of these rows, in place of block_ids"""
+    keys: _builtins.bytes
+    """the same of a table with keys: uint64[n], strictly ascending images of keys (sdk/scar/keyed_rows.py)"""
     @_builtins.property
     def shipment(self) -> Global___Shipment:
         """Ship: set in the first header; its parts are "values" | "slot:<name>" | "steps" """
@@ -280,10 +283,11 @@ class TensorHeader(_message.Message):
         waited: _builtins.float = ...,
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         rows: _builtins.bytes = ...,
+        keys: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["shipment", b"shipment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "block_ids", b"block_ids", "bytes", b"bytes", "clock", b"clock", "crc32", b"crc32", "dense", b"dense", "dtype", b"dtype", "epoch", b"epoch", "incarnation", b"incarnation", "loss", b"loss", "loss_clock", b"loss_clock", "loss_fraction", b"loss_fraction", "metrics", b"metrics", "part", b"part", "push_id", b"push_id", "rate", b"rate", "rows", b"rows", "seq", b"seq", "settled", b"settled", "shipment", b"shipment", "table", b"table", "waited", b"waited", "watermark", b"watermark", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "block_ids", b"block_ids", "bytes", b"bytes", "clock", b"clock", "crc32", b"crc32", "dense", b"dense", "dtype", b"dtype", "epoch", b"epoch", "incarnation", b"incarnation", "keys", b"keys", "loss", b"loss", "loss_clock", b"loss_clock", "loss_fraction", b"loss_fraction", "metrics", b"metrics", "part", b"part", "push_id", b"push_id", "rate", b"rate", "rows", b"rows", "seq", b"seq", "settled", b"settled", "shipment", b"shipment", "table", b"table", "waited", b"waited", "watermark", b"watermark", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -687,6 +691,7 @@ class TableBlocks(_message.Message):
     BLOCK_IDS_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
     BFLOAT16_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """name"""
     dense: _builtins.bool
@@ -697,6 +702,8 @@ class TableBlocks(_message.Message):
     """Pull: uint32[n], strictly ascending rows of the first axis, in place of block_ids; empty: whole blocks"""
     bfloat16: _builtins.bool
     """Pull: of a float32 table, rounded to two bytes for each value; the answer's dtype says so"""
+    keys: _builtins.bytes
+    """Pull: the same of a table with keys: uint64[n], strictly ascending images of keys; a reader gets 0 for a key without a row"""
     def __init__(
         self,
         *,
@@ -705,10 +712,11 @@ class TableBlocks(_message.Message):
         block_ids: _builtins.bytes = ...,
         rows: _builtins.bytes = ...,
         bfloat16: _builtins.bool = ...,
+        keys: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bfloat16", b"bfloat16", "block_ids", b"block_ids", "dense", b"dense", "rows", b"rows", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bfloat16", b"bfloat16", "block_ids", b"block_ids", "dense", b"dense", "keys", b"keys", "rows", b"rows", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1564,6 +1572,7 @@ class TableStatus(_message.Message):
     LOADING_FIELD_NUMBER: _builtins.int
     UNSETTLED_FIELD_NUMBER: _builtins.int
     BYTES_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """name"""
     blocks: _builtins.int
@@ -1574,6 +1583,10 @@ class TableStatus(_message.Message):
     """served, but not saved before all workers have re-routed"""
     bytes: _builtins.int
     """values and slots"""
+    @_builtins.property
+    def keys(self) -> Global___KeyedRows:
+        """unset: the rows have no keys"""
+
     def __init__(
         self,
         *,
@@ -1582,14 +1595,61 @@ class TableStatus(_message.Message):
         loading: _builtins.int = ...,
         unsettled: _builtins.int = ...,
         bytes: _builtins.int = ...,
+        keys: Global___KeyedRows | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "bytes", b"bytes", "loading", b"loading", "table", b"table", "unsettled", b"unsettled"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "bytes", b"bytes", "keys", b"keys", "loading", b"loading", "table", b"table", "unsettled", b"unsettled"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TableStatus: _TypeAlias = TableStatus  # noqa: Y015
+
+@_typing.final
+class KeyedRows(_message.Message):
+    """Rows of one table with keys on one shard; all but the first two since the process started."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    CAPACITY_FIELD_NUMBER: _builtins.int
+    CREATED_FIELD_NUMBER: _builtins.int
+    EVICTED_FIELD_NUMBER: _builtins.int
+    EXPIRED_FIELD_NUMBER: _builtins.int
+    UNADMITTED_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    rows: _builtins.int
+    """that keys have now"""
+    capacity: _builtins.int
+    """rows of the blocks that are here"""
+    created: _builtins.int
+    """given to keys"""
+    evicted: _builtins.int
+    """taken from keys for others ("lru")"""
+    expired: _builtins.int
+    """taken from keys by max_age"""
+    unadmitted: _builtins.int
+    """pushes of single rows that were dropped, as their key was not seen often enough"""
+    refused: _builtins.int
+    """the same, as there was no room"""
+    def __init__(
+        self,
+        *,
+        rows: _builtins.int = ...,
+        capacity: _builtins.int = ...,
+        created: _builtins.int = ...,
+        evicted: _builtins.int = ...,
+        expired: _builtins.int = ...,
+        unadmitted: _builtins.int = ...,
+        refused: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "created", b"created", "evicted", b"evicted", "expired", b"expired", "refused", b"refused", "rows", b"rows", "unadmitted", b"unadmitted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeyedRows: _TypeAlias = KeyedRows  # noqa: Y015
 
 @_typing.final
 class Unreadable(_message.Message):

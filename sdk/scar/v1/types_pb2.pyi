@@ -309,6 +309,7 @@ class TableSpec(_message.Message):
     NORM_FIELD_NUMBER: _builtins.int
     ALLOW_NONFINITE_FIELD_NUMBER: _builtins.int
     WEIGHTS_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """[a-z0-9_.-]{1,64}"""
     dtype: _builtins.str
@@ -335,6 +336,10 @@ class TableSpec(_message.Message):
     def init(self) -> Global___Initializer:
         """x(0)"""
 
+    @_builtins.property
+    def keys(self) -> Global___KeyPolicy:
+        """rows are named by keys (docs/protocol.md §3); unset: by their numbers"""
+
     def __init__(
         self,
         *,
@@ -348,14 +353,45 @@ class TableSpec(_message.Message):
         norm: _builtins.str = ...,
         allow_nonfinite: _builtins.bool = ...,
         weights: _builtins.bytes = ...,
+        keys: Global___KeyPolicy | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["init", b"init", "rule", b"rule"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["init", b"init", "keys", b"keys", "rule", b"rule"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_nonfinite", b"allow_nonfinite", "dtype", b"dtype", "init", b"init", "name", b"name", "norm", b"norm", "offsets", b"offsets", "rows_per_block", b"rows_per_block", "rule", b"rule", "shape", b"shape", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_nonfinite", b"allow_nonfinite", "dtype", b"dtype", "init", b"init", "keys", b"keys", "name", b"name", "norm", b"norm", "offsets", b"offsets", "rows_per_block", b"rows_per_block", "rule", b"rule", "shape", b"shape", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TableSpec: _TypeAlias = TableSpec  # noqa: Y015
+
+@_typing.final
+class KeyPolicy(_message.Message):
+    """Of a table whose rows are given to int64 keys."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADMIT_AFTER_FIELD_NUMBER: _builtins.int
+    EVICT_FIELD_NUMBER: _builtins.int
+    MAX_AGE_FIELD_NUMBER: _builtins.int
+    admit_after: _builtins.int
+    """pushes from which on a key has a row, 1 to 255"""
+    evict: _builtins.str
+    """what a full block does for a new key: "lru" | "never" """
+    max_age: _builtins.int
+    """clocks without a push after which a row goes; 0: never"""
+    def __init__(
+        self,
+        *,
+        admit_after: _builtins.int = ...,
+        evict: _builtins.str = ...,
+        max_age: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admit_after", b"admit_after", "evict", b"evict", "max_age", b"max_age"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeyPolicy: _TypeAlias = KeyPolicy  # noqa: Y015
 
 @_typing.final
 class CheckpointPolicy(_message.Message):

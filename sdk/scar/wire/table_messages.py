@@ -9,6 +9,7 @@ import numpy as np
 
 from scar.blocks import Array
 from scar.errors import InvalidRequest, TooLarge
+from scar.keyed_rows import KeyPolicy
 from scar.rule_expressions import MAX_ASSIGNMENTS, MAX_SLOTS, RuleProgram
 from scar.schedules import MAX_PHASES, Phase, RateSchedule
 from scar.tables import Blocks, Init, Rule, Table
@@ -39,13 +40,21 @@ def table_to_proto(table: Table) -> types_pb2.TableSpec:
         norm=table.norm,
         weights=b"" if table.weights is None else zlib.compress(table.weights.astype("<f4").tobytes()),
         allow_nonfinite=table.allow_nonfinite,
+        keys=_keys_to_proto(table.keys),
     )
+
+
+def _keys_to_proto(policy: KeyPolicy | None) -> types_pb2.KeyPolicy | None:
+    if policy is None:
+        return None
+    return types_pb2.KeyPolicy(admit_after=policy.admit_after, evict=policy.evict, max_age=policy.max_age)
 
 
 def table_from_proto(message: types_pb2.TableSpec) -> Table:
     cut = Blocks(rows=message.rows_per_block)
     if message.offsets:
         cut = Blocks(offsets=_unpack_offsets(message.offsets))
+    keys = message.keys
     return Table(
         message.name,
         tuple(message.shape),
@@ -56,6 +65,7 @@ def table_from_proto(message: types_pb2.TableSpec) -> Table:
         norm=message.norm,
         weights=_unpack_array(message.weights, "<f4", "weights of blocks") if message.weights else None,
         allow_nonfinite=message.allow_nonfinite,
+        keys=KeyPolicy(keys.admit_after, keys.evict, keys.max_age) if message.HasField("keys") else None,
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from scar.blocks import Array, BlockState, Ids, Layout, Positions, positions_of
+from scar.blocks import Array, BlockState, Ids, Layout, Positions, RowNames, positions_of
 from scar.placement import BlockGroup, BlockSource, Epoch
 from scar.tables import Table
 from scar_ps.core.requests import Sender
@@ -97,7 +97,7 @@ class InheritedPush:
     clock: int
     ids: Ids
     values: Array
-    rows: Ids | None = None
+    rows: RowNames | None = None
 
     def select_blocks(self, table: Table, ids: Ids) -> InheritedPush | None:
         """The same for those of these blocks that it concerns; None: for none."""

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from scar.blocks import Array, Ids, Layout, Positions, drop_repeats
+from scar.blocks import Array, Ids, Layout, Positions, RowNames, drop_repeats
 from scar.errors import BlockOutOfRange
 from scar.tables import Table
 from scar_ps.core.block_data import BlockContents
@@ -29,6 +29,7 @@ from scar_ps.core.segments import Segments
 RUN_ELEMENTS = 1 << 18
 LOAD_BYTES = 32 << 20  # of values that one load brings: what is installed at once holds up everything else
 Mask = NDArray[np.bool_]
+StoreRows = NDArray[np.integer[Any]]  # rows of a store, or uint64 images of keys
 OnProgress = Callable[[], None]  # called during long work, about every millisecond
 Lock = AbstractContextManager[Any]
 NewLock = Callable[[], Lock]
@@ -52,13 +53,15 @@ def no_lock() -> Lock:
 class StoreSlice:
     """Some blocks of a store with packed values for them. ``positions`` None: all blocks.
 
-    ``rows``: the values are of these rows of the store alone (ascending), at least one in each of the blocks.
+    ``rows``: the values are of these rows of the store alone (ascending), at least one in each of the blocks;
+    of a table with keys: of these images of keys. ``unknown_zero``: keys without a row are read as 0.
     """
 
     store: BlockStore
     positions: Positions | None
     values: Array | Segments
-    rows: Positions | None = None
+    rows: StoreRows | None = None
+    unknown_zero: bool = False
 
     @property
     def ids(self) -> Ids:
@@ -111,7 +114,7 @@ class BlockStore:
         self.saved: Array = np.zeros(self.layout.elements, table.dtype)
         self.row_counts = Layout(table.row_counts.sizes[ids])
         self.slots: dict[str, Array] = {
-            name: np.zeros(self.slot_layout(name).elements, table.dtype) for name in table.rule.slots
+            name: np.zeros(self.slot_layout(name).elements, table.dtype) for name in table.slots
         }
         self.steps: NDArray[np.int64] = np.zeros(len(ids), np.int64)
         self.loading: NDArray[np.int64] = np.zeros(len(ids), np.int64)
@@ -140,7 +143,7 @@ class BlockStore:
 
     def slot_layout(self, slot: str) -> Layout:
         """All blocks of a slot, in its elements."""
-        return self.row_counts if slot in self.table.rule.row_slots else self.layout
+        return self.table.slot_layout(slot, self.row_counts)
 
     # --- finding blocks
     # ----------------------------------------------------------------------------------------------
@@ -164,10 +167,12 @@ class BlockStore:
             )
         return None if len(positions) == len(self) else positions
 
-    def locate_rows(self, rows: Ids) -> tuple[Positions | None, Positions]:
+    def locate_rows(self, rows: RowNames) -> tuple[Positions | None, StoreRows]:
         """Positions of the blocks of these rows of the table (strictly ascending; None: all blocks), and
         these rows of the store.
         """
+        if rows.dtype == np.uint64:
+            raise BlockOutOfRange(f"rows of table {self.table.name} are named by numbers, not by keys")
         if len(rows) and int(rows[-1]) >= self.table.shape[0]:
             raise BlockOutOfRange(
                 f"row {int(rows[-1])} is out of range, table {self.table.name} has {self.table.shape[0]}"
@@ -177,22 +182,24 @@ class BlockStore:
         starts = self.row_counts.starts[self.find_blocks(blocks)]
         return positions, rows + (starts - self.table.row_offsets[blocks])
 
-    def find_row_blocks(self, rows: Positions) -> Positions:
+    def find_row_blocks(self, rows: StoreRows) -> Positions:
         """Position of the block of each of these rows of the store."""
         if self.row_counts.width:
-            return rows // self.row_counts.width
-        return np.searchsorted(self.row_counts.starts, rows, side="right") - 1
+            return rows.astype(np.int64, copy=False) // self.row_counts.width
+        found: Positions = np.searchsorted(self.row_counts.starts, rows, side="right") - 1
+        return found
 
-    def rows_of(self, positions: Positions | None) -> Positions:
+    def rows_of(self, positions: Positions | None) -> StoreRows:
         """All rows of the store in these blocks, ascending."""
         if positions is None:
             return np.arange(self.row_counts.elements)
         return self.row_counts.indices(positions)
 
-    def table_rows(self, rows: Positions) -> Ids:
+    def table_rows(self, rows: StoreRows) -> RowNames:
         """Rows of the table that these rows of the store are."""
         at = self.find_row_blocks(rows)
-        return (rows + (self.table.row_offsets[self.ids[at]] - self.row_counts.starts[at])).astype(np.uint32)
+        starts = self.table.row_offsets[self.ids[at]] - self.row_counts.starts[at]
+        return (rows.astype(np.int64, copy=False) + starts).astype(np.uint32)
 
     def packed_layout(self, positions: Positions | None) -> Layout:
         """Layout of these blocks, packed."""
@@ -255,12 +262,16 @@ class BlockStore:
         if contents.steps is not None:
             self.steps[positions] = contents.steps
 
+    def empty_for(self, ids: Ids) -> BlockStore:
+        """A store for ``ids`` of the same table, with this one's lock, and nothing in it."""
+        return BlockStore(self.table, ids, self.lock)
+
     def copy_for(self, ids: Ids, gained: Mask, progress: OnProgress) -> BlockStore:
         """A store for ``ids`` with this one's lock and contents.
 
         Except the blocks that were ``gained`` (mask over ids): those are empty.
         """
-        new = BlockStore(self.table, ids, self.lock)
+        new = self.empty_for(ids)
         source = self.find_blocks(ids)
         target = np.flatnonzero((source >= 0) & ~gained)
         source = source[target]

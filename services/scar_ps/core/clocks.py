@@ -13,7 +13,7 @@ from scar_ps.core.admission import Admission
 from scar_ps.core.bsp_buffer import BufferedPush, rank_order, sum_parts
 from scar_ps.core.core_state import CoreState
 from scar_ps.core.events import ClockFinished, WorkerSettled
-from scar_ps.core.update_rules import apply_push
+from scar_ps.core.push_steps import apply_part, expire_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +117,13 @@ class ClockHandler:
         state = self._state
         for store in state.ownership.tables.values():
             name = store.table.name
+            expire_rows(store, clock)
             parts = [push.parts[name] for push in pushes if name in push.parts]
             if store.table.rule.kind != "assign" and parts:
                 parts = [sum_parts(parts)]
             for part in parts:
                 rule = store.table.rule.at_clock(clock)
-                apply_push(store, part.positions, part.values, state.progress, rule, part.rows)
+                apply_part(part, rule, clock, state.progress)
         for push in pushes:
             state.sequences.raise_watermark(push.sender.key, push.push_id)
 

@@ -16,6 +16,7 @@ from scar_ps.core.block_data import BlockLoad, select_contents
 from scar_ps.core.block_store import differing_values
 from scar_ps.core.core_state import CoreState
 from scar_ps.core.events import BlocksLoaded, CopyReceived, LoadFailed
+from scar_ps.core.keyed_store import renew_rows
 
 FIRST_PAUSE = 0.1  # seconds before a load is tried again; doubled with each failure
 LONGEST_PAUSE = 2.0
@@ -66,7 +67,11 @@ class LoadHandler:
         """Blocks that have moved on meanwhile are left out."""
         self._attempts.pop(event.load, None)
         if not self._state.dismissed:
-            self._state.ownership.install_load(event.load, event.contents)
+            contents = event.contents
+            if event.load.source is BlockSource.OBJECT:
+                table = self._state.ownership.tables[event.load.table].table
+                contents = renew_rows(table, contents, self._state.clock)
+            self._state.ownership.install_load(event.load, contents)
             self._state.chain.urgent = True  # workers may have settled before: no other change would send it
         self._state.story.note(loading=self._state.ownership.loading_blocks)
 

@@ -35,6 +35,7 @@ from scar_ps.core.block_store import (
     no_lock,
     split_runs,
 )
+from scar_ps.core.keyed_store import make_store
 from scar_ps.core.push_sequences import merge_watermarks
 from scar_ps.core.requests import MustWait
 
@@ -149,7 +150,7 @@ class BlockOwnership:
             if len(unexplained):
                 where = f"block {unexplained[0]} of table {change.table.name}"
                 raise Internal(f"epoch {epoch.number} does not say where {where} comes from")
-        relocations = {change.table.name: self._relocate_table(change) for change in changes}
+        relocations = {change.table.name: self._relocate_table(change, job.seed) for change in changes}
         loads: list[BlockLoad] = []
         for change in changes:
             loads += self._begin_loads(change, epoch, job, relocations[change.table.name].new)
@@ -200,10 +201,10 @@ class BlockOwnership:
         missing = ~change.gained if held is None else ~change.gained & (held.find_blocks(change.ids) < 0)
         return change.ids[missing]
 
-    def _relocate_table(self, change: _TableChange) -> Relocation:
+    def _relocate_table(self, change: _TableChange, seed: int) -> Relocation:
         old = self.tables.get(change.table.name)
         if old is None:
-            old = BlockStore(change.table, np.empty(0, np.uint32), self._new_lock())
+            old = make_store(change.table, np.empty(0, np.uint32), self._new_lock(), seed)
         if not change.groups and np.array_equal(old.ids, change.ids):
             old.frozen[:] = False  # a freeze ends with a newer epoch
             old.update_blocked()

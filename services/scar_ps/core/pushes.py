@@ -12,8 +12,8 @@ from scar_ps.core.block_store import StoreSlice
 from scar_ps.core.bsp_buffer import BufferedPush
 from scar_ps.core.core_state import CoreState
 from scar_ps.core.events import AcknowledgementDue, PullRequested, PushReceived
+from scar_ps.core.push_steps import apply_part
 from scar_ps.core.requests import MustWait
-from scar_ps.core.update_rules import apply_push
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class PushHandler:
             return False
         for part in push.parts.values():
             rule = part.store.table.rule.at_clock(push.clock, push.rate)
-            apply_push(part.store, part.positions, part.values, state.progress, rule, part.rows)
+            apply_part(part, rule, state.clock, state.progress)
         state.sequences.raise_watermark(push.sender.key, push.push_id)
         state.chain.updates += 1
         return False
@@ -119,6 +119,8 @@ class PushHandler:
         self._admission.require_available(parts)
         if not event.unsettled:
             self._admission.require_replayed(parts)
+        if not event.sender.name:
+            parts = [replace(part, unknown_zero=True) for part in parts]
         contents = [self._contents(part) if event.contents else None for part in parts]
         if event.exact >= 0:
             self._require_exact(event.exact)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from scar.blocks import Ids
+from scar.blocks import Ids, RowNames
 
 if TYPE_CHECKING:
     from scar_ps.core.block_store import BlockStore, StoreSlice
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class WantedRows:
-    """Rows of a table, ascending, in the place of block ids."""
+    """Rows of a table, or images of keys, ascending, in the place of block ids."""
 
-    rows: Ids
+    rows: RowNames
 
 
 # tables with block ids, or rows; None: all blocks of the shard

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from scar.placement import Member
 from scar_ps.core.block_store import BlockStore
 from scar_ps.core.core_state import CoreState
 from scar_ps.core.events import StatusRequested
+from scar_ps.core.keyed_store import KeyedBlockStore, KeyTally
 from scar_ps.core.loads import LoadHandler, UnreadableLoad
 from scar_ps.core.replication import ReplicationHandler
 from scar_ps.core.requests import ShardCounts
@@ -20,13 +21,16 @@ from scar_ps.core.rounds import RoundHandler
 
 @dataclass(frozen=True, slots=True)
 class TableSummary:
-    """Blocks of one table on this shard; ``bytes``: of values and slots."""
+    """Blocks of one table on this shard; ``bytes``: of values and slots. ``keys``: what became of keys, and
+    how many have a row now, of how many rows; None: the table has none.
+    """
 
     table: str
     blocks: int
     loading: int
     unsettled: int
     bytes: int
+    keys: tuple[KeyTally, int, int] | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -87,4 +91,7 @@ class StatusHandler:
 def _summarize_table(store: BlockStore) -> TableSummary:
     loading = int(np.count_nonzero(store.loading))
     unsettled = int(np.count_nonzero(store.unsettled))
-    return TableSummary(store.table.name, len(store), loading, unsettled, store.bytes)
+    keys = None
+    if isinstance(store, KeyedBlockStore):
+        keys = replace(store.tally), store.live_rows, store.row_counts.elements
+    return TableSummary(store.table.name, len(store), loading, unsettled, store.bytes, keys)

@@ -14,7 +14,7 @@ import numpy as np
 
 from scar.blocks import Array, Layout, Positions
 from scar.tables import Rule
-from scar_ps.core.block_store import RUN_ELEMENTS, BlockStore, OnProgress, split_runs
+from scar_ps.core.block_store import RUN_ELEMENTS, BlockStore, OnProgress, StoreRows, split_runs
 from scar_ps.core.rule_evaluation import apply_program
 from scar_ps.core.segments import Segments
 
@@ -30,7 +30,7 @@ def apply_push(
     pushed: Array | Segments,
     progress: OnProgress,
     rule: Rule | None = None,
-    rows: Positions | None = None,
+    rows: StoreRows | None = None,
 ) -> None:
     """One step of a rule (None: the table's, as it is declared) on these blocks (None: all).
 
@@ -42,9 +42,9 @@ def apply_push(
     store.changed[slice(None) if positions is None else positions] = True
     by_row = rows is not None or bool(rule.row_slots)
     whole = store.row_layout if by_row else store.layout
-    at = positions if rows is None else rows
+    at = positions if rows is None else rows.astype(np.int64, copy=False)
     if by_row and rows is None and positions is not None:
-        at = store.rows_of(positions)
+        at = store.rows_of(positions).astype(np.int64, copy=False)
     layout = whole if at is None else whole.take(at)
     first = 0
     if at is not None and len(at) and int(at[-1] - at[0]) == len(at) - 1:
@@ -78,7 +78,7 @@ def _apply_run(store: BlockStore, rule: Rule, layout: Layout, run: slice, pushed
     row_slots = store.table.rule.row_slots
     slots = {
         name: slot[run, None] if name in row_slots else _as_rows(layout, slot[span])
-        for name, slot in store.slots.items()
+        for name, slot in _rule_slots(store)
     }
     counts = _count_steps(store, run) if rule.counts_steps else 1
     values = _as_rows(layout, store.values[span])
@@ -89,7 +89,7 @@ def _apply_scattered(store: BlockStore, rule: Rule, layout: Layout, at: Position
     row_slots = store.table.rule.row_slots
     values = layout.gather(store.values, at)
     slots = {
-        name: slot[at] if name in row_slots else layout.gather(slot, at) for name, slot in store.slots.items()
+        name: slot[at] if name in row_slots else layout.gather(slot, at) for name, slot in _rule_slots(store)
     }
     shaped = {
         name: slot[:, None] if name in row_slots else _as_rows(layout, slot) for name, slot in slots.items()
@@ -103,6 +103,10 @@ def _apply_scattered(store: BlockStore, rule: Rule, layout: Layout, at: Position
             store.slots[name][at] = slot
         else:
             layout.scatter(store.slots[name], at, slot)
+
+
+def _rule_slots(store: BlockStore) -> list[tuple[str, Array]]:
+    return [(name, store.slots[name]) for name in store.table.rule.slots]
 
 
 def _as_rows(layout: Layout, flat: Array) -> Array:

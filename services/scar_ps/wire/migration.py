@@ -21,6 +21,7 @@ from scar.tables import Job, Table
 from scar.v1 import ps_pb2
 from scar.wire import codec
 from scar.wire.codec import Chunk
+from scar.wire.row_names import set_rows
 from scar.wire.tensor_reader import TensorSink, array_sink, read_tensors
 from scar.wire.transport import Link
 from scar_ps.core.block_data import IncomingBlocks, InheritedPush
@@ -72,8 +73,8 @@ def _encode_push(table: Table, push: InheritedPush, epoch: int) -> Iterator[Chun
         push_id=push.push_id,
         clock=push.clock,
         block_ids=codec.ids_to_bytes(push.ids),
-        rows=b"" if push.rows is None else codec.ids_to_bytes(push.rows),
     )
+    set_rows(header, push.rows)
     yield from codec.chunks(header, push.values)
 
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+import numpy as np
+
 from scar import bfloat16
-from scar.blocks import Array
+from scar.blocks import Array, Layout
 from scar.errors import InvalidRequest, TooLarge
 from scar.v1.ps_pb2 import SharedRange, TensorHeader
 from scar.wire.codec import CHUNK_BYTES, Chunk, encode_chunk
 from scar.wire.shared_memory import PIECE_BYTES, shared_range
 from scar.wire.small_message import SMALL_BYTES, answer_fits
-from scar_ps.core.block_store import StoreSlice, split_runs
+from scar_ps.core.block_store import NO_LOCK, StoreSlice, split_runs
+from scar_ps.core.keyed_store import KeyedBlockStore
 from scar_ps.core.pushes import PulledBlocks
 
 
@@ -47,7 +50,7 @@ def require_small(found: PulledBlocks, short: Collection[str] = ()) -> None:
     payload = 0
     for part in found.parts:
         table = part.store.table
-        payload += part.layout.elements * (bfloat16.DTYPE if table.name in short else table.dtype).itemsize
+        payload += _pulled_layout(part).elements * (bfloat16.DTYPE if table.name in short else table.dtype).itemsize
     if not answer_fits(payload, len(found.parts), found.with_metrics):
         raise TooLarge(
             f"{payload} bytes of {len(found.parts)} tables do not go into one message of {SMALL_BYTES} bytes",
@@ -64,23 +67,21 @@ def encode_blocks(
     bfloat16. Raises :class:`InvalidRequest` when they are not float32.
     """
     store = part.store
-    layout = part.layout
-    at = part.positions if part.rows is None else part.rows
-    whole = store.layout if part.rows is None else store.row_layout
-    if short and store.table.dtype_name != "float32":
-        raise InvalidRequest(f"table {store.table.name} is {store.table.dtype_name}, and bfloat16 was asked")
+    layout = _pulled_layout(part)
+    if short and (store.table.dtype_name != "float32" or (store.table.keys is not None and part.rows is None)):
+        raise InvalidRequest(
+            f"table {store.table.name} is {store.table.dtype_name}, or sent with its keys, and bfloat16 was asked"
+        )
     size = bfloat16.DTYPE.itemsize if short else store.table.dtype.itemsize
     header.table = store.table.name
     header.dtype = bfloat16.NAME if short else store.table.dtype_name
-    header.dense = at is None
+    header.dense = part.positions is None and part.rows is None
     header.bytes = layout.elements * size
     head: TensorHeader | None = header
     for start, stop in split_runs(layout, (CHUNK_BYTES if segment is None else PIECE_BYTES) // size):
-        with store.lock:
-            if at is None:
-                values = store.values[layout.find_start(start) : layout.find_start(stop)]
-            else:
-                values = whole.gather(store.values, at[start:stop])
+        rows = None if part.rows is None else _read_rows(part, start, stop)  # a copy
+        with store.lock if rows is None else NO_LOCK:
+            values = _read_blocks(part, start, stop) if rows is None else rows
             values = bfloat16.nearest_short(values) if short else values
             wires = (
                 _encode_chunks(head, values)
@@ -91,6 +92,35 @@ def encode_blocks(
         head = None
     if head is not None:
         yield encode_chunk(Chunk(head))
+
+
+def _pulled_layout(part: StoreSlice) -> Layout:
+    """Of what is sent: of whole blocks of a table with keys, their rows and whose they are."""
+    table = part.store.table
+    if table.keys is None or part.rows is not None:
+        return part.layout
+    return Layout.even(len(part.ids), table.stored.layout.width)
+
+
+def _read_blocks(part: StoreSlice, start: int, stop: int) -> Array:
+    """Some blocks of a part, under the store's lock: a view where the part is of all blocks."""
+    store = part.store
+    if isinstance(store, KeyedBlockStore):
+        at = np.arange(start, stop) if part.positions is None else part.positions[start:stop]
+        return store.stored_rows(at)
+    if part.positions is None:
+        return store.values[store.layout.find_start(start) : store.layout.find_start(stop)]
+    return store.layout.gather(store.values, part.positions[start:stop])
+
+
+def _read_rows(part: StoreSlice, start: int, stop: int) -> Array:
+    """A copy of some rows of a part of rows."""
+    assert part.rows is not None
+    store = part.store
+    if isinstance(store, KeyedBlockStore):
+        return store.read_rows(part.rows[start:stop], part.unknown_zero)
+    with store.lock:
+        return store.row_layout.gather(store.values, part.rows[start:stop].astype(np.int64, copy=False))
 
 
 class SegmentWriter:

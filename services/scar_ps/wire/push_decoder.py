@@ -17,8 +17,10 @@ import numpy as np
 from scar import bfloat16
 from scar.blocks import Array, all_finite
 from scar.errors import Busy, InvalidRequest, NonFinite, NotServing, ShapeMismatch, StaleEpoch, UnknownTable
+from scar.keyed_rows import unmix_keys
 from scar.v1.ps_pb2 import TensorHeader
 from scar.wire.codec import Chunk, ids_from_bytes
+from scar.wire.row_names import read_rows
 from scar.wire.tensor_reader import TensorData, TensorReader, TensorSink
 from scar_ps.core.block_store import BlockStore, StoreSlice
 from scar_ps.core.requests import Sender, ShardView, StagedPush
@@ -188,13 +190,16 @@ def _locate_part(store: BlockStore, header: TensorHeader) -> StoreSlice:
     """Where the values of a table go. Raises :class:`BlockOutOfRange` and :class:`InvalidRequest`."""
     table = store.table
     nothing = np.empty(0, table.dtype)
-    if header.rows:
+    names = read_rows(header, table)
+    if names is not None:
         if header.dense or header.block_ids:
             raise InvalidRequest(f"table {table.name}: a push is of rows or of blocks, not of both")
         if table.rule.counts_steps and not table.has_row_blocks:
             raise InvalidRequest(f"table {table.name}: rule {table.rule.kind} counts steps of whole blocks")
-        positions, rows = store.locate_rows(ids_from_bytes(header.rows, table.shape[0]))
+        positions, rows = store.locate_rows(names)
         return StoreSlice(store, positions, nothing, rows)
+    if table.keys is not None and (header.dense or header.block_ids):
+        raise InvalidRequest(f"table {table.name} has keys: a push names them")
     if header.dense:
         return StoreSlice(store, None, nothing)
     return StoreSlice(store, store.locate_blocks(ids_from_bytes(header.block_ids, table.blocks)), nothing)
@@ -202,11 +207,14 @@ def _locate_part(store: BlockStore, header: TensorHeader) -> StoreSlice:
 
 def _not_finite(part: StoreSlice, element: int) -> NonFinite:
     index = int(np.searchsorted(part.layout.starts, element, side="right")) - 1
-    if part.rows is None:
-        where = f"block {part.ids[index]}"
-    else:
-        where = f"row {part.store.table_rows(part.rows[index : index + 1])[0]}"
+    where = f"block {part.ids[index]}" if part.rows is None else _row_name(part, index)
     return NonFinite(f"table {part.store.table.name}, {where}: the push has a value that is not finite")
+
+
+def _row_name(part: StoreSlice, index: int) -> str:
+    assert part.rows is not None
+    name = part.store.table_rows(part.rows[index : index + 1])
+    return f"key {unmix_keys(name.astype(np.uint64))[0]}" if name.dtype == np.uint64 else f"row {name[0]}"
 
 
 def _push_identity(header: TensorHeader) -> tuple[str, str, int, int, int, int]:

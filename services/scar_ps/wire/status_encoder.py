@@ -38,6 +38,22 @@ def _encode_table(table: TableSummary) -> ps_pb2.TableStatus:
         loading=table.loading,
         unsettled=table.unsettled,
         bytes=table.bytes,
+        keys=_encode_keys(table),
+    )
+
+
+def _encode_keys(table: TableSummary) -> ps_pb2.KeyedRows | None:
+    if table.keys is None:
+        return None
+    tally, rows, capacity = table.keys
+    return ps_pb2.KeyedRows(
+        rows=rows,
+        capacity=capacity,
+        created=tally.created,
+        evicted=tally.evicted,
+        expired=tally.expired,
+        unadmitted=tally.unadmitted,
+        refused=tally.refused,
     )
 
 

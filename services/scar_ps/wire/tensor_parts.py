@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from scar.blocks import Array, Ids, drop_repeats
+from scar.blocks import Array, Ids, RowNames, drop_repeats
 from scar.errors import ShapeMismatch
 from scar.tables import Table
 from scar.v1.ps_pb2 import TensorHeader
-from scar.wire.codec import ids_from_bytes
+from scar.wire.row_names import read_rows
 from scar_ps.core.block_data import BlockContents
 
 VALUES = "values"
@@ -31,12 +31,12 @@ def contents_parts(contents: BlockContents) -> dict[str, Array]:
 
 def part_names(table: Table) -> set[str]:
     """All parts that the contents of blocks of this table have."""
-    return {VALUES, STEPS, *(SLOT + name for name in table.rule.slots)}
+    return {VALUES, STEPS, *(SLOT + name for name in table.slots)}
 
 
 def contents_from_parts(table: Table, parts: dict[str, Array]) -> BlockContents:
     """The parts must be all there, and may be more."""
-    slots = {name: parts[SLOT + name] for name in table.rule.slots}
+    slots = {name: parts[SLOT + name] for name in table.slots}
     return BlockContents(parts[VALUES], slots, parts[STEPS].astype(np.int64, copy=False))
 
 
@@ -56,16 +56,15 @@ def _count_part(table: Table, ids: Ids, header: TensorHeader) -> int:
     """Elements of one part."""
     if header.part == STEPS:
         return len(ids)
-    if header.rows:
-        return len(ids_from_bytes(header.rows, table.shape[0])) * table.row_elements
+    rows = read_rows(header, table)
+    if rows is not None:
+        return len(rows) * table.row_elements
     return table.slot_layout(header.part.removeprefix(SLOT)).count_elements(ids)
 
 
-def pushed_rows(table: Table, ids: Ids, header: TensorHeader) -> Ids | None:
+def pushed_rows(table: Table, ids: Ids, header: TensorHeader) -> RowNames | None:
     """Rows that a part has values of, at least one in each of the blocks ``ids``; None: all rows of them."""
-    if not header.rows:
-        return None
-    rows = ids_from_bytes(header.rows, table.shape[0])
-    if not np.array_equal(drop_repeats(table.find_blocks(rows)), ids):
+    rows = read_rows(header, table)
+    if rows is not None and not np.array_equal(drop_repeats(table.find_blocks(rows)), ids):
         raise ShapeMismatch(f"part {header.part!r} of table {table.name} has rows of other blocks")
     return rows

@@ -36,7 +36,7 @@ def record_sizes(table: Table, sizes: Sizes) -> Sizes:
 def array_sizes(table: Table, sizes: Sizes) -> Sizes:
     """int64[blocks, 1 + slots]: elements of the values and of each slot of blocks with these sizes."""
     rows = sizes // table.row_elements
-    slots = [rows if slot in table.rule.row_slots else sizes for slot in table.rule.slots]
+    slots = [rows * table.slot_width(slot) for slot in table.slots]
     return np.stack([sizes, *slots], axis=1)
 
 
@@ -93,7 +93,7 @@ def unpack_records(
     Blocks of one size come as rows of a matrix, which may be a view of ``raw``; others packed in a flat
     array.
     """
-    count = 1 + len(table.rule.slots)
+    count = 1 + len(table.slots)
     row = _record_dtype(table, sizes)
     if row is not None:
         records = np.frombuffer(raw, dtype=row)

@@ -136,7 +136,7 @@ def _parse_ids(ref: ObjectRef, table: Table, index: memoryview, count: int) -> I
 def _saved_table(ref: ObjectRef, job: Job, entry: dict[str, Any]) -> Table:
     """The job's table behind a group, if it is still the table that was saved."""
     table = next((table for table in job.tables if table.name == entry["table"]), None)
-    if table is None or table.dtype.name != entry["dtype"] or list(table.rule.slots) != entry["slots"]:
+    if table is None or table.dtype.name != entry["dtype"] or list(table.slots) != entry["slots"]:
         raise WrongJob(
             f"{ref.key}: table {entry['table']!r} ({entry['dtype']}, slots {entry['slots']}) is not this"
             " job's"
@@ -177,9 +177,9 @@ def read_blocks(
     if missing.any():
         raise CorruptCheckpoint(f"{ref.key} does not contain block {int(ids[missing][0])} of table {table}")
     at = ids.astype(np.int64)
-    wanted = [layout.take(at) for layout in (spec.layout, *map(spec.slot_layout, spec.rule.slots))]
+    wanted = [layout.take(at) for layout in (spec.layout, *map(spec.slot_layout, spec.slots))]
     arrays = [np.empty(layout.elements, dtype=spec.dtype) for layout in wanted]
-    slots = dict(zip(spec.rule.slots, arrays[1:], strict=True))
+    slots = dict(zip(spec.slots, arrays[1:], strict=True))
     payload = BlockPayload(arrays[0], slots, np.empty(len(ids), dtype=np.int64))
     if len(ranges) > 1:
         with ThreadPoolExecutor(min(THREADS, len(ranges))) as pool:

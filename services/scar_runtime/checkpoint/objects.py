@@ -143,7 +143,7 @@ def _describe_group(table: Table, group: BlockState) -> dict[str, Any]:
     return {
         "table": group.table,
         "dtype": table.dtype.name,
-        "slots": list(table.rule.slots),
+        "slots": list(table.slots),
         "blocks": len(group.ids),
         "clock": group.clock,
         "watermark": dict(group.watermark),
@@ -154,7 +154,7 @@ def _describe_group(table: Table, group: BlockState) -> dict[str, Any]:
 def _encode_group(table: Table, ids: Ids, payload: BlockPayload) -> tuple[list[memoryview], list[bytes]]:
     """Digests of the segments; records in pieces so small that temporaries of ragged blocks stay small."""
     layout = table.layout.take(ids.astype(np.int64))
-    arrays = [payload.values, *(payload.slots[name] for name in table.rule.slots)]
+    arrays = [payload.values, *(payload.slots[name] for name in table.slots)]
     ends = np.cumsum(np.vstack([np.zeros(len(arrays), np.int64), array_sizes(table, layout.sizes)]), axis=0)
     if (
         any(array.dtype != table.dtype for array in arrays)

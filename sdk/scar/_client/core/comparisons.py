@@ -9,7 +9,7 @@ import numpy as np
 
 from scar._client.core.pull_buffer import PullBuffer
 from scar._client.core.rerouting import is_restored
-from scar.blocks import Array, Ids
+from scar.blocks import Array, Ids, RowNames
 from scar.placement import NOBODY, BlockSource, Epoch
 
 
@@ -26,7 +26,7 @@ class RecoveredBlocks:
     ids: Ids
     cached: Array
     behind: bool
-    rows: Ids | None = None
+    rows: RowNames | None = None
 
     def squared_distance(self, restored: Array) -> float:
         """||restored - cached||^2; not a number where either is not."""
@@ -41,7 +41,7 @@ def take_recovered(
     """
     for group in epoch.moved:
         pulled = cache.get(group.table)
-        if pulled is None or not is_restored(group):
+        if pulled is None or pulled.lists_keys or not is_restored(group):
             continue
         ids = group.ids if pulled.ids is None else np.intersect1d(group.ids, pulled.ids, assume_unique=True)
         for owner, part in epoch.split(group.table, ids):

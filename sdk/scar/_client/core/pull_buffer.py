@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scar import bfloat16
 from scar._client.core.pushes import count_rows
-from scar.blocks import Array, Ids, Layout, Positions, drop_repeats, positions_of
+from scar.blocks import Array, Ids, Layout, Positions, RowNames, drop_repeats, positions_of
+from scar.keyed_rows import unpack_stored
 from scar.tables import Table
 
 
@@ -31,15 +33,18 @@ class PullBuffer:
     """Blocks of one table that a pull is collecting. ``ids``: ascending, or None for the whole table.
     ``rows``: these rows (ascending) instead; then ``ids`` are their blocks, and a position is that of a row.
 
+    ``lists_keys``: it is of blocks of a table with keys, with what they keep of their keys.
+
     ``clock``: in which it was pulled; -1: not known. ``parts``: what the values contain, as far as shards
     have said. ``all_present``: no worker has left since, or about then. ``short``: values come rounded to
     bfloat16, so they are no exact copy.
     """
 
     def __init__(
-        self, table: Table, ids: Ids | None = None, rows: Ids | None = None, short: bool = False
+        self, table: Table, ids: Ids | None = None, rows: RowNames | None = None, short: bool = False
     ) -> None:
-        self.table = table
+        self.lists_keys = table.keys is not None and rows is None
+        self.table = table.stored if self.lists_keys else table
         self.short = short
         self.ids = ids if rows is None else drop_repeats(table.find_blocks(rows))
         self.rows = rows
@@ -133,14 +138,16 @@ class PullBuffer:
         self.parts = []
 
 
-def unpack_result(buffer: PullBuffer, asked: Ids | None) -> Array:
-    """The read-only array that a pull returns.
+def unpack_result(buffer: PullBuffer, asked: RowNames | None) -> Any:
+    """The read-only array that a pull returns, or :class:`KeyedValues` of a whole table with keys.
 
     ``asked``: the user's ids or rows, in the user's order, with repeats; None: the whole table.
     """
     table = buffer.table
     values = buffer.flat
     values.setflags(write=False)
+    if buffer.lists_keys:
+        return unpack_stored(values.reshape(-1, table.row_elements))
     if asked is None or buffer.ids is None:
         values = values.reshape(table.shape)
     else:

@@ -14,8 +14,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scar._client.core.shard_map import ShardMap
-from scar.blocks import Array, Ids, Layout, Positions, all_finite, drop_repeats, is_ascending, positions_of
+from scar.blocks import (
+    Array,
+    Ids,
+    Layout,
+    Positions,
+    RowNames,
+    all_finite,
+    drop_repeats,
+    is_ascending,
+    positions_of,
+)
 from scar.errors import BlockOutOfRange, InvalidRequest, NonFinite, ShapeMismatch
+from scar.keyed_rows import check_keys
 from scar.placement import NOBODY
 from scar.tables import MAX_ROWS, Job, Table
 
@@ -32,7 +43,7 @@ class PackedTable:
 
     ids: Ids | None
     values: Array
-    rows: Ids | None = None
+    rows: RowNames | None = None
     short: bool = False
 
 
@@ -46,7 +57,7 @@ class TablePush:
 
     ids: Ids
     values: Array
-    rows: Ids | None = None
+    rows: RowNames | None = None
     short: bool = False
 
 
@@ -78,12 +89,14 @@ class ShardPush:
 # ------------------------------------------------------------------------------------------------------------
 
 
-def pack_table(table: Table, values: ArrayLike, ids: Ids | None, rows: Ids | None = None) -> PackedTable:
+def pack_table(table: Table, values: ArrayLike, ids: Ids | None, rows: RowNames | None = None) -> PackedTable:
     """``values`` of shape (rows of ``ids``, *row shape), checked and flat; ``ids`` None: the whole table.
 
     ``rows``: they are of these rows instead. Raises :class:`ShapeMismatch`, :class:`NonFinite` and
     :class:`InvalidRequest`.
     """
+    if table.keys is not None and rows is None:
+        raise InvalidRequest(f"table {table.name} has keys: a push names them", "Name them by rows=")
     if rows is not None:
         packed = pack_rows(table, flatten_values(table, values, len(rows)), rows)
         return PackedTable(packed.ids, packed.values, packed.rows)
@@ -94,7 +107,7 @@ def pack_table(table: Table, values: ArrayLike, ids: Ids | None, rows: Ids | Non
     return PackedTable(combined.ids, combined.values)
 
 
-def pack_rows(table: Table, values: Array, rows: Ids) -> TablePush:
+def pack_rows(table: Table, values: Array, rows: RowNames) -> TablePush:
     """One entry per row, ascending; ``values`` is packed as ``rows``. Repeats as :func:`combine_repeats`."""
     if table.rule.counts_steps:
         raise InvalidRequest(
@@ -123,8 +136,13 @@ def check_ids(table: Table, ids: ArrayLike) -> Ids:
     return array.astype(np.uint32)
 
 
-def check_rows(table: Table, rows: ArrayLike) -> Ids:
-    """Rows of the first axis as given by a user: any order, repeats allowed. Raises as :func:`check_ids`."""
+def check_rows(table: Table, rows: ArrayLike) -> RowNames:
+    """Rows of the first axis (images of keys) as given by a user: any order, repeats allowed.
+
+    Raises as :func:`check_ids`.
+    """
+    if table.keys is not None:
+        return check_keys(table.name, rows)
     array = _check_integers(table, "rows", rows)
     wrong = _find_outside(array, min(table.shape[0], MAX_ROWS))
     if wrong is not None:
@@ -156,9 +174,9 @@ def _find_outside(array: NDArray[np.integer[Any]], end: int) -> int | None:
     return low if low < 0 else high if high >= end else None
 
 
-def count_rows(table: Table, ids: Ids) -> int:
+def count_rows(table: Table, ids: RowNames) -> int:
     """Rows of the first axis that these blocks have together."""
-    return table.row_counts.count_elements(ids)
+    return table.row_counts.count_elements(ids.astype(np.int64))
 
 
 def flatten_values(table: Table, values: ArrayLike, rows: int) -> Array:
@@ -183,14 +201,13 @@ def combine_repeats(table: Table, ids: Ids, values: Array) -> TablePush:
 
     Repeats are summed (rule ``assign``: the last wins).
     """
-    return TablePush(
-        *_combine_entries(table, ids, values, lambda keys: table.layout.take(keys.astype(np.int64)))
-    )
+    unique, sums = _combine_entries(table, ids, values, lambda keys: table.layout.take(keys.astype(np.int64)))
+    return TablePush(unique.astype(np.uint32, copy=False), sums)
 
 
 def _combine_entries(
-    table: Table, keys: Ids, values: Array, make_layout: Callable[[Ids], Layout]
-) -> tuple[Ids, Array]:
+    table: Table, keys: RowNames, values: Array, make_layout: Callable[[RowNames], Layout]
+) -> tuple[RowNames, Array]:
     """Blocks or rows, each once and ascending; ``make_layout``: of the values of such keys, packed."""
     if is_ascending(keys):
         return keys, values
@@ -207,7 +224,7 @@ def _combine_entries(
     else:
         out = np.zeros(target.elements, dtype=values.dtype)
         np.add.at(out, target.indices(inverse.astype(np.int64)), values)
-    return unique.astype(np.uint32), out
+    return unique, out
 
 
 # --- shares of shards
@@ -284,7 +301,7 @@ def _merge_parts(table: Table, parts: Sequence[TablePush]) -> TablePush:
     return pack_rows(table, values, np.concatenate([_rows_of(table, part) for part in parts]))
 
 
-def _rows_of(table: Table, push: TablePush) -> Ids:
+def _rows_of(table: Table, push: TablePush) -> RowNames:
     if push.rows is not None:
         return push.rows
     return table.row_counts.indices(push.ids.astype(np.int64)).astype(np.uint32)
