@@ -21,6 +21,7 @@ try:
     from scar.torch.checkpoint_folders import export_checkpoint, import_checkpoint
     from scar.torch.diloco import DiLoCo
     from scar.torch.embeddings import Embedding, EmbeddingBag
+    from scar.torch.keyed_embeddings import KeyedEmbedding, KeyedEmbeddingBag
     from scar.torch.model_tables import load, tables
     from scar.torch.sampler import DistributedSampler
     from scar.torch.worker_optimizer import Optimizer
@@ -36,6 +37,8 @@ __all__ = [
     "DistributedSampler",
     "Embedding",
     "EmbeddingBag",
+    "KeyedEmbedding",
+    "KeyedEmbeddingBag",
     "Optimizer",
     "export_checkpoint",
     "import_checkpoint",

@@ -12,6 +12,7 @@ from scar.initial_values import given
 from scar.reader import Reader
 from scar.tables import Rule, Table, assign, rows
 from scar.torch.embeddings import row_modules
+from scar.torch.keyed_embeddings import row_declarations
 from scar.torch.optimizer_rules import rules_by_parameter
 from scar.training import Worker
 
@@ -45,9 +46,13 @@ def tables(
     made = []
     tensors = saved_tensors(model)
     by_row = row_modules(model, tensors)
+    keyed = row_declarations(model, tensors)
     for name, tensor in tensors.items():
         rule = optimizer if isinstance(optimizer, Rule) else rules.get(id(tensor))
         rule = rule if rule and tensor.requires_grad else assign()
+        if name in keyed:
+            made.append(keyed[name].declare_table(name, tensor, _DTYPES[tensor.dtype], rule))
+            continue
         elements = _row_group(tensor, rule) * tensor[0].numel() if name in by_row else BLOCK_ELEMENTS
         made.append(_table(name, tensor, rule, elements))
     if all(table.rule == assign() for table in made):
@@ -99,13 +104,17 @@ def load(model: torch.nn.Module, source: Worker | Reader) -> None:
     """
     tensors = saved_tensors(model)
     ensure_declared(tensors, source)
-    copy_values(tensors, tensors, source)
+    keyed = row_declarations(model, tensors)
+    copy_values(tensors, [name for name in tensors if name not in keyed], source)
+    for name, declared in keyed.items():
+        declared.known = source.pull(name)  # type: ignore[assignment]
 
 
 def ensure_declared(tensors: dict[str, torch.Tensor], source: Worker | Reader) -> None:
     """Raises as :func:`load` does."""
     for name, tensor in tensors.items():
-        shape = source.job.table(name).shape
+        table = source.job.table(name)
+        shape = table.shape if table.keys is None else (1, *table.shape[1:])
         if shape != (tuple(tensor.shape) or (1,)):
             raise ConfigError(
                 f"{name} has shape {tuple(tensor.shape)} in this model, and {shape} in job {source.job.name}",

@@ -179,9 +179,9 @@ class KeyedBlockStore(BlockStore):
 
     def _write_rows(self, at: Positions, values: Array) -> None:
         """Rows without a history: what would come back for them is what they hold."""
-        rows = values.reshape(len(at), -1)
-        self.values.reshape(-1, self.table.row_elements)[at] = rows
-        self.saved.reshape(-1, self.table.row_elements)[at] = rows
+        rows = values.reshape(-1, self.table.row_elements)
+        self.values.reshape(-1, rows.shape[1])[at] = rows
+        self.saved.reshape(-1, rows.shape[1])[at] = rows
         for name in self.table.rule.slots:
             self.slots[name].reshape(-1, self.table.slot_width(name))[at] = 0
 

@@ -28,5 +28,5 @@ def apply_part(part: StoreSlice, rule: Rule, clock: int, progress: OnProgress) -
     rows = store.touch_rows(part.rows.astype(np.uint64, copy=False), clock, progress)
     kept = np.flatnonzero(rows >= 0)
     order = kept[np.argsort(rows[kept])]
-    values = np.asarray(part.values).reshape(len(rows), -1)[order].reshape(-1)
+    values = np.asarray(part.values).reshape(-1, store.table.row_elements)[order].reshape(-1)
     apply_push(store, part.positions, values, progress, rule, rows[order])
