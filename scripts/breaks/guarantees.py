@@ -8,7 +8,7 @@ BREAKS = (
     Break(
         "G1",
         "services/scar_ps/core/pushes.py",
-        "apply_push(part.store, part.positions, part.values, state.progress, rule, part.rows)",
+        "apply_part(part, rule, state.clock, state.progress)",
         "pass",
         "tests/unit/test_ps_shard.py::test_a_push_is_applied_on_arrival_and_seen_by_pulls",
     ),

@@ -40,7 +40,7 @@ BREAKS = (
     ),
     Break(
         "wrapped-offsets",
-        "sdk/scar/tables.py",
+        "sdk/scar/table_checks.py",
         "is_ascending(offsets)",
         "bool((np.diff(offsets) > 0).all())",
         f"{TABLES}::test_offsets_whose_differences_wrap_are_refused",
@@ -82,7 +82,7 @@ BREAKS = (
     ),
     Break(
         "structured-dtype",  # numpy reads a dtype with commas as source text
-        "sdk/scar/tables.py",
+        "sdk/scar/table_checks.py",
         'isinstance(name, str) and not re.fullmatch(r"[<>=|]?[A-Za-z]+[0-9]{0,3}", name)',
         "False",
         KEPT,

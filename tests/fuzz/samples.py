@@ -33,6 +33,8 @@ JOB = Job(
 )
 CHOICE = StrategyChoice("sync-chain", replicas=1, reason="it adds least")
 AUTO_JOB = replace(JOB, recovery="auto", server_mtbf=60.0, choice=CHOICE)
+KEYED = Table("k", keys=scar.keys(admit_after=2), dim=3, capacity=20, rule=scar.adagrad(0.1))
+KEYED_JOB = replace(JOB, tables=[KEYED])
 ME = Member(Role.SHARD, "ps-0", "0123456789ab", "h:1")
 OTHER = Member(Role.SHARD, "ps-1", "0123456789ac", "h:2")
 WORKER = Member(Role.WORKER, "worker-0", "0123456789ad")

@@ -11,12 +11,15 @@ import numpy as np
 from scar import bfloat16
 from scar._client.pulls import receive_tensors
 from scar.blocks import BlockState
+from scar.keyed_rows import mix_keys
 from scar.v1 import ps_pb2
 from scar.wire import codec
 from scar.wire.codec import Chunk
+from scar.wire.row_names import set_rows
 from scar.wire.small_message import decode_small, encode_small
 from scar_ps.core.block_data import BlockContents, CopiedBlocks
-from scar_ps.core.block_store import BlockStore
+from scar_ps.core.block_store import NO_LOCK
+from scar_ps.core.keyed_store import make_store
 from scar_ps.core.replica_store import ReplicaStore, ReplicationBatch
 from scar_ps.core.requests import ShardView
 from scar_ps.wire.copy_stream import decode_copy
@@ -27,7 +30,7 @@ from scar_ps.wire.tensor_parts import contents_parts
 from tests.fuzz import samples
 from tests.fuzz.engine import FuzzTarget
 from tests.fuzz.mutations import Mutator
-from tests.fuzz.samples import EPOCH, JOB, ME, OTHER, WORKER, all_ids, mutate_stream, ones
+from tests.fuzz.samples import EPOCH, JOB, KEYED, ME, OTHER, WORKER, all_ids, mutate_stream, ones
 
 ROOM = 1 << 20  # bytes of pushes that wait
 
@@ -55,7 +58,8 @@ def _contents(index: int) -> BlockContents:
 @cache  # what decodes changes nothing of it
 def _view(loading: int) -> ShardView:
     """Of a shard that has all blocks. ``loading``: the epoch with which they come; 0: they are there."""
-    stores = {table.name: BlockStore(table, all_ids(table)) for table in JOB.tables}
+    tables = [*JOB.tables, KEYED]
+    stores = {table.name: make_store(table, all_ids(table), NO_LOCK, JOB.seed) for table in tables}
     for store in stores.values():
         store.loading[:] = loading
     return ShardView(3, stores, ROOM)
@@ -65,7 +69,15 @@ def _view(loading: int) -> ShardView:
 
 
 def _pushes() -> list[bytes]:
-    return [_push(), _push(short=True), _push_of_rows()]
+    return [_push(), _push(short=True), _push_of_rows(), _push_of_keys()]
+
+
+def _push_of_keys() -> bytes:
+    images = np.sort(mix_keys(np.array([-7, 1, 2**40])))
+    header = ps_pb2.TensorHeader(table=KEYED.name, dtype=KEYED.dtype.name, seq=1, push_id=1, epoch=3)
+    header.worker = WORKER.name
+    set_rows(header, images)
+    return samples.stream_of([(header, ones(KEYED)[: len(images) * KEYED.row_elements])])
 
 
 def _push_of_rows() -> bytes:

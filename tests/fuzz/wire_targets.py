@@ -40,7 +40,7 @@ from scar_runtime.store.failure_codec import failure_to_proto
 from tests.fuzz import samples
 from tests.fuzz.engine import FuzzTarget
 from tests.fuzz.mutations import Mutator
-from tests.fuzz.samples import AUTO_JOB, EPOCH, JOB, ME, WORKER
+from tests.fuzz.samples import AUTO_JOB, EPOCH, JOB, KEYED_JOB, ME, WORKER
 from tests.unit.ps_support import DrivenShard, load_initial
 
 Kind = TypeVar("Kind", bound=Message)
@@ -216,7 +216,7 @@ TARGETS = [
         "block-ids", lambda: [b"\x02" + codec.ids_to_bytes(samples.all_ids(JOB.tables[0]))], _read_ids
     ),
     FuzzTarget("rpc-error", lambda: [_error()], _read_error, Mutator.mutate_text),
-    message_target("job", [codec.job_to_proto(JOB), codec.job_to_proto(AUTO_JOB)], _read_job, cost=4),
+    message_target("job", list(map(codec.job_to_proto, (JOB, AUTO_JOB, KEYED_JOB))), _read_job, cost=4),
     FuzzTarget("expression", lambda: _EXPRESSIONS, _read_expression, Mutator.mutate_text, cost=4),
     message_target("epoch", [codec.epoch_to_proto(EPOCH)], _read_epoch, cost=40),
     message_target(

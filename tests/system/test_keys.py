@@ -148,7 +148,7 @@ def test_a_job_goes_on_from_its_checkpoint_and_readers_know_no_other_keys(tmp_pa
         for _ in worker.clocks(limit=4):
             worker.push("clicks", np.ones((2, 3)), rows=[7, 123])
 
-    with LocalCluster(home, shards=3) as cluster:
+    with LocalCluster(home, shards=2) as cluster:
         second = cluster.train(job, go_on, timeout=TIMEOUT, resume=True)
     values = dict(zip(second.model["clicks"].keys.tolist(), second.model["clicks"].values, strict=True))
     np.testing.assert_array_equal(values[-5], trained[1])

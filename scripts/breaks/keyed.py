@@ -1,0 +1,75 @@
+"""Breaks of tables whose rows are given to keys: who gets a row, who loses it, and what comes back."""
+
+from __future__ import annotations
+
+from scripts.breaks.kind import Break
+
+STORE = "services/scar_ps/core/keyed_store.py"
+KEPT = "tests/unit/test_keyed_store.py"
+TABLES = "tests/unit/test_keyed_tables.py"
+
+BREAKS = (
+    Break(
+        "keys-unmatched",  # an entry of the index is believed though its row was given to another key
+        "services/scar_ps/core/key_index.py",
+        "(held[at] == images) & (keys[found] == images) & (used[found] > 0)",
+        "held[at] == images",
+        f"{KEPT}::test_a_full_block_gives_a_new_key_the_row_that_was_unused_for_longest",
+    ),
+    Break(
+        "keys-same-clock",  # a key takes the row of one that was pushed in the same clock
+        STORE,
+        "may_go = used < clock + 1 if",
+        "may_go = used < clock + 2 if",
+        f"{KEPT}::test_of_more_keys_than_a_block_has_rows_in_one_clock_the_rest_is_dropped_and_counted",
+    ),
+    Break(
+        "keys-old-slots",  # a new key goes on with the velocity of the one that had the row
+        STORE,
+        "self.slots[name].reshape(-1, self.table.slot_width(name))[at] = 0",
+        "self.slots[name].reshape(-1, self.table.slot_width(name))",
+        f"{KEPT}::test_a_key_that_is_not_pushed_for_too_long_begins_again",
+    ),
+    Break(
+        "keys-not-indexed",  # blocks arrive, and nobody finds their keys
+        STORE,
+        "        if KEY_SLOT in contents.slots:\n",
+        "        if False:\n",
+        f"{KEPT}::test_what_a_block_keeps_comes_back_with_it",
+    ),
+    Break(
+        "keys-read-create",  # a reader is told x(0) of keys that have no row
+        "services/scar_ps/core/pushes.py",
+        "replace(part, unknown_zero=True)",
+        "replace(part, unknown_zero=False)",
+        f"{KEPT}::test_rows_of_keys_take_the_steps_that_rows_in_a_dict_take",
+    ),
+    Break(
+        "keys-aged",  # rows that come back are thrown away for the time in which they were lost
+        "services/scar_ps/core/loads.py",
+        "contents = renew_rows(table, contents, self._state.clock)",
+        "contents = renew_rows(table, contents, 0)",
+        f"{KEPT}::test_a_row_that_comes_back_is_not_old_for_the_time_since_it_was_saved",
+    ),
+    Break(
+        "keys-by-number",  # what names rows by numbers is taken for images of keys
+        "sdk/scar/wire/row_names.py",
+        "bool(message.keys) != (table.keys is not None)",
+        "False",
+        f"{TABLES}::test_rows_are_named_as_the_table_names_them",
+    ),
+    Break(
+        "keys-healed-by-workers",
+        "sdk/scar/tables.py",
+        "if keyed and self.strategy.asks_workers:",
+        "if False:",
+        f"{TABLES}::test_workers_cannot_give_rows_of_keys_back",
+    ),
+    Break(
+        "keys-never-halved",
+        "services/scar_ps/core/key_sightings.py",
+        "counters[full] >>= 1",
+        "counters[full] >>= 0",
+        f"{KEPT}::test_counters_of_rare_keys_are_halved_before_all_keys_are_known",
+    ),
+)
