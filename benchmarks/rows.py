@@ -1,9 +1,10 @@
 """Embedding tables of 10^6 to 10^8 rows: calls, memory, a round, a kill, and false accusations.
 
-python -m benchmarks.rows [--rows 1000000 10000000 100000000] [--burners 2]
+python -m benchmarks.rows [--rows 1000000 10000000 100000000] [--burners 2] [--keys]
 
 Four shards and one worker, which pulls and pushes 20,000 random rows of 8 float32 a clock; row-wise AdaGrad,
-1,024 rows a block. docs/scale.md has what it printed.
+1,024 rows a block. With --keys the rows are those of so many keys, in a table with room for a quarter more;
+all of them are pushed once before calls are measured. docs/scale.md has what it printed.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ WIDTH = 8
 ROW_BYTES = 4 * (2 * WIDTH + 1)  # values, saved values, and one sum
 BLOCK_ROWS = 1024
 ASKED = 20_000  # rows of a call
+CREATED = 100_000  # keys of a call that are new
 SECONDS = 300.0
 ROUND = checkpoint_pb2.TriggerRequest(selection="priority", fraction=1 / 8)
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -55,20 +57,26 @@ class RowFigures:
     repair: float = 0.0
     lost: int = 0
     accused: int = 0
+    created: float = 0.0
 
 
-def measure_table(rows: int, calls: int) -> RowFigures:
-    """All figures of one size."""
+def measure_table(rows: int, calls: int, keyed: bool = False) -> RowFigures:
+    """All figures of one size. ``keyed``: of so many keys."""
     figures = RowFigures(rows)
     rule = scar.adagrad(0.1, rowwise=True)
-    table = scar.Table(
-        "clicks", (rows, WIDTH), rule=rule, init=scar.uniform(-1, 1), blocks=scar.rows(BLOCK_ROWS)
-    )
+    init = scar.uniform(-1, 1)
+    if keyed:
+        capacity = rows * 5 // 4
+        table = scar.Table("clicks", keys="int64", dim=WIDTH, capacity=capacity, rule=rule, init=init)
+    else:
+        table = scar.Table("clicks", (rows, WIDTH), rule=rule, init=init, blocks=scar.rows(BLOCK_ROWS))
     began = time.monotonic()
     with start_training([table], shards=SHARDS) as run:
         drawn = np.random.default_rng(1)
         _step(run, drawn, rows)
         figures.start = time.monotonic() - began
+        if keyed:
+            figures.created = _create_rows(run, rows)
         figures.rate = _measure_calls(run, drawn, rows, calls)
         _measure_memory(run, figures)
         report = run.cluster.endpoints.checkpoint.Trigger(ROUND, timeout=SECONDS)
@@ -81,6 +89,16 @@ def _step(run: BenchTraining, drawn: np.random.Generator, rows: int) -> None:
     asked = drawn.integers(0, rows, ASKED)
     pulled = run.worker.pull("clicks", rows=asked)
     run.step(lambda: run.worker.push("clicks", 0.01 * pulled, rows=asked))
+
+
+def _create_rows(run: BenchTraining, rows: int) -> float:
+    """Push every key once. Returns rows a second."""
+    began = time.monotonic()
+    for first in range(0, rows, CREATED):
+        keys = np.arange(first, min(first + CREATED, rows))
+        run.worker.push("clicks", np.full((len(keys), WIDTH), 0.01, np.float32), rows=keys)
+        next(run.clocks)
+    return rows / (time.monotonic() - began)
 
 
 def _measure_calls(run: BenchTraining, drawn: np.random.Generator, rows: int, calls: int) -> float:
@@ -141,6 +159,7 @@ def show_figures(found: Sequence[RowFigures]) -> Grid:
         grid.add_column(f"{one.rows:,} rows", justify="right")
     lines = {
         "start of the cluster to the end of the first clock": lambda one: f"{one.start:.1f} s",
+        "keys a second that were pushed for the first time": lambda one: f"{one.created:,.0f}",
         "rows a second, those pulled and those pushed": lambda one: f"{one.rate:,.0f}",
         "resident: a shard": lambda one: f"{one.shard:.0f} MB",
         "values, sums and saved values of it": lambda one: (
@@ -165,10 +184,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rows", type=int, nargs="+", default=[10**6, 10**7, 10**8])
     parser.add_argument("--calls", type=int, default=20)
     parser.add_argument("--burners", type=int, default=0, help="processes that each keep one core busy")
+    parser.add_argument("--keys", action="store_true", help="rows that are given to keys")
     options = parser.parse_args(arguments)
     burners = [subprocess.Popen(BURN) for _ in range(options.burners)]
     try:
-        found = [measure_table(rows, options.calls) for rows in options.rows]
+        found = [measure_table(rows, options.calls, options.keys) for rows in options.rows]
     finally:
         for burner in burners:
             burner.kill()

@@ -175,7 +175,7 @@ def pack_stored(values: Array, keys: KeyImages, used: KeyImages) -> Array:
     return np.concatenate((values, index), axis=1)
 
 
-def unpack_stored(rows: Array) -> KeyedValues:
+def split_stored(rows: Array) -> KeyedValues:
     """The rows that keys have in such a matrix."""
     width = 2 * INDEX_BYTES // rows.dtype.itemsize
     index = np.ascontiguousarray(rows[:, -width:]).view(np.uint64)

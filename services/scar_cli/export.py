@@ -9,7 +9,7 @@ import numpy as np
 
 from scar.blocks import Array
 from scar.errors import ConfigError
-from scar.keyed_rows import KEY_SLOT, USED_SLOT, KeyedValues, pack_stored, unpack_stored
+from scar.keyed_rows import KEY_SLOT, USED_SLOT, KeyedValues, pack_stored, split_stored
 from scar.reader import connect
 from scar.snapshots import name_arrays
 from scar.tables import Table
@@ -102,4 +102,4 @@ def _assemble_keys(job: JobStore, running: RunningCheckpoint, table: Table) -> K
         )
         keys, used = (found.slots[name].view(np.uint64) for name in (KEY_SLOT, USED_SLOT))
         pieces.append(pack_stored(found.values.reshape(-1, table.row_elements), keys, used))
-    return unpack_stored(np.concatenate(pieces))
+    return split_stored(np.concatenate(pieces))

@@ -25,7 +25,7 @@ from scar.keyed_rows import (
     pack_stored,
     row_seed,
     unmix_keys,
-    unpack_stored,
+    split_stored,
 )
 from scar.snapshots import Snapshot
 from scar.v1.ps_pb2 import TableBlocks, TensorHeader
@@ -143,7 +143,7 @@ def test_first_values_are_drawn_from_the_declared_distribution() -> None:
 def test_stored_rows_give_keys_and_values_back(dtype: str) -> None:
     keys = np.array([5, -9, 2**63 - 1, 0])
     values = np.arange(8).reshape(4, 2).astype(dtype)
-    found = unpack_stored(pack_stored(values, mix_keys(keys), np.array([1, 7, 0, 2], np.uint64)))
+    found = split_stored(pack_stored(values, mix_keys(keys), np.array([1, 7, 0, 2], np.uint64)))
     assert found.keys.tolist() == [-9, 0, 5]
     np.testing.assert_array_equal(found.values, values[[1, 3, 0]])
 

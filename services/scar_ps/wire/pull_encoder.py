@@ -79,9 +79,9 @@ def encode_blocks(
     header.bytes = layout.elements * size
     head: TensorHeader | None = header
     for start, stop in split_runs(layout, (CHUNK_BYTES if segment is None else PIECE_BYTES) // size):
-        rows = None if part.rows is None else _read_rows(part, start, stop)  # a copy
+        rows = None if part.rows is None else _gather_rows(part, start, stop)  # a copy
         with store.lock if rows is None else NO_LOCK:
-            values = _read_blocks(part, start, stop) if rows is None else rows
+            values = _gather_blocks(part, start, stop) if rows is None else rows
             values = bfloat16.nearest_short(values) if short else values
             wires = (
                 _encode_chunks(head, values)
@@ -102,7 +102,7 @@ def _pulled_layout(part: StoreSlice) -> Layout:
     return Layout.even(len(part.ids), table.stored.layout.width)
 
 
-def _read_blocks(part: StoreSlice, start: int, stop: int) -> Array:
+def _gather_blocks(part: StoreSlice, start: int, stop: int) -> Array:
     """Some blocks of a part, under the store's lock: a view where the part is of all blocks."""
     store = part.store
     if isinstance(store, KeyedBlockStore):
@@ -113,7 +113,7 @@ def _read_blocks(part: StoreSlice, start: int, stop: int) -> Array:
     return store.layout.gather(store.values, part.positions[start:stop])
 
 
-def _read_rows(part: StoreSlice, start: int, stop: int) -> Array:
+def _gather_rows(part: StoreSlice, start: int, stop: int) -> Array:
     """A copy of some rows of a part of rows."""
     assert part.rows is not None
     store = part.store

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scar import bfloat16
 from scar._client.core.pushes import count_rows
 from scar.blocks import Array, Ids, Layout, Positions, RowNames, drop_repeats, positions_of
-from scar.keyed_rows import unpack_stored
+from scar.keyed_rows import split_stored
 from scar.tables import Table
 
 
@@ -147,7 +147,7 @@ def unpack_result(buffer: PullBuffer, asked: RowNames | None) -> Any:
     values = buffer.flat
     values.setflags(write=False)
     if buffer.lists_keys:
-        return unpack_stored(values.reshape(-1, table.row_elements))
+        return split_stored(values.reshape(-1, table.row_elements))
     if asked is None or buffer.ids is None:
         values = values.reshape(table.shape)
     else:
