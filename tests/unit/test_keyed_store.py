@@ -69,6 +69,7 @@ def test_rows_of_keys_take_the_steps_that_rows_in_a_dict_take(
         np.testing.assert_array_equal(pull_keys(shard, clock + 1, asked), oracle.pull(asked))
         np.testing.assert_array_equal(pull_keys(shard, 0, asked, READER), oracle.pull(asked, True))
     assert store_of(shard).live_rows == store_of(shard).tally.created == len(oracle.rows)
+    assert store_of(shard).live_rows == np.count_nonzero(store_of(shard).used)
 
 
 def _apply(

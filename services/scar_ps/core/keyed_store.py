@@ -60,6 +60,7 @@ class KeyedBlockStore(BlockStore):
         self._expired_at = 0  # clock up to which rows were looked through for old ones
         # of each block: rows from its first one on that were given to keys
         self._given = np.zeros(len(ids), np.int64)
+        self._live = np.zeros(len(ids), np.int64)  # of each block: rows that keys have now
 
     @property
     def keys(self) -> KeyImages:
@@ -74,7 +75,7 @@ class KeyedBlockStore(BlockStore):
     @property
     def live_rows(self) -> int:
         """Rows that keys have."""
-        return int(np.count_nonzero(self.used))
+        return int(self._live.sum())
 
     # --- names of rows
     # ----------------------------------------------------------------------------------------------
@@ -169,7 +170,9 @@ class KeyedBlockStore(BlockStore):
         at = rows[got]
         values = self.initial_rows(mine)
         with self.lock:
-            self.tally.evicted += int(np.count_nonzero(self.used[at]))
+            free = self.used[at] == 0
+            self._live += np.bincount(at[free] // self.rows_of_block, minlength=len(self))
+            self.tally.evicted += len(at) - int(np.count_nonzero(free))
             self.tally.created += len(at)
             self.keys[at] = mine
             self.used[at] = clock + 1
@@ -242,7 +245,9 @@ class KeyedBlockStore(BlockStore):
         with self.lock:
             self.used[rows] = 0
             self._write_rows(rows, np.zeros(len(rows) * self.table.row_elements, self.table.dtype))
-        self.changed[np.unique(rows // self.rows_of_block)] = True
+        gone = np.bincount(rows // self.rows_of_block, minlength=len(self))
+        self._live -= gone
+        self.changed[gone > 0] = True
         self.tally.expired += len(rows)
 
     # --- blocks come and go
@@ -270,6 +275,7 @@ class KeyedBlockStore(BlockStore):
             blocks = positions[first : first + each]
             used = self.used.reshape(-1, self.rows_of_block)[blocks] > 0
             last = self.rows_of_block - np.argmax(used[:, ::-1], axis=1)
+            self._live[blocks] = used.sum(axis=1)
             self._given[blocks] = np.where(used.any(axis=1), last, 0)
             if used.any():
                 keys = self.keys.reshape(-1, self.rows_of_block)[blocks]
