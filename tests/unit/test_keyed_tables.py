@@ -24,8 +24,8 @@ from scar.keyed_rows import (
     mix_keys,
     pack_stored,
     row_seed,
-    unmix_keys,
     split_stored,
+    unmix_keys,
 )
 from scar.snapshots import Snapshot
 from scar.v1.ps_pb2 import TableBlocks, TensorHeader
