@@ -46,7 +46,7 @@ def write_ratings(folder: Path, users: int = 40, movies: int = 60) -> None:
 
 
 @pytest.mark.timeout(600)  # workers import torch, on whatever else this machine does
-@pytest.mark.parametrize("name", ["torch_cnn", "torch_mlp", "torch_recommender"])
+@pytest.mark.parametrize("name", ["torch_cnn", "torch_mlp", "torch_raw_ids", "torch_recommender"])
 def test_an_example_learns_though_a_shard_is_killed(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
