@@ -1,7 +1,7 @@
 """DeepFM on the ratings of MovieLens by raw ids: no mapping of users and movies to rows, in PyTorch.
 
-A user or movie has a row on the shards from its first gradient on. It needs scar-ps[torch], and SCAR_DATA names
-the folder with movielens/ (docs/datasets.md).
+A user or movie has a row on the shards from its first gradient on. It needs scar-ps[torch], and SCAR_DATA
+names the folder with movielens/ (docs/datasets.md).
 
 scar train examples/torch_raw_ids.py --workers 2 &
 scar kill ps-1        # rows that were never saved begin again as they began

@@ -32,6 +32,7 @@ from scar.v1.ps_pb2 import TableBlocks, TensorHeader
 from scar.wire.row_names import read_rows, set_rows
 from scar.wire.table_messages import table_from_proto, table_to_proto
 from scar_ps.core.bsp_buffer import sum_parts
+from scar_recovery.core.strategy_choice import RunFacts, choose_strategy
 from tests.unit.keyed_support import WIDTH, keyed_job, push_keys, store_of
 from tests.unit.ps_support import first_epoch, ids, started
 
@@ -99,6 +100,8 @@ def test_a_policy_that_cannot_be_is_refused(policy: dict[str, Any]) -> None:
 def test_workers_cannot_give_rows_of_keys_back() -> None:
     with pytest.raises(ConfigError, match="table w has keys"):
         keyed_job(sources="workers")
+    choice = choose_strategy(keyed_job(recovery="auto"), RunFacts(store=1e8))
+    assert "from workers" not in choice.reason
 
 
 def test_a_declaration_comes_back_from_the_jobs_record() -> None:
