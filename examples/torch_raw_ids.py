@@ -31,7 +31,7 @@ fields = torch.from_numpy(np.stack((users, movies + MOVIE), axis=1)).long()
 ratings = torch.from_numpy(stars).float()
 
 
-class DeepFM(nn.Module):  # type: ignore[misc]
+class RawIdModel(nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.mean = nn.Parameter(torch.tensor([3.5]))
@@ -47,7 +47,7 @@ class DeepFM(nn.Module):  # type: ignore[misc]
 
 
 torch.manual_seed(0)
-model = DeepFM()
+model = RawIdModel()
 optimizer = torch.optim.Adagrad(model.parameters(), lr=0.05)
 job = scar.Job("torch-raw-ids", scar.torch.tables(model, optimizer), shards=4, workers=2)
 

@@ -20,13 +20,13 @@ from scar.errors import ConfigError, InvalidRequest, use_one_of
 from scar.initial_values import Init
 
 KeyImages = NDArray[np.uint64]
-Keys = NDArray[np.int64]
+RowKeys = NDArray[np.int64]
 
 
 class KeyedValues(NamedTuple):
     """All rows of a table with keys: ``keys``, int64[n], ascending, and ``values`` of each, [n, dim]."""
 
-    keys: Keys
+    keys: RowKeys
     values: Array
 
 
@@ -47,8 +47,10 @@ SIGHTINGS_SLOT = "@sightings"
 INDEX_BYTES = 8  # a row, of each
 
 _STEP = 0x9E3779B97F4A7C15
-_FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-_FIRST_BACK, _SECOND_BACK = 0x96DE1B173F119089, 0x319642B2D24D8EC3
+_FIRST = 0xBF58476D1CE4E5B9
+_SECOND = 0x94D049BB133111EB
+_FIRST_BACK = 0x96DE1B173F119089  # times the first: 1
+_SECOND_BACK = 0x319642B2D24D8EC3
 _MASK = (1 << 64) - 1
 
 
@@ -125,14 +127,14 @@ def mix_keys(keys: ArrayLike) -> KeyImages:
     return mix_images(np.asarray(keys, np.int64).astype(np.uint64))
 
 
-def unmix_keys(images: KeyImages) -> Keys:
+def unmix_keys(images: KeyImages) -> RowKeys:
     """The keys with these images."""
     z = images ^ (images >> np.uint64(31)) ^ (images >> np.uint64(62))
     z *= np.uint64(_SECOND_BACK)
     z ^= (z >> np.uint64(27)) ^ (z >> np.uint64(54))
     z *= np.uint64(_FIRST_BACK)
     z ^= (z >> np.uint64(30)) ^ (z >> np.uint64(60))
-    keys: Keys = z.astype(np.int64)
+    keys: RowKeys = z.astype(np.int64)
     return keys
 
 
