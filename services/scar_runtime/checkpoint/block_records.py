@@ -26,10 +26,8 @@ _MAX_ROW = 1 << 30  # numpy's limit for one structured element is 2 GiB
 
 def record_sizes(table: Table, sizes: Sizes) -> Sizes:
     """Bytes of the records of blocks with these sizes (elements)."""
-    by_row = len(table.rule.row_slots)
-    elements: Sizes = sizes * (1 + len(table.rule.slots) - by_row)
-    if by_row:
-        elements = elements + sizes // table.row_elements * by_row
+    of_slots = sum(map(table.slot_width, table.slots))  # for each row
+    elements: Sizes = sizes + sizes // table.row_elements * of_slots
     return elements * table.dtype.itemsize + STEP_BYTES
 
 
