@@ -251,6 +251,12 @@ def test_what_a_user_of_keys_may_get_wrong_is_said(asked: dict[str, Any], words:
         pack_tables(keyed_job(), "w", np.ones((3, WIDTH)))
 
 
+def test_rows_of_keys_are_pulled_short_and_their_keys_are_not() -> None:
+    assert PullRequest(keyed_job(), "w", rows=[1], short=["w"]).wants[0].short
+    with pytest.raises(InvalidRequest, match="comes with its keys"):
+        PullRequest(keyed_job(), "w", short=["w"])
+
+
 def test_uint64_beyond_int64_is_no_key() -> None:
     with pytest.raises(InvalidRequest, match="one axis of int64"):
         PullRequest(keyed_job(), "w", rows=np.array([2**63], np.uint64))

@@ -74,6 +74,10 @@ class PullRequest:
         names = [tables] if isinstance(tables, str) else list(tables)
         self._asked = {name: select_blocks(job, name, ids, rows, self._single) for name in names}
         _check_short(job, short, names)
+        if whole := [name for name in short if job.table(name).keys and self._asked[name].rows is None]:
+            raise InvalidRequest(
+                f"table {whole[0]} comes with its keys, which nothing rounds", "Leave it out of bfloat16"
+            )
         self.wants = [
             PullBuffer(job.table(name), _sort_numbers(asked.ids), _sort_numbers(asked.rows), name in short)
             for name, asked in self._asked.items()

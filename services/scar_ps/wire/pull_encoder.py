@@ -50,7 +50,9 @@ def require_small(found: PulledBlocks, short: Collection[str] = ()) -> None:
     payload = 0
     for part in found.parts:
         table = part.store.table
-        payload += _pulled_layout(part).elements * (bfloat16.DTYPE if table.name in short else table.dtype).itemsize
+        payload += (
+            _pulled_layout(part).elements * (bfloat16.DTYPE if table.name in short else table.dtype).itemsize
+        )
     if not answer_fits(payload, len(found.parts), found.with_metrics):
         raise TooLarge(
             f"{payload} bytes of {len(found.parts)} tables do not go into one message of {SMALL_BYTES} bytes",
@@ -68,9 +70,11 @@ def encode_blocks(
     """
     store = part.store
     layout = _pulled_layout(part)
-    if short and (store.table.dtype_name != "float32" or (store.table.keys is not None and part.rows is None)):
+    if short and (
+        store.table.dtype_name != "float32" or (store.table.keys is not None and part.rows is None)
+    ):
         raise InvalidRequest(
-            f"table {store.table.name} is {store.table.dtype_name}, or sent with its keys, and bfloat16 was asked"
+            f"table {store.table.name}: bfloat16 was asked of {store.table.dtype_name}, or of rows with their keys"
         )
     size = bfloat16.DTYPE.itemsize if short else store.table.dtype.itemsize
     header.table = store.table.name
