@@ -74,7 +74,8 @@ def encode_blocks(
         store.table.dtype_name != "float32" or (store.table.keys is not None and part.rows is None)
     ):
         raise InvalidRequest(
-            f"table {store.table.name}: bfloat16 was asked of {store.table.dtype_name}, or of rows with their keys"
+            f"table {store.table.name}: bfloat16 was asked of {store.table.dtype_name},"
+            " or of rows with their keys"
         )
     size = bfloat16.DTYPE.itemsize if short else store.table.dtype.itemsize
     header.table = store.table.name
