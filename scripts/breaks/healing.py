@@ -9,13 +9,103 @@ HELD = "tests/unit/test_held_copies.py"
 HELD_COPIES = "sdk/scar/_client/core/held_copies.py"
 LOADS = "services/scar_ps/core/loads.py"
 
+MISSING_TESTS = "tests/unit/test_missing_copies.py"
+EXACTLY = f"{MISSING_TESTS}::test_each_block_can_be_put_back_exactly_at_any_moment"
+PULL_MARKS = "services/scar_ps/core/pull_marks.py"
+CHAIN = "services/scar_ps/core/replication_chain.py"
+
 BREAKS = (
     Break(
         "rounded-copy",  # blocks come back rounded, though the ledger says that nothing was lost
         "sdk/scar/_client/core/held_copies.py",
-        "if pulled.ids is not None or pulled.short or pulled.table.name not in self._tables:",
-        "if pulled.ids is not None or pulled.table.name not in self._tables:",
+        "return whole and not pulled.short and",
+        "return whole and",
         "tests/unit/test_held_copies.py::test_what_came_rounded_is_no_copy",
+    ),
+    Break(
+        "missing-marks",  # a pull counts that came rounded
+        "sdk/scar/_client/worker_pulls.py",
+        "if wanted.short or self.held.can_hold(wanted):",
+        "if self.held.can_hold(wanted):",
+        f"{HELD}::test_shards_are_told_of_a_rounded_pull_that_it_is_not_held",
+    ),
+    Break(
+        "missing-marks",  # a pull counts though its worker did not keep it
+        "services/scar_ps/core/clocks.py",
+        "        if event.holds:\n",
+        "        if True:\n",
+        EXACTLY,
+    ),
+    Break(
+        "missing-marks",  # what was pulled counts as the block though a push has changed it
+        PULL_MARKS,
+        "        self.pulled[positions] = NEVER\n",
+        "        pass\n",
+        EXACTLY,
+    ),
+    Break(
+        "missing-marks",  # a pull counts for longer than its worker keeps it
+        PULL_MARKS,
+        "clock - PULLS_COUNTED",
+        "clock - 9",
+        f"{MISSING_TESTS}::test_what_nobody_pulls_again_is_copied_before_its_worker_lets_it_go",
+    ),
+    Break(
+        "missing-marks",  # what a worker held counts after it has left
+        "services/scar_ps/core/epochs.py",
+        "                    store.marks.note_change(slice(None))\n",
+        "                    pass\n",
+        f"{MISSING_TESTS}::test_what_a_worker_held_that_leaves_is_copied_with_the_next_clock",
+    ),
+    Break(
+        "missing-held",  # a worker lets go what its shards still count on
+        HELD_COPIES,
+        "_clock_of(copy) > told - PULLS_HELD",
+        "_clock_of(copy) >= told",
+        EXACTLY,
+    ),
+    Break(
+        "missing-kept",  # a push is released before its block is copied
+        "sdk/scar/strategies.py",
+        "return int(self.asks_workers) + self.lag",
+        "return int(self.asks_workers) - self.lag",
+        EXACTLY,
+    ),
+    Break(
+        "missing-lag",  # clocks are told while their replica is far behind
+        CHAIN,
+        "most + self._strategy.lag",
+        "most + 9",
+        EXACTLY,
+    ),
+    Break(
+        "missing-stale",  # a copy that is out of date passes for one of the newest clock
+        "services/scar_ps/core/replica_store.py",
+        "            self._empty_blocks(table, ids)\n",
+        "            pass\n",
+        EXACTLY,
+    ),
+    Break(
+        "missing-stale",  # the same when the batch that said so is lost
+        CHAIN,
+        "                marks.copied[at[at >= 0]] = True\n",
+        "                marks.copied[at[at >= 0]] = False\n",
+        EXACTLY,
+    ),
+    Break(
+        "missing-replay",  # a copy of a clock is seen before what workers owe it is done again
+        "services/scar_ps/core/ownership.py",
+        "restored = group.source is not BlockSource.DONOR",
+        "restored = group.source not in (BlockSource.DONOR, BlockSource.REPLICA)",
+        f"{MISSING_TESTS}::test_a_copy_of_a_clock_waits_for_what_workers_owe_it",
+    ),
+    Break(
+        "missing-question",  # what workers hold is not asked where there are replicas
+        "services/scar_recovery/core/epoch_preparation.py",
+        "        question = _offer_question(commit.intent)\n",
+        "        question = None\n",
+        "tests/unit/test_epoch_preparation.py"
+        "::test_workers_are_asked_after_shards_where_replicas_have_what_they_lack",
     ),
     Break(
         "heal-torn",  # a copy of a shard that was a clock ahead

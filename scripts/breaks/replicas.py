@@ -32,8 +32,8 @@ BREAKS = (
     Break(
         "ps-ship-unsettled",
         "services/scar_ps/core/replication_chain.py",
-        "(store.changed | (since == 0)) & ~store.unsettled & (store.loading == 0)",
-        "(store.changed | (since == 0)) & (store.loading == 0)",
+        "ready: Mask = ~store.unsettled & (store.loading == 0)",
+        "ready: Mask = store.loading == 0",
         f"{PS_REPLICATION}::test_unsettled_blocks_do_not_go",
     ),
     Break(

@@ -24,7 +24,8 @@ class Strategy:
     (BSP: clocks, else pushes to the shard); ``waits``: an acknowledgement waits until the next replica has
     what it must have. ``stores``: an acknowledgement waits until the store has it. ``queues``: workers go on
     while a shard is away, with what they pulled last; what they push meanwhile waits, and goes as one.
-    ``asks_workers``: what a living worker pulled last is a source of lost blocks.
+    ``asks_workers``: what a living worker pulled last is a source of lost blocks. ``missing``: replicas keep
+    only what workers could not give back; what is acknowledged may be one clock ahead of them.
     """
 
     name: str
@@ -36,6 +37,17 @@ class Strategy:
     stores: bool = False
     queues: bool = False
     asks_workers: bool = False
+    missing: bool = False
+
+    @property
+    def lag(self) -> int:
+        """Updates by which the next replica may be behind what is acknowledged."""
+        return int(self.missing)
+
+    @property
+    def kept_clocks(self) -> int:
+        """Closed clocks (BSP) of which workers keep what they pushed: what comes back may be so old."""
+        return int(self.asks_workers) + self.lag
 
     @property
     def exact(self) -> bool:
@@ -73,23 +85,30 @@ class Strategy:
             )
         return replace(self, replicas=replicas or self.replicas, period=period)
 
-    def with_sources(self, sources: str, consistency: str, rewinds: bool) -> Strategy:
-        """``sources``: a name of :data:`SOURCES`. ``rewinds``: a worker's death takes everything back.
-
-        Raises :class:`ConfigError` for one that does not fit.
+    def with_sources(self, sources: str, replicate: str, consistency: str, rewinds: bool) -> Strategy:
+        """Names of :data:`SOURCES` and :data:`REPLICATED`, and whether (``rewinds``) a worker's
+        death takes everything back. Raises :class:`ConfigError` for what does not fit.
         """
         if sources not in SOURCES:
             raise ConfigError(f"sources {sources!r} is unknown", use_one_of(sources, SOURCES))
+        if replicate not in REPLICATED:
+            raise ConfigError(f"replicate {replicate!r} is unknown", use_one_of(replicate, REPLICATED))
+        missing = replicate == "missing"
+        if missing and (sources != "workers" or (self.replicas, self.period) != (1, 1)):
+            raise ConfigError(
+                "replicate 'missing' is for one replica of what workers could not give back",
+                "Set sources='workers', replicas=1, replica_period=1, or leave replicate out",
+            )
         if sources == "checkpoint":
             return self
-        if self.name != "partial" or self.replicas or consistency != "bsp" or rewinds:
+        if self.name != "partial" or (self.replicas and not missing) or consistency != "bsp" or rewinds:
             raise ConfigError(
-                "sources 'workers' is for consistency bsp and recovery partial, without replicas, where a"
-                " worker's death takes nothing back",
-                "Leave sources out, or set consistency='bsp', recovery='partial', replicas=0,"
-                " worker_recovery='ignr'",
+                "sources 'workers' is for consistency bsp and recovery partial, without replicas or with"
+                " replicate 'missing', where a worker's death takes nothing back",
+                "Leave sources out, or set consistency='bsp', recovery='partial', worker_recovery='ignr', and"
+                " replicas=0 or replicas=1, replicate='missing'",
             )
-        return replace(self, asks_workers=True)
+        return replace(self, asks_workers=True, missing=missing, waits=missing)
 
 
 @dataclass(frozen=True)
@@ -121,6 +140,11 @@ BACKLOG_RATE = 0.1  # of the table's own
 ROLLBACK = "rollback"  # in the ledger: a worker has asked for it, whatever the job's strategies
 
 SOURCES = ("checkpoint", "workers")  # of lost blocks, beside replicas: workers first, what they lack is saved
+REPLICATED = ("all", "missing")  # what replicas keep: every block, or what workers could not give back
+# "missing": a shard counts on a pull in the clock in which it was made and the next; workers keep those of
+# some blocks for two clocks more, which is as long as a copy takes to its replica at most
+PULLS_COUNTED = 2
+PULLS_HELD = PULLS_COUNTED + 2
 
 STRATEGIES: Mapping[str, Strategy] = {
     strategy.name: strategy

@@ -219,19 +219,17 @@ class Table:
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that is needed to compute x(0). ``consistency``: "bsp", "ssp" (with ``staleness`` clocks)
-    or "asp".
+    """Everything that is needed to compute x(0). ``consistency``: "bsp", "ssp" (``staleness`` clocks), "asp".
 
     ``recovery``: the strategy, a name of :data:`scar.strategies.STRATEGIES` (`docs/strategies.md`); "partial"
     puts back only what died. ``replicas``: other shards that keep a copy of every block, 0: as the strategy
     has it; ``replica_period``: updates between two copies.
-
     ``worker_recovery``: what a worker's death means, a name of
     :data:`scar.worker_strategies.WORKER_STRATEGIES`; "ignr": the others go on. ``share``: whether they take
     over its share of the data ("takeover") or leave it alone ("drop"). ``sources``: of lost blocks,
-    "checkpoint" or "workers": what a living worker pulled last comes before what was saved. "auto" as
-    ``recovery``: ``choice`` has what the coordinator chose; ``server_mtbf``: seconds between two deaths of a
-    server, for that; 0: not known.
+    "checkpoint" or "workers": what a living worker pulled last comes before what was saved. ``replicate``:
+    "all", or with workers as sources "missing": what workers could not give back. "auto" as ``recovery``:
+    ``choice`` has what was chosen; ``server_mtbf``: seconds between two deaths of a server; 0: not known.
     """
 
     name: str
@@ -250,6 +248,7 @@ class Job:
     sources: str = "checkpoint"
     server_mtbf: float = 0.0
     choice: StrategyChoice | None = None
+    replicate: str = "all"
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", self.name):
@@ -290,7 +289,8 @@ class Job:
         """How it survives the loss of a shard. Raises :class:`ConfigError` for an invalid description."""
         named = (self.choice or StrategyChoice()) if self.recovery == AUTO else self
         strategy = find_strategy(named.recovery).with_replicas(named.replicas, self.replica_period)
-        return strategy.with_sources(named.sources, self.consistency, self.worker_strategy.rollback)
+        rewinds = self.worker_strategy.rollback
+        return strategy.with_sources(named.sources, self.replicate, self.consistency, rewinds)
 
     @cached_property
     def worker_strategy(self) -> WorkerStrategy:

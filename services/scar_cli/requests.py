@@ -99,6 +99,12 @@ class TrainRequest:
             " checkpoint.period=16, consistency, staleness, workers; repeatable.",
         ),
     ] = None
+    replicate: Annotated[
+        str,
+        typer.Option(
+            metavar="WHAT", help="What replicas keep: all, missing (from workers); default: the file's."
+        ),
+    ] = ""
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not show what the workers print.")] = False
 
     @property

@@ -59,7 +59,8 @@ def recovery_words(job: JobSpec) -> str:
     """A job's strategy, and where lost blocks come from when that is not the running checkpoint alone."""
     named = job.choice if job.HasField("choice") else job
     words = f"{named.recovery} from workers" if named.sources == "workers" else named.recovery
-    words += f" with {format_count(named.replicas, 'replica')}" if named.replicas else ""
+    kept = " of what they lack" if job.replicate == "missing" else ""
+    words += f" with {format_count(named.replicas, 'replica')}{kept}" if named.replicas else ""
     return f"{words}, chosen" if job.HasField("choice") else words
 
 

@@ -45,6 +45,7 @@ def requested_job(request: TrainRequest, job: Job) -> Job:
         recovery=recovery,
         replicas=job.replicas if request.replicas is None else request.replicas,
         sources=request.sources or job.sources,
+        replicate=request.replicate or job.replicate,
         checkpoint=checkpoint,
     )
 

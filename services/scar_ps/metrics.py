@@ -18,6 +18,9 @@ COPY_SECONDS = Histogram(
 CHECKPOINT_AGE = Gauge(
     "scar_checkpoint_age_seconds", "Seconds since this shard's last committed round; -1: none yet"
 )
+REPLICATED_BYTES = Counter(
+    "scar_ps_replicated_bytes", "Values, slots and steps that the next replica has taken"
+)
 BLOCKS = Gauge("scar_ps_blocks", "Blocks that this shard owns")
 CLOCK = Gauge("scar_ps_clock", "Open clock of this shard: so many clocks are closed")
 LOSS = Gauge("scar_ps_loss", "Newest loss of all data that this shard knows; NaN: none yet")

@@ -14,6 +14,7 @@ from scar.v1 import ps_pb2
 from scar.wire.link_pool import ShardLinks
 from scar.wire.shard_link import ShardLink
 from scar.wire.transport import Backoff
+from scar_ps import metrics
 from scar_ps.apply_thread import ApplyThread
 from scar_ps.core.core_state import CoreState
 from scar_ps.core.replica_store import ReplicationBatch
@@ -77,6 +78,7 @@ class ReplicaSender:
             _log.info("ship.failed", extra={"reason": reason})
             self._apply_thread.call(BatchFailed(batch, gap, reason), STEP_SECONDS)
             return False
+        metrics.REPLICATED_BYTES.inc(batch.bytes)
         self._apply_thread.call(BatchArrived(outgoing, batch), STEP_SECONDS)
         return True
 

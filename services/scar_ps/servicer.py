@@ -192,7 +192,7 @@ class ControlServicer(ps_pb2_grpc.ShardControlServicer):
         part = loss_messages.part_from_proto(request.part) if request.HasField("part") else None
         heard = loss_messages.point_from_proto(request.heard) if request.HasField("heard") else None
         first = request.first if request.HasField("first") else None
-        finished = ClockFinished(sender, request.epoch, request.finished, part, heard, first)
+        finished = ClockFinished(sender, request.epoch, request.finished, part, heard, first, request.holds)
         with count_refusals():
             state: ClockState = self._apply_thread.serve(
                 finished, _seconds_left(context), metrics.APPLY_SECONDS.observe

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,21 @@ PACE = 0.02  # seconds of computing in a clock
 STRAGGLER = 0.03  # more of the last rank, in some clocks: then some shards close a clock before others
 
 
-def make_job(name: str = "healing", **options: Any) -> scar.Job:
-    shapes: dict[str, Any] = {
-        "sgd": {"rule": scar.sgd(0.05, weight_decay=0.01)},
-        "add": {"rule": scar.add(), "blocks": scar.rows(3)},
-        "assign": {"rule": scar.assign(), "blocks": scar.rows(2)},
-    }
-    tables = [
-        scar.Table(kind, (64, 5), init=scar.uniform(-1, 1), **options) for kind, options in shapes.items()
-    ]
+WHOLE = ("sgd", "add", "assign")  # tables that workers give back alone
+MISSING = ("momentum", "adam", "sparse")  # with slots, or pulled in part: replicas have what workers lack
+SHAPES: dict[str, dict[str, Any]] = {
+    "sgd": {"rule": scar.sgd(0.05, weight_decay=0.01)},
+    "add": {"rule": scar.add(), "blocks": scar.rows(3)},
+    "assign": {"rule": scar.assign(), "blocks": scar.rows(2)},
+    "momentum": {"rule": scar.momentum(0.05, 0.9)},
+    "adam": {"rule": scar.adam(0.01), "blocks": scar.rows(3)},
+    "sparse": {"rule": scar.sgd(0.05, weight_decay=0.01)},
+}
+
+
+def make_job(name: str = "healing", kinds: Sequence[str] = WHOLE, **options: Any) -> scar.Job:
+    """``kinds``: of tables."""
+    tables = [scar.Table(kind, (64, 5), init=scar.uniform(-1, 1), **SHAPES[kind]) for kind in kinds]
     return scar.Job(name, tables=tables, checkpoint=scar.Checkpoint(period=16), **options)
 
 
@@ -41,17 +48,21 @@ def pushed_values(values: np.ndarray, draw: np.random.Generator) -> np.ndarray:
 
 
 def train(worker: scar.Worker) -> None:
-    """Every worker pulls all tables and pushes to all, of its own random numbers."""
+    """Every worker pulls all tables and pushes to all, of its own random numbers: of "sparse" some rows."""
     folder = Path(os.environ["SCAR_TEST_HISTORY"])
     names = [table.name for table in worker.job.tables]
     for clock in worker.clocks(limit=CLOCKS):
         while clock == HELD_CLOCK and not (folder / "over").exists():
             time.sleep(PACE)
         draw = np.random.default_rng([worker.rank, clock])
-        values = worker.pull(names)
+        rows = np.sort(draw.choice(64, 12, replace=False))
+        values = worker.pull([name for name in names if name != "sparse"])
+        if "sparse" in names:
+            values["sparse"] = worker.pull("sparse", ids=rows)
         time.sleep(PACE + STRAGGLER * (worker.rank == 1 and clock % 3 == 0))
         for table in names:
-            worker.push(table, pushed_values(values[table], draw))
+            ids = rows if table == "sparse" else None
+            worker.push(table, pushed_values(values[table], draw), ids=ids)
         worker.report(1.0)
     final = worker.pull(names)
     np.savez(folder / f"rank-{worker.rank}.npz", **final)

@@ -143,7 +143,8 @@ def _batch() -> bytes:
         CopiedBlocks(BlockState(table.name, all_ids(table), 1, {WORKER.key: 2}), _contents(index))
         for index, table in enumerate(JOB.tables)
     ]
-    batch = ReplicationBatch(OTHER.key, 3, 1, 0, 1, {WORKER.key: 2}, copies)
+    dropped = {table.name: all_ids(table)[:1] for table in JOB.tables}
+    batch = ReplicationBatch(OTHER.key, 3, 1, 0, 1, {WORKER.key: 2}, copies, dropped=dropped)
     return samples.join_stream(encode_batch(batch))
 
 

@@ -36,6 +36,19 @@ FOCUSES: dict[str, Focus] = {
         },
         (*_DEATHS, "power-loss", "partition", "delay", "request-lost", "answer-lost"),
     ),
+    "missing": Focus(
+        {
+            "seconds": 60.0,
+            "consistency": "bsp",
+            "staleness": 0,
+            "recovery": "partial",
+            "replicas": 1,
+            "worker_recovery": "ignr",
+            "sources": "workers",
+            "replicate": "missing",
+        },
+        (*_DEATHS, "power-loss", "partition", "delay", "request-lost", "answer-lost"),
+    ),
     "edge": Focus({}, _names(hosts.KINDS, clocks.KINDS, redis.KINDS, store.KINDS)),
     "scaling": Focus({"seconds": 60.0}, (*_names(scaling.KINDS), *_DEATHS, "store-busy", "delay")),
     "moments": Focus(

@@ -26,6 +26,9 @@ WINDOW = 20.0  # seconds within which the faults of a group begin
 DISK_SHARE = 0.2  # of the runs have a directory as their store
 KIND_SHARE = 0.4  # of the kinds are turned on by a seed
 AUTO_EVERY = 7  # seeds, of which one has a budget in place of a period
+MISSING_FROM = (
+    20_000  # first seed of which replicas may have only what workers lack: older ones stay as they are
+)
 BUDGET = 200.0  # bytes a second: less than a round at each clock would write
 PACES = (0.5, 1.0, 2.0, 4.0)  # seconds of computing in a clock
 CHEAP_PACES = (1.0, 2.0, 4.0)  # of the seeds that are cheap
@@ -51,6 +54,7 @@ class RunShape:
     worker_recovery: str = "ignr"
     share: str = "takeover"
     sources: str = "checkpoint"
+    replicate: str = "all"
     pace: float = 0.5
     seconds: float = SHORT
     disk: bool = False
@@ -60,7 +64,8 @@ class RunShape:
 
     def job_options(self, seed: int) -> dict[str, Any]:
         """Of :func:`scar_chaos.core.counting_job.make_job`."""
-        names = ("shards", "workers", "consistency", "staleness", "replicas", "share", "sources", "pace")
+        names = ("shards", "workers", "consistency", "staleness", "replicas", "share", "pace")
+        names += ("sources", "replicate")
         options = {name: getattr(self, name) for name in names}
         options |= {"worker_recovery": self.worker_recovery, "seed": seed, **strategy_options(self.recovery)}
         if WORKER_STRATEGIES[self.worker_recovery].rollback:
@@ -183,6 +188,7 @@ def draw_shape(draw: random.Random, seed: int, focus: Focus = ANYWHERE) -> RunSh
         disk=draw.random() < DISK_SHARE,
         heartbeat=heartbeat_of(seed) if focus is ANYWHERE else DEFAULT,
         sources="workers" if focus is ANYWHERE and seed % 2 else "checkpoint",
+        replicate="missing" if focus is ANYWHERE and seed >= MISSING_FROM else "all",
         auto=focus is ANYWHERE and seed % AUTO_EVERY == 0,
         look=CHEAP_LOOK if focus is ANYWHERE and is_cheap(seed) else LOOK,
     )
@@ -206,8 +212,11 @@ def _consistent(shape: RunShape) -> RunShape:
     if strategy.rollback or strategy.stores:
         shape = replace(shape, replicas=0)
     rewinds = WORKER_STRATEGIES[shape.worker_recovery].rollback
-    if shape.recovery != "partial" or shape.replicas or shape.consistency != "bsp" or rewinds:
-        shape = replace(shape, sources="checkpoint")
+    if shape.replicate == "missing" and (shape.sources != "workers" or shape.replicas != 1):
+        shape = replace(shape, replicate="all")
+    replicas = shape.replicas if shape.replicate == "all" else 0
+    if shape.recovery != "partial" or replicas or shape.consistency != "bsp" or rewinds:
+        shape = replace(shape, sources="checkpoint", replicate="all")
     if WORKER_STRATEGIES[shape.worker_recovery].waits:
         shape = replace(shape, share="takeover")
     return shape

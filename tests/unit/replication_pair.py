@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from scar.blocks import BlockState
+from scar.blocks import BlockState, Ids
 from scar.placement import BlockGroup, BlockSource, Member
 from scar.tables import Job, Table, adam, rows
 from scar.wire.codec import decode_chunk
@@ -40,8 +40,8 @@ def job(consistency: str = "asp", **options: object) -> Job:
 class Pair:
     """Two shards that are each other's next replica; what one sends arrives when the test says so."""
 
-    def __init__(self, spec: Job, workers: int = 1) -> None:
-        self.job, self.epoch = spec, first_epoch(spec, MINE, workers)
+    def __init__(self, spec: Job, workers: int = 1, owned: Mapping[str, Ids] = MINE) -> None:
+        self.job, self.epoch = spec, first_epoch(spec, owned, workers)
         self.shards = {member.key: DrivenShard(member) for member in (ME, OTHER)}
         self.copies = self.shards
         for shard in self.shards.values():

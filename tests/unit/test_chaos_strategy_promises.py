@@ -138,6 +138,28 @@ def test_workers_that_heal_a_shard_lose_nothing(
         check_promises(*arguments)
 
 
+@pytest.mark.parametrize(
+    ("sources", "first", "found"),
+    [
+        ({"worker": 1, "replica": 1}, 0, True),
+        ({"replica": 2}, 0, True),
+        ({"replica": 1, "object": 1}, 0, False),  # neither had it
+        ({"worker": 1, "replica": 1}, 19, False),  # a worker had died a moment before
+    ],
+)
+def test_workers_and_replicas_of_what_they_lack_lose_nothing(
+    sources: dict[str, int], first: int, found: bool
+) -> None:
+    epochs = [START, epoch(2, [group([2, 3], BlockSource.REPLICA, 12)])]
+    spec = job("partial", sources="workers", replicas=1, replicate="missing")
+    arguments = (spec, epochs, [record(sources, lost_pushes=1)], history(first))
+    if found:
+        with pytest.raises(Violation, match="that workers healed"):
+            check_promises(*arguments)
+    else:
+        check_promises(*arguments)
+
+
 def test_what_somebody_has_damaged_may_be_lost() -> None:
     epochs = [START, epoch(2, [group([2, 3], BlockSource.REPLICA, 20)])]
     lost = record({"replica": 2}, lost_pushes=1, damage=["2 blocks of w at ps-0"])

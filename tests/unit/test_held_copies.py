@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import scar.tables as tables
+from scar._client.core.clocks import WorkerClocks
 from scar._client.core.comparisons import take_recovered
 from scar._client.core.held_copies import HeldCopies
 from scar._client.core.pull_buffer import PullBuffer, PulledPart
@@ -90,8 +92,35 @@ def test_tables_with_slots_and_pulls_of_some_blocks_are_no_sources(held: HeldCop
     some = PullBuffer(JOB.table("w"), np.array([0, 3], np.uint32))
     some.parts.append(PulledPart(np.array([0, 3]), 1, 4, {}))
     for pulled in (slots, some):
-        held.keep_pull(pulled, 4)
+        assert not held.can_hold(pulled)
     assert offers(held, EVERY | {"m": np.arange(4, dtype=np.uint32)}) == {}
+
+
+def test_pulls_of_some_blocks_are_held_for_some_clocks_where_replicas_have_the_rest() -> None:
+    held = HeldCopies(replace(JOB, replicas=1, replicate="missing"), ME.key)
+    held.follow_epoch(epoch(1), 4)
+
+    def some(clock: int, *blocks: int, number: int = 3) -> PullBuffer:
+        pulled = PullBuffer(JOB.table("w"), np.array(blocks, np.uint32))
+        pulled.flat[:] = clock
+        pulled.parts.append(PulledPart(np.array(blocks), number, clock, {ME.key: clock}))
+        return pulled
+
+    assert held.can_hold(some(4, 1))
+    assert not held.can_hold(PullBuffer(JOB.table("w"), rows=np.array([1], np.uint32)))
+    assert held.keep_pull(some(4, 0, 3), 4, told=4)
+    assert held.keep_pull(some(5, 1, 3), 5, told=5)
+    assert offers(held) == {0: 4, 1: 5, 3: 5}
+    (state,) = held.offer_blocks({"w": np.array([1, 2], np.uint32)})
+    (owed, *_) = held.follow_epoch(epoch(2, restored([1], 5)), 5)
+    assert (state.ids.tolist(), owed.gather_values().tolist()) == ([1], [5.0, 5.0])
+    held.follow_epoch(epoch(3, restored([2, 3], 4)), 5)
+    assert offers(held) == {0: 4, 1: 5, 3: 4}, "younger ones of what was put back are void"
+    assert held.keep_pull(some(8, 5), 8, told=7)
+    assert offers(held) == {0: 4, 1: 5, 3: 4, 5: 8}
+    assert held.keep_pull(some(9, 5), 9, told=8)
+    assert offers(held) == {1: 5, 5: 9}, "shards count on them no longer"
+    assert not held.keep_pull(some(10, 5), 11, told=10), "it came from another clock"
 
 
 def test_a_restore_cuts_the_history_of_its_blocks_and_of_no_others(held: HeldCopies) -> None:
@@ -176,9 +205,24 @@ def test_what_came_rounded_is_no_copy() -> None:
     exact = pull(3)
     held.keep_pull(exact, 3)
     rounded = PullBuffer(JOB.table("w"), short=True)
-    rounded.parts = list(pull(4).parts)
-    held.keep_pull(rounded, 4)
+    assert held.can_hold(pull(4))
+    assert not held.can_hold(rounded)
     assert set(offers(held).values()) == {3}
+
+
+def test_shards_are_told_of_a_rounded_pull_that_it_is_not_held() -> None:
+    job = replace(JOB, replicas=1, replicate="missing")
+    held, clocks = HeldCopies(job, ME.key), WorkerClocks()
+    state = SimpleNamespace(streams={}, clocks=clocks)
+    view = SimpleNamespace(lock=nullcontext())
+    pulls: Any = SimpleNamespace(_state=state, _job=job, _view=view, held=held)
+    exact = pull(4)
+    for wants, clock in (([exact], 4), ([pull(5), PullBuffer(JOB.table("w"), short=True)], 5)):
+        WorkerPulls._begin_pulls(pulls, wants, clock)
+        for wanted in wants:
+            wanted.parts = [replace(part, epoch=1, clock=clock) for part in exact.parts]
+        WorkerPulls._keep_pulls(pulls, wants, clock)
+        assert clocks.holds(clock) is (clock == 4)
 
 
 def test_what_came_rounded_stands_for_no_exact_value() -> None:

@@ -110,6 +110,21 @@ def test_workers_as_sources_go_with_partial_recovery_under_bsp_alone() -> None:
         job("partial", sources="worker")
 
 
+def test_replicas_of_what_is_missing_go_with_workers_as_sources_alone() -> None:
+    strategy = job("partial", sources="workers", replicas=1, replicate="missing").strategy
+    assert (strategy.missing, strategy.lag, strategy.kept_clocks) == (True, 1, 2)
+    assert job("partial", sources="workers").strategy.kept_clocks == 1
+    assert job("partial", replicas=1).strategy.kept_clocks == 0
+    for options in ({}, {"replicas": 0}, {"replicas": 2}, {"replica_period": 2}, {"sources": "checkpoint"}):
+        given = {"sources": "workers", "shards": 4} | options
+        with pytest.raises(ConfigError, match="replicate 'missing' is for one replica"):
+            job("partial", **({"replicas": 0} | given), replicate="missing")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="sources 'workers' is for"):
+        job("partial", sources="workers", replicas=1, replicate="missing", consistency="ssp", staleness=1)
+    with pytest.raises(ConfigError, match="unknown"):
+        job("partial", replicate="some")
+
+
 def test_what_a_ledger_s_strategy_takes_back() -> None:
     """Names of both kinds stand in a record: of what answers the loss of shards, and of workers."""
     assert [name for name in STRATEGIES if rolls_back(name)] == [

@@ -69,8 +69,9 @@ class PullShare:
         for wanted, positions in self.places:
             wanted.fill_blocks(positions, self.buffers[wanted.table.name])
             watermark = reply.contents.get(wanted.table.name)
-            if watermark is not None and wanted.ids is None:
-                wanted.parts.append(PulledPart(positions, epoch, reply.clock, watermark))
+            if watermark is not None and wanted.rows is None:
+                ids = positions if wanted.ids is None else wanted.ids[positions].astype(np.int64)
+                wanted.parts.append(PulledPart(ids, epoch, reply.clock, watermark))
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class Puller:
         self._member = member
         self._on_reply = on_reply
         self._wait_for_loss = wait_for_loss
-        self._asks_contents = member is not None and view.job.strategy.asks_workers
+        self._asks_contents = member is not None and view.job.strategy.asks_workers and not wait_for_loss
         self._pool = ThreadPoolExecutor(PARALLEL, "scar-pull")
 
     def pull(self, wants: Sequence[PullBuffer], min_clock: int, deadline: Deadline) -> float:
@@ -236,7 +237,7 @@ class Puller:
             return NotServing(f"{key} has left")
         request = make_pull_request(share.blocks, attempt.epoch.number, self._member, attempt.min_clock)
         request.loss_clock = attempt.loss_clock
-        request.contents = self._asks_contents
+        request.contents = self._asks_contents and not attempt.exact
         request.exact_clock = attempt.min_clock + 1 if attempt.exact else 0
         try:
             stream = link.pull(request, attempt.seconds(share.bytes), share.bytes)

@@ -283,6 +283,7 @@ class PushStream:
             epoch=step.epoch,
             finished=step.finished,
             first=self._streams.state.clocks.first,
+            holds=step.holds,
         )
         if step.part is not None:
             request.part.CopyFrom(part_to_proto(step.part))

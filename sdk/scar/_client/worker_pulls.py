@@ -91,6 +91,7 @@ class WorkerPulls:
     def _pull_at(self, wants: Sequence[PullBuffer], finished: int) -> float:
         self.count += 1
         epoch = self._view.number
+        self._begin_pulls(wants, finished)
         moving = self._pull_or_remember(wants) if self._goes_on_without else None
         if moving is None:
             moving = self._puller.pull(wants, oldest_clock(self._job.slack, finished), self._deadline())
@@ -103,9 +104,22 @@ class WorkerPulls:
                     wanted.clock = finished if exact else -1
                     self.cache[wanted.table.name] = wanted
             if self._is_in_clock(finished):
-                for wanted in wants:
-                    self.held.keep_pull(wanted, finished)
+                self._keep_pulls(wants, finished)
         return moving
+
+    def _begin_pulls(self, wants: Sequence[PullBuffer], clock: int) -> None:
+        if self._job.strategy.missing:
+            with self._view.lock:
+                for wanted in wants:
+                    # shards cannot tell a rounded pull, which is never held, from another one
+                    if wanted.short or self.held.can_hold(wanted):
+                        self._state.clocks.begin_pull(clock)
+
+    def _keep_pulls(self, pulled: Sequence[PullBuffer], clock: int) -> None:
+        told = min((stream.buffer.clock for stream in self._state.streams.values()), default=0)
+        for one in filter(self.held.can_hold, pulled):
+            if self.held.keep_pull(one, clock, told) and self._job.strategy.missing:
+                self._state.clocks.hold_pull(clock)
 
     def _is_in_clock(self, clock: int) -> bool:
         """Whether no shard can have closed this clock: none has a mark for it from a worker of this name."""

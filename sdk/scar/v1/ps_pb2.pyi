@@ -340,6 +340,7 @@ class Shipment(_message.Message):
     SINCE_FIELD_NUMBER: _builtins.int
     CLOCK_FIELD_NUMBER: _builtins.int
     WATERMARK_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
     owner: _builtins.str
     """"name@incarnation" of the blocks' owner"""
     epoch: _builtins.int
@@ -354,6 +355,10 @@ class Shipment(_message.Message):
     def watermark(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """"worker@incarnation" -> last push id contained"""
 
+    @_builtins.property
+    def dropped(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableBlocks]:
+        """copies that are out of date now, and need not be kept (docs/protocol.md §15)"""
+
     def __init__(
         self,
         *,
@@ -363,10 +368,11 @@ class Shipment(_message.Message):
         since: _builtins.int = ...,
         clock: _builtins.int = ...,
         watermark: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        dropped: _abc.Iterable[Global___TableBlocks] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "epoch", b"epoch", "number", b"number", "owner", b"owner", "since", b"since", "watermark", b"watermark"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "dropped", b"dropped", "epoch", b"epoch", "number", b"number", "owner", b"owner", "since", b"since", "watermark", b"watermark"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -759,6 +765,7 @@ class ClockRequest(_message.Message):
     PART_FIELD_NUMBER: _builtins.int
     HEARD_FIELD_NUMBER: _builtins.int
     FIRST_FIELD_NUMBER: _builtins.int
+    HOLDS_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """name"""
     incarnation: _builtins.str
@@ -769,6 +776,10 @@ class ClockRequest(_message.Message):
     """number of clocks that the worker has finished; 2^63: it is done"""
     first: _builtins.int
     """first clock of this incarnation: what its predecessors pushed for clocks below counts,"""
+    holds: _builtins.bool
+    """for others it does not; absent: as finished
+    whatever the worker pulled from this shard in clock finished - 1 it can give back (docs/protocol.md §15)
+    """
     @_builtins.property
     def part(self) -> Global___LossPart:
         """of the loss of clock finished - 1; absent: the worker reported none"""
@@ -787,10 +798,11 @@ class ClockRequest(_message.Message):
         part: Global___LossPart | None = ...,
         heard: Global___LossPoint | None = ...,
         first: _builtins.int | None = ...,
+        holds: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_first", b"_first", "first", b"first", "heard", b"heard", "part", b"part"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first", b"_first", "epoch", b"epoch", "finished", b"finished", "first", b"first", "heard", b"heard", "incarnation", b"incarnation", "part", b"part", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first", b"_first", "epoch", b"epoch", "finished", b"finished", "first", b"first", "heard", b"heard", "holds", b"holds", "incarnation", b"incarnation", "part", b"part", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__first: _TypeAlias = _typing.Literal["first"]  # noqa: Y015
     _WhichOneofArgType__first: _TypeAlias = _typing.Literal["_first", b"_first"]  # noqa: Y015

@@ -481,6 +481,7 @@ class JobSpec(_message.Message):
     SOURCES_FIELD_NUMBER: _builtins.int
     SERVER_MTBF_FIELD_NUMBER: _builtins.int
     CHOICE_FIELD_NUMBER: _builtins.int
+    REPLICATE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """prefix in the store; [a-z0-9-]{1,63}"""
     seed: _builtins.int
@@ -507,6 +508,8 @@ class JobSpec(_message.Message):
     """where lost blocks may come back from beside replicas: "checkpoint" | "workers"; empty: "checkpoint" """
     server_mtbf: _builtins.float
     """mean seconds between two deaths of one server; 0: not known. For recovery "auto" """
+    replicate: _builtins.str
+    """what replicas are sent: "all" | "missing", what workers could not give back; empty: "all" """
     @_builtins.property
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableSpec]:
         """global block ids count over them in this order"""
@@ -538,10 +541,11 @@ class JobSpec(_message.Message):
         sources: _builtins.str = ...,
         server_mtbf: _builtins.float = ...,
         choice: Global___StrategyChoice | None = ...,
+        replicate: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "choice", b"choice"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "choice", b"choice", "consistency", b"consistency", "name", b"name", "recovery", b"recovery", "replica_period", b"replica_period", "replicas", b"replicas", "seed", b"seed", "server_mtbf", b"server_mtbf", "shards", b"shards", "share", b"share", "sources", b"sources", "staleness", b"staleness", "tables", b"tables", "worker_recovery", b"worker_recovery", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "choice", b"choice", "consistency", b"consistency", "name", b"name", "recovery", b"recovery", "replica_period", b"replica_period", "replicas", b"replicas", "replicate", b"replicate", "seed", b"seed", "server_mtbf", b"server_mtbf", "shards", b"shards", "share", b"share", "sources", b"sources", "staleness", b"staleness", "tables", b"tables", "worker_recovery", b"worker_recovery", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -308,6 +308,7 @@ def job_to_proto(job: Job) -> types_pb2.JobSpec:
         sources=job.sources,
         server_mtbf=job.server_mtbf,
         choice=types_pb2.StrategyChoice(**asdict(job.choice)) if job.choice is not None else None,
+        replicate=job.replicate,
     )
 
 
@@ -330,6 +331,7 @@ def job_from_proto(message: types_pb2.JobSpec) -> Job:
         sources=message.sources or "checkpoint",
         server_mtbf=message.server_mtbf,
         choice=_choice_from_proto(message.choice) if message.HasField("choice") else None,
+        replicate=message.replicate or "all",
     )
 
 

@@ -27,14 +27,23 @@ def check_promises(
         if epoch is None or not record.lost_blocks:
             continue
         _check_rollback(job, record, epoch)
-        whole = job.strategy.stores or (job.strategy.waits and set(record.sources) == {"replica"})
+        chained = job.strategy.waits and not job.strategy.missing and set(record.sources) == {"replica"}
+        whole = job.strategy.stores or chained
         gained = _last_gain(epochs, record)
         if whole and not record.damage and _was_calm(epochs, record, history, gained):
             _check_bounds(job, record, epoch, _lost_in_gap(record, history, gained))
-        healed = job.strategy.asks_workers and set(record.sources) == {"worker"}
-        if healed and not record.damage and _was_calm(epochs, record, history, gained):
-            text = f"failure {record.number}: {record.lost_pushes} acknowledged pushes are lost with a shard"
-            require(not record.lost_pushes, f"{text} that workers healed")
+        if _was_healed(job, record) and not record.damage:
+            # what the last death took away has been copied anew some clocks later
+            since = record.epoch - 1 if job.strategy.missing else gained
+            if _was_calm(epochs, record, history, since):
+                text = f"failure {record.number}: {record.lost_pushes} acknowledged pushes are lost"
+                require(not record.lost_pushes, f"{text} with a shard that workers healed")
+
+
+def _was_healed(job: Job, record: FailureRecord) -> bool:
+    """All blocks came from workers, or from replicas that have exactly what workers lack."""
+    exact = {"worker", "replica"} if job.strategy.missing else {"worker"}
+    return job.strategy.asks_workers and bool(record.sources) and set(record.sources) <= exact
 
 
 def _check_rollback(job: Job, record: FailureRecord, epoch: Epoch) -> None:

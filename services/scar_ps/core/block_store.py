@@ -23,6 +23,7 @@ from scar.blocks import Array, Ids, Layout, Positions, RowNames, drop_repeats
 from scar.errors import BlockOutOfRange
 from scar.tables import Table
 from scar_ps.core.block_data import BlockContents
+from scar_ps.core.pull_marks import PullMarks
 from scar_ps.core.segments import Segments
 
 # about 1 MiB: temporaries stay in the cache, a lock is held for a quarter of a millisecond
@@ -102,7 +103,8 @@ class BlockStore:
     ``changed``: the next replica of the chain does not have it as it is. ``replay_from``: the block was put
     back as it was when this clock was open, and nobody may see it before workers have sent again what they
     owe it; -1: that is done, None: for all blocks. ``before_change``: who copies what a push is about to
-    change.
+    change. ``marks``: where replicas keep what workers could not give back, which blocks these are; else
+    None.
     """
 
     def __init__(self, table: Table, ids: Ids, lock: Lock = NO_LOCK) -> None:
@@ -123,6 +125,7 @@ class BlockStore:
         self.origin: NDArray[np.int32] = np.zeros(len(ids), np.int32)
         self.changed: Mask = np.zeros(len(ids), np.bool_)
         self.replay_from: NDArray[np.int64] | None = None
+        self.marks: PullMarks | None = None
         self.blocked = False  # some block is loading or frozen
         self.before_change: list[ChangeObserver] = []
         self._where: NDArray[np.int32] = np.full(table.blocks, -1, np.int32)
@@ -232,6 +235,18 @@ class BlockStore:
         """How many of these blocks wait for what workers owe them."""
         return 0 if self.replay_from is None else int(np.count_nonzero(self.replay_clocks(positions) >= 0))
 
+    def note_change(self, positions: Positions | None) -> None:
+        """These blocks (None: all) are not what copies of them hold any more."""
+        at = slice(None) if positions is None else positions
+        self.changed[at] = True
+        if self.marks is not None:
+            self.marks.note_change(at)
+
+    def forget_change(self, positions: Positions) -> None:
+        """These blocks are at x(0), which nobody need keep: where replicas have only what is missing."""
+        if self.marks is not None:
+            self.changed[positions] = False
+
     def update_blocked(self) -> None:
         """Call it after ``loading`` or ``frozen`` were written."""
         self.blocked = bool(self.frozen.any() or (self.loading > 0).any())
@@ -254,7 +269,7 @@ class BlockStore:
     def install_blocks(self, positions: Positions, contents: BlockContents) -> None:
         """Write packed contents to these blocks. Absent slots and steps start at zero."""
         saved = contents.values if contents.saved is None else contents.saved
-        self.changed[positions] = True
+        self.note_change(positions)
         self.layout.scatter(self.values, positions, contents.values)
         self.layout.scatter(self.saved, positions, saved)
         for name, slot in contents.slots.items():
@@ -289,6 +304,8 @@ class BlockStore:
         new.unsettled[target] = self.unsettled[source]
         new.origin[target] = self.origin[source]
         new.changed[target] = self.changed[source]
+        if self.marks is not None:
+            new.marks = self.marks.copy_for(len(ids), source, target)
         if self.replay_from is not None:
             new.replay_from = np.full(len(ids), -1, np.int64)
             new.replay_from[target] = self.replay_from[source]

@@ -15,7 +15,7 @@ import numpy as np
 from scar.blocks import Array, Ids, Layout
 from scar_ps.core.block_data import InheritedPush
 from scar_ps.core.block_store import BlockStore, StoreSlice
-from scar_ps.core.ownership import Relocation, select_kept
+from scar_ps.core.relocation import Relocation, select_kept
 from scar_ps.core.requests import Sender
 
 

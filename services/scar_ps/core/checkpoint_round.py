@@ -20,7 +20,8 @@ from scar_ps.core.block_data import CopiedBlocks
 from scar_ps.core.block_snapshot import BlockSnapshot, Piece, StallTimer, split_pieces
 from scar_ps.core.block_store import BlockStore, StoreSlice
 from scar_ps.core.distances import BlockDistances
-from scar_ps.core.ownership import BlockOwnership, Relocation, select_kept
+from scar_ps.core.ownership import BlockOwnership
+from scar_ps.core.relocation import Relocation, select_kept
 
 ChosenBlocks = Sequence[tuple[BlockStore, Positions]]
 

@@ -47,6 +47,8 @@ class ClockHandler:
         if event.heard is not None:
             barrier.add_loss(event.heard)
         barrier.mark_finished(event.sender.name, event.finished, event.epoch, event.part)
+        if event.holds:
+            self._state.confirm_pulls(event.sender.key, event.finished - 1)
         self.advance_clock()
         return self._clock_state(event.sender.name)
 
@@ -73,11 +75,21 @@ class ClockHandler:
             if state.ownership.any_frozen or state.is_stalled:
                 return
             for clock in state.bsp_buffer.open_clocks(target):
+                self._expose_blocks(clock)
                 self._apply_clock(clock)
                 state.barrier.close_clocks(clock + 1)
+            if target > state.clock:
+                self._expose_blocks(target - 1)
             state.chain.updates = max(state.clock, target)
+            state.chain.pass_update(state.ownership.tables.values())
         state.barrier.close_clocks(target)
         self._settle_blocks()
+
+    def _expose_blocks(self, clock: int) -> None:
+        """This clock closes: which blocks could nobody give back as they are now?"""
+        for store in self._state.ownership.tables.values():
+            if store.marks is not None:
+                store.marks.expose(clock)
 
     def apply_overdue(self) -> None:
         """Apply what came with blocks for clocks that are closed here, but were open at their former owner.

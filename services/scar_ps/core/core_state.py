@@ -9,10 +9,11 @@ from scar.placement import Epoch, Member
 from scar.tables import Job
 from scar_ps.core.actions import ShardAction
 from scar_ps.core.barrier import Barrier
-from scar_ps.core.block_store import NewLock, OnProgress, no_lock
+from scar_ps.core.block_store import NewLock, OnProgress, StoreSlice, no_lock
 from scar_ps.core.bsp_buffer import BspBuffer
 from scar_ps.core.checkpoint_round import CheckpointRound
 from scar_ps.core.ownership import BlockOwnership
+from scar_ps.core.pull_marks import NotedPull, PullNotes
 from scar_ps.core.push_sequences import PushSequences
 from scar_ps.core.replica_store import ReplicaStore
 from scar_ps.core.replication_chain import ReplicationChain
@@ -67,6 +68,7 @@ class CoreState:
         self.round = CheckpointRound()
         self.chain = ReplicationChain(self.member.key)
         self.replicas = ReplicaStore(self.member.key)
+        self.pull_notes = PullNotes()
 
     @property
     def number(self) -> int:
@@ -106,11 +108,25 @@ class CoreState:
 
     def publish_view(self) -> None:
         """Let other threads see the epoch and the stores as they are now."""
-        # a block that was put back is owed what belongs to the clock before, to this one, and to the next
-        pushes = 3 if self.job is not None and self.job.strategy.asks_workers else 2
+        # a block that was put back is owed what belongs to the clocks that workers keep, and to the next
+        pushes = 2 + (self.job.strategy.kept_clocks if self.job is not None else 0)
         limit = pushes * len(self.ranked_workers) * self.ownership.value_bytes
         number = 0 if self.dismissed else self.number
         self.view = ShardView(number, dict(self.ownership.tables), limit)
+
+    def note_pull(self, worker: str, part: StoreSlice) -> None:
+        """A worker (its key) has pulled settled blocks of the open clock."""
+        marks = part.store.marks
+        if marks is not None and marks.holdable and part.rows is None:
+            self.pull_notes.add(worker, NotedPull(self.clock, part.store.table.name, part.ids))
+
+    def confirm_pulls(self, worker: str, clock: int) -> None:
+        """The worker can give back what it pulled in this clock."""
+        for pull in self.pull_notes.take(worker, clock):
+            store = self.ownership.tables[pull.table]
+            at = store.find_blocks(pull.ids)
+            if store.marks is not None:
+                store.marks.pulled[at[at >= 0]] = clock
 
     def dismiss(self, reason: str) -> None:
         """This shard may never serve again: drop all blocks."""

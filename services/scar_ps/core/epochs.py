@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from scar.errors import WrongJob
@@ -14,6 +15,7 @@ from scar_ps.core.clocks import ClockHandler
 from scar_ps.core.core_state import CoreState
 from scar_ps.core.events import EpochReceived
 from scar_ps.core.loads import LoadHandler
+from scar_ps.core.relocation import Relocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,7 @@ class EpochHandler:
     def _change_epoch(self, epoch: Epoch, job: Job) -> list[BlockLoad]:
         state = self._state
         was_empty = state.ownership.value_bytes == 0
+        former = state.epoch.workers if state.epoch is not None else ()
         state.ownership.keep_incoming(state.replicas.find_incoming(job, epoch))
         loads, relocations = state.ownership.adopt_epoch(epoch, job)
         if was_empty:  # nothing of ours waits for a clock; without workers no mark would ever raise it
@@ -117,6 +120,7 @@ class EpochHandler:
         gained = any(relocation.gained.any() for relocation in relocations.values())
         if gained:
             state.gained_epoch = epoch.number
+        self._follow_pulls(epoch, relocations, any_left=not set(former) <= set(epoch.workers))
         self._note_finished_clocks(epoch)
         state.job = job
         state.epoch = epoch
@@ -135,6 +139,16 @@ class EpochHandler:
         state.publish_view()
         self._clocks.advance_clock()
         return loads
+
+    def _follow_pulls(self, epoch: Epoch, relocations: Mapping[str, Relocation], any_left: bool) -> None:
+        """What a worker that left had pulled may be in nobody's hands; what was put back was never pulled."""
+        state = self._state
+        gained = {name: moved.new.ids[moved.gained] for name, moved in relocations.items()}
+        state.pull_notes.adopt_epoch([worker.key for worker in epoch.workers], gained)
+        if any_left:
+            for store in state.ownership.tables.values():
+                if store.marks is not None:
+                    store.marks.note_change(slice(None))
 
     def _note_finished_clocks(self, epoch: Epoch) -> None:
         """A block in which a clock is closed proves that every worker has finished it, though the shard that

@@ -82,7 +82,8 @@ class ClockFinished(Event):
     """A worker has finished ``finished`` clocks.
 
     ``part``: of the loss of the last of them. ``heard``: the loss for which the worker has ended. ``first``:
-    first clock of this incarnation; None: as ``finished``.
+    first clock of this incarnation; None: as ``finished``. ``holds``: the worker can give back what it pulled
+    in the last of them.
     Answered by :class:`scar_ps.core.clocks.ClockState`.
     """
 
@@ -92,6 +93,7 @@ class ClockFinished(Event):
     part: LossPart | None = None
     heard: LossPoint | None = None
     first: int | None = None
+    holds: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,42 +36,10 @@ from scar_ps.core.block_store import (
     split_runs,
 )
 from scar_ps.core.keyed_store import make_store
+from scar_ps.core.pull_marks import PullMarks
 from scar_ps.core.push_sequences import merge_watermarks
+from scar_ps.core.relocation import Relocation
 from scar_ps.core.requests import MustWait
-
-
-@dataclass(eq=False, slots=True)
-class Relocation:
-    """One table before and after an epoch.
-
-    ``gained``: mask over the new blocks; ``pushes``: those that came along with them.
-    """
-
-    old: BlockStore
-    new: BlockStore
-    gained: Mask
-    pushes: Sequence[InheritedPush] = ()
-
-    def select_kept(self, part: StoreSlice) -> StoreSlice | None:
-        """The part of ``part`` whose blocks stayed here with their values; None when nothing is left."""
-        target = self.new.find_blocks(part.ids)
-        stayed = target >= 0
-        # this shard may have kept nothing, and gained nothing either
-        stayed[stayed] = ~self.gained[target[stayed]]
-        if not stayed.any():
-            return None
-        if not stayed.all():
-            part = part.select_blocks(np.flatnonzero(stayed))
-            target = target[stayed]
-        rows = None if part.rows is None else self.new.locate_rows(self.old.table_rows(part.rows))[1]
-        return StoreSlice(self.new, None if len(target) == len(self.new) else target, part.values, rows)
-
-    def place_inherited(self, push: InheritedPush) -> StoreSlice:
-        """What came along with gained blocks."""
-        if push.rows is None:
-            return StoreSlice(self.new, self.new.locate_blocks(push.ids), push.values)
-        positions, rows = self.new.locate_rows(push.rows)
-        return StoreSlice(self.new, positions, push.values, rows)
 
 
 @dataclass(eq=False, slots=True)
@@ -151,6 +119,9 @@ class BlockOwnership:
                 where = f"block {unexplained[0]} of table {change.table.name}"
                 raise Internal(f"epoch {epoch.number} does not say where {where} comes from")
         relocations = {change.table.name: self._relocate_table(change, job.seed) for change in changes}
+        if job.strategy.missing:
+            for relocation in relocations.values():
+                _begin_marking(relocation.new)
         loads: list[BlockLoad] = []
         for change in changes:
             loads += self._begin_loads(change, epoch, job, relocations[change.table.name].new)
@@ -222,13 +193,15 @@ class BlockOwnership:
             at = gained.positions
             store.unsettled[at] = True
             store.origin[at] = self._number_watermark(group.watermark)
+            restored = group.source is not BlockSource.DONOR
+            pushed = epoch.failure or group.former_owner  # else nobody has pushed to them
+            if job.strategy.asks_workers and restored and pushed:
+                store.begin_replay(at, group.clock)
             if gained.contents is not None:
                 store.loading[at] = 0
                 store.install_blocks(at, gained.contents)
                 continue
             store.loading[at] = epoch.number
-            if job.strategy.asks_workers and (epoch.failure or group.former_owner):  # else nobody pushed
-                store.begin_replay(at, group.clock)
             pieces = split_runs(store.packed_layout(at), LOAD_BYTES // store.table.dtype.itemsize)
             loads += [make_load(epoch, group, store.ids[at[start:stop]]) for start, stop in pieces]
         self.any_unsettled |= bool(change.groups)
@@ -246,6 +219,8 @@ class BlockOwnership:
             arrived = select_contents(store.table, load.ids, contents, np.flatnonzero(waiting))
             store.install_blocks(at[waiting], arrived)
             store.loading[at[waiting]] = 0
+            if load.source is BlockSource.INITIAL and not store.count_replaying(at[waiting]):
+                store.forget_change(at[waiting])
             store.update_blocked()
         others = [one for one in self.loads if one is not load]
         self.loads = tuple(one for one in others if self._remaining_load(one) is not None)
@@ -342,7 +317,8 @@ class BlockOwnership:
         return len(self._base_watermarks) - 1
 
 
-def select_kept(part: StoreSlice, relocations: Mapping[str, Relocation]) -> StoreSlice | None:
-    """:meth:`Relocation.select_kept` when the part's table is among those that changed."""
-    relocation = relocations.get(part.store.table.name)
-    return part if relocation is None else relocation.select_kept(part)
+def _begin_marking(store: BlockStore) -> None:
+    """Note from now on which blocks workers could give back."""
+    if store.marks is None:
+        rule = store.table.rule
+        store.marks = PullMarks(len(store), holdable=not (rule.slots or rule.counts_steps))

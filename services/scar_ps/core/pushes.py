@@ -58,7 +58,8 @@ class PushHandler:
     def receive_push(self, event: PushReceived) -> PushApplied:
         state = self._state
         duplicate = self._apply_push(event)
-        delayed = state.chain.acknowledgements_wait or self._waits_for_store
+        # what is acknowledged before its clock is closed is sent again (BSP)
+        delayed = (state.chain.acknowledgements_wait and not state.is_bsp) or self._waits_for_store
         return PushApplied(
             duplicate, state.number, state.announced_clock, state.clock, state.chain.updates, delayed
         )
@@ -122,6 +123,9 @@ class PushHandler:
         if not event.sender.name:
             parts = [replace(part, unknown_zero=True) for part in parts]
         contents = [self._contents(part) if event.contents else None for part in parts]
+        for part, contained in zip(parts, contents, strict=True):
+            if contained is not None and event.sender.name:
+                state.note_pull(event.sender.key, part)
         if event.exact >= 0:
             self._require_exact(event.exact)
             parts = [replace(part, store=part.store.freeze()) for part in parts]

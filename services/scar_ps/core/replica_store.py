@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from scar.blocks import BlockState, Ids
+from scar.blocks import BlockState, Ids, Positions
 from scar.errors import NotServing, OutOfOrder
 from scar.placement import BlockGroup, BlockSource, Epoch, replica_chain
 from scar.tables import Job, Table
@@ -21,6 +21,7 @@ from scar_ps.core.block_store import BlockStore, Mask, differing_values
 from scar_ps.core.push_sequences import merge_watermarks
 
 WantedReplicas = Sequence[tuple[str, Ids]]
+EMPTY = 1  # ``loading`` of a block in a replica: there is room for it, and no copy
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -30,7 +31,8 @@ class ReplicationBatch:
     ``since`` 0: all that it has.
 
     ``watermark`` holds for all of its blocks, together with the watermark of each copy for that copy's
-    alone. ``updates``: how far the owner is; not sent.
+    alone. ``updates``: how far the owner is; not sent. ``dropped``: blocks by table whose copies are out of
+    date.
     """
 
     owner: str
@@ -41,10 +43,18 @@ class ReplicationBatch:
     watermark: Mapping[str, int]
     copies: Sequence[CopiedBlocks]
     updates: int = 0
+    dropped: Mapping[str, Ids] = field(default_factory=dict)
 
     @property
     def block_count(self) -> int:
         return sum(len(copy.state.ids) for copy in self.copies)
+
+    @property
+    def bytes(self) -> int:
+        """Values, slots and steps."""
+        steps = (copy.contents.steps for copy in self.copies)
+        counted = sum(array.nbytes for array in steps if array is not None)
+        return counted + sum(copy.contents.bytes for copy in self.copies)
 
 
 @dataclass(eq=False, slots=True)
@@ -63,7 +73,7 @@ class OwnerReplica:
     base_watermarks: list[Mapping[str, int]] = field(default_factory=lambda: [{}])
 
     def __len__(self) -> int:
-        return sum(len(store) for store in self.stores.values())
+        return sum(int(np.count_nonzero(store.loading == 0)) for store in self.stores.values())
 
     def apply_batch(self, job: Job, batch: ReplicationBatch) -> None:
         """The owner's next batch."""
@@ -71,13 +81,23 @@ class OwnerReplica:
         self.number = batch.number
         self.clock = batch.clock
         self.watermark = batch.watermark
+        for table, ids in batch.dropped.items():
+            self._empty_blocks(table, ids)
         for copy in batch.copies:
             store = self._store_for(job.table(copy.state.table), copy.state.ids)
             at = store.find_blocks(copy.state.ids)
             store.install_blocks(at, copy.contents)
+            store.loading[at] = 0
             store.origin[at] = self._number_watermark(copy.state.watermark)
         if self.stores and any(self.base_watermarks):
             self._forget_overwritten()
+
+    def _empty_blocks(self, table: str, ids: Ids) -> None:
+        """Their room stays: they may come again."""
+        store = self.stores.get(table)
+        if store is not None:
+            at = store.find_blocks(ids)
+            store.loading[at[at >= 0]] = EMPTY
 
     def _store_for(self, table: Table, ids: Ids) -> BlockStore:
         """The table's store, with room for these blocks."""
@@ -138,7 +158,7 @@ class OwnerReplica:
         found = []
         for table, ids in wanted:
             store = self.stores.get(table)
-            here = ids[store.find_blocks(ids) >= 0] if store is not None else ids[:0]
+            here = ids[find_copied(store, ids) >= 0] if store is not None else ids[:0]
             if store is None or not len(here):
                 continue
             origins = store.origin[store.find_blocks(here)]
@@ -146,6 +166,12 @@ class OwnerReplica:
                 state = merge_watermarks(self.base_watermarks[origin], self.watermark)
                 found.append(BlockState(table, here[origins == origin], self.clock, state, self.owner))
         return found
+
+
+def find_copied(store: BlockStore, ids: Ids) -> Positions:
+    """Positions of these blocks in the store of a replica; -1: there is no copy."""
+    at = store.find_blocks(ids)
+    return np.where((at >= 0) & (store.loading[at] == 0), at, -1)
 
 
 class ReplicaStore:
@@ -221,7 +247,7 @@ class ReplicaStore:
             store = replica.stores.get(table.name)
             if store is None:
                 continue
-            source = store.find_blocks(ids)
+            source = find_copied(store, ids)
             at = np.flatnonzero(source >= 0)
             gathered.install_blocks(at, store.copy_blocks(source[at]))
             found[at] = True
@@ -277,6 +303,6 @@ class ReplicaStore:
 
     def _forget_empty(self, but: str = "") -> None:
         self.by_owner = {
-            owner: replica for owner, replica in self.by_owner.items() if len(replica) or owner == but
+            owner: replica for owner, replica in self.by_owner.items() if replica.stores or owner == but
         }
-        self.detached = [replica for replica in self.detached if len(replica)]
+        self.detached = [replica for replica in self.detached if replica.stores]

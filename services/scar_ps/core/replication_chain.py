@@ -7,17 +7,17 @@ was applied to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from scar.blocks import BlockState, Positions
+from scar.blocks import BlockState, Ids, Positions
 from scar.placement import Epoch, Member, replica_chain
 from scar.strategies import Strategy
 from scar.tables import Job
 from scar_ps.core.block_data import CopiedBlocks
-from scar_ps.core.block_store import BlockStore
+from scar_ps.core.block_store import BlockStore, Mask
 from scar_ps.core.ownership import BlockOwnership
 from scar_ps.core.replica_store import OwnerReplica, ReplicaStore, ReplicationBatch
 
@@ -76,11 +76,19 @@ class ReplicationChain:
         """The newest of these updates of which somebody may hear."""
         if not self.acknowledgements_wait:
             return updates
-        return min(updates, self.required_update(self.replicated) + self._strategy.period - 1)
+        most = self.required_update(self.replicated) + self._strategy.period - 1
+        return min(updates, most + self._strategy.lag)
 
     @property
     def is_due(self) -> bool:
         return self.urgent or bool(self.unanswered) or self.required_update(self.updates) > self.replicated
+
+    def pass_update(self, stores: Iterable[BlockStore]) -> None:
+        """Count an update as replicated of which the next replica needs nothing, without asking anybody."""
+        idle = self._strategy.missing and not (self.urgent or self.unanswered)
+        since = self._acked.get(self._key, 0)
+        if idle and not any(_is_due(store, since) for store in stores):
+            self.replicated = self.updates
 
     def adopt_epoch(self, job: Job, epoch: Epoch, gained: bool) -> None:
         """A new epoch. A new neighbour gets everything; others hear when the chain is whole again."""
@@ -121,7 +129,7 @@ class ReplicationChain:
         if own is None:
             self.replicated = self.updates
         forwarded = (self._forwarded_batch(epoch, replica) for replica in replicas.by_owner.values())
-        whole = all(not (store.unsettled | (store.loading > 0)).any() for store in ownership.tables.values())
+        whole = all(_is_replicated(store) for store in ownership.tables.values())
         release: list[Member] = []
         if whole and self._release_pending:
             release = [shard for shard in epoch.shards if shard.key != self._key]
@@ -134,15 +142,28 @@ class ReplicationChain:
     ) -> ReplicationBatch | None:
         since = self._acked.get(self._key, 0)
         copies: list[CopiedBlocks] = []
-        for store in ownership.tables.values():
-            at = np.flatnonzero((store.changed | (since == 0)) & ~store.unsettled & (store.loading == 0))
-            store.changed[at] = False
+        dropped: dict[str, Ids] = {}
+        stores = [
+            store for store in ownership.tables.values() if store.marks is None or _is_due(store, since)
+        ]
+        # what is out of date at the replica is told with the next copies: until then it is as old as it says
+        for store in ownership.tables.values() if stores else ():
+            at, gone = _take_due(store, since == 0)
             copies += _copy_by_origin(store, at, lambda origin: ownership.watermark_of(origin, {}))
+            dropped |= {store.table.name: store.ids[gone]} if len(gone) else {}
         if not copies:
             return None
         self._number += 1
         return ReplicationBatch(
-            self._key, epoch.number, self._number, since, clock, dict(watermark), copies, self.updates
+            self._key,
+            epoch.number,
+            self._number,
+            since,
+            clock,
+            dict(watermark),
+            copies,
+            self.updates,
+            dropped,
         )
 
     def _forwarded_batch(self, epoch: Epoch, replica: OwnerReplica) -> ReplicationBatch | None:
@@ -187,6 +208,11 @@ class ReplicationChain:
             if table in stores:
                 at = stores[table].find_blocks(copy.state.ids)
                 stores[table].changed[at[at >= 0]] = True
+        for table, ids in batch.dropped.items():
+            marks = stores[table].marks if table in stores else None
+            if marks is not None:
+                at = stores[table].find_blocks(ids)
+                marks.copied[at[at >= 0]] = True
 
     def _mark_answered(self, batch: ReplicationBatch) -> None:
         self.unanswered = tuple(one for one in self.unanswered if one is not batch)
@@ -196,6 +222,36 @@ class ReplicationChain:
         if outgoing.release and released:
             self._release_pending = False
         self.urgent = self.urgent or not released
+
+
+def _is_due(store: BlockStore, since: int) -> bool:
+    """Whether something of the store has to go. ``since`` 0: the replica has nothing yet."""
+    if store.marks is None:
+        return bool(store.changed.any())
+    lacking = store.changed if since else store.changed | store.marks.copied
+    return bool((lacking & store.marks.exposed & _ready(store)).any())
+
+
+def _ready(store: BlockStore) -> Mask:
+    """Blocks whose watermark, and where replicas keep only what is missing whose clock, is the shard's."""
+    ready: Mask = ~store.unsettled & (store.loading == 0)
+    return ready if store.marks is None else ready & (store.origin == 0)
+
+
+def _is_replicated(store: BlockStore) -> bool:
+    """Whether the next replica has, or soon gets, all that it has to have."""
+    if (store.unsettled | (store.loading > 0)).any():
+        return False
+    return store.marks is None or not (store.changed & store.marks.exposed).any()
+
+
+def _take_due(store: BlockStore, whole: bool) -> tuple[Positions, Positions]:
+    """Positions of what goes, and of what the replica need not keep. ``whole``: it has nothing yet."""
+    if store.marks is not None:
+        return store.marks.take_due(store.changed, _ready(store), whole)
+    at = np.flatnonzero((store.changed | whole) & _ready(store))
+    store.changed[at] = False
+    return at, at[:0]
 
 
 def _copy_by_origin(

@@ -39,7 +39,7 @@ def apply_push(
     held for each run of blocks or rows.
     """
     rule = rule or store.table.rule
-    store.changed[slice(None) if positions is None else positions] = True
+    store.note_change(positions)
     by_row = rows is not None or bool(rule.row_slots)
     whole = store.row_layout if by_row else store.layout
     at = positions if rows is None else rows.astype(np.int64, copy=False)

@@ -41,6 +41,10 @@ def _encode_header(batch: ReplicationBatch) -> ps_pb2.Shipment:
         since=batch.since,
         clock=batch.clock,
         watermark=dict(batch.watermark),
+        dropped=[
+            ps_pb2.TableBlocks(table=table, block_ids=codec.ids_to_bytes(ids))
+            for table, ids in batch.dropped.items()
+        ],
     )
 
 
@@ -75,7 +79,9 @@ class _ReceivedCopy:
 
 
 def decode_batch(chunks: Iterable[Chunk], job: Job) -> ReplicationBatch:
-    """Read a stream. Raises :class:`ShapeMismatch` or :class:`InvalidRequest` when it is no whole batch."""
+    """Read a stream. Raises :class:`ShapeMismatch` or :class:`InvalidRequest` when it is no whole batch, or
+    :class:`scar.errors.UnknownTable`.
+    """
     about: ps_pb2.Shipment | None = None
     copies: list[_ReceivedCopy] = []
 
@@ -98,4 +104,8 @@ def decode_batch(chunks: Iterable[Chunk], job: Job) -> ReplicationBatch:
         about.clock,
         dict(about.watermark),
         [copy.to_copy() for copy in copies],
+        dropped={
+            one.table: codec.ids_from_bytes(one.block_ids, job.table(one.table).blocks)
+            for one in about.dropped
+        },
     )

@@ -61,8 +61,10 @@ class EpochPreparation:
         commit = self._take_waiting(event.number)
         return replace(commit, offers=event.offers) if commit is not None else None
 
-    def with_replicas(self, event: ReplicasCollected, now: float) -> CommitEpoch | None:
-        """Goes on without survivors that have not answered for a while; before raises SurvivorsSilent."""
+    def with_replicas(self, event: ReplicasCollected, now: float) -> PlannerAction | None:
+        """The next question, or the commit. Goes on without survivors that have not answered for a while;
+        before raises SurvivorsSilent.
+        """
         commit = self._take_waiting(event.number)
         if commit is None:
             return None
@@ -72,7 +74,11 @@ class EpochPreparation:
                 f"epoch {event.number} ({commit.intent.cause}) waits for a copy:"
                 f" {names} did not say what it keeps of lost blocks"
             )
-        return replace(commit, copies=event.copies)
+        commit = replace(commit, copies=event.copies)
+        question = _offer_question(commit.intent)
+        if question is not None:
+            self._waiting = commit
+        return question or commit
 
     def _take_waiting(self, number: int) -> CommitEpoch | None:
         commit, self._waiting = self._waiting, None
@@ -92,11 +98,16 @@ def _first_question(intent: EpochIntent) -> PlannerAction | None:
     previous = intent.previous
     if previous is None or intent.rollback or not intent.restores_blocks:
         return None
-    lost = _sorted_blocks(intent.lost_blocks())
     if intent.job.strategy.replicas:
-        return _replica_question(intent, previous, lost)
+        return _replica_question(intent, previous, _sorted_blocks(intent.lost_blocks()))
+    return _offer_question(intent)
+
+
+def _offer_question(intent: EpochIntent) -> CollectOffers | None:
+    """Which workers have to say what they hold; None: none."""
+    previous = intent.previous
     wanted = _sorted_blocks({**intent.lost_blocks(), **intent.damaged})
-    if not (intent.job.strategy.asks_workers and len(wanted)):
+    if previous is None or not (intent.job.strategy.asks_workers and len(wanted)):
         return None
     staying = tuple(
         worker

@@ -40,6 +40,7 @@ class WorkerClocks:
         self.done = False
         self.opened: Epoch | None = None
         self.pulled = -1  # last clock in which values were pulled
+        self._unheld: dict[int, int] = {}  # clock -> its pulls that could not be given back, or not yet
         self._voided = -1  # clock whose pushes no longer count
         self._first_new = 0  # what a predecessor has told of clocks below is not told a second time
 
@@ -52,6 +53,19 @@ class WorkerClocks:
     def mark(self) -> int | None:
         """What shards have to be told; None: nothing yet."""
         return DONE if self.done else self.known
+
+    def begin_pull(self, clock: int) -> None:
+        """Something is being pulled that could be given back once it is there."""
+        self._unheld = {one: count for one, count in self._unheld.items() if one >= clock - 1}
+        self._unheld[clock] = self._unheld.get(clock, 0) + 1
+
+    def hold_pull(self, clock: int) -> None:
+        """It is there, and kept."""
+        self._unheld[clock] -= 1
+
+    def holds(self, clock: int) -> bool:
+        """Whether all that was pulled in this clock can be given back."""
+        return self._unheld.get(clock, 1) == 0
 
     def resume_at(self, epoch: Epoch, records: Sequence[ShardRecord], queues: bool) -> list[int]:
         """Begin where predecessors have stopped: see :func:`resume_clocks`.

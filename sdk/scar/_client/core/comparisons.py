@@ -34,11 +34,13 @@ class RecoveredBlocks:
 
 
 def take_recovered(
-    epoch: Epoch, cache: Mapping[str, PullBuffer], clock: int
+    epoch: Epoch, cache: Mapping[str, PullBuffer], clock: int, replayed: bool = False
 ) -> Iterator[tuple[str, RecoveredBlocks]]:
     """Recovered blocks in the cache (what was pulled last, by table), each with its owner's key; from now on
-    they are known to be out of date there. ``clock``: the worker's open one.
+    they are known to be out of date there. ``clock``: the worker's open one. ``replayed``: what memory had of
+    a clock stands there until what was lost since is done again.
     """
+    from_memory = {BlockSource.WORKER, BlockSource.REPLICA} if replayed else {BlockSource.WORKER}
     for group in epoch.moved:
         pulled = cache.get(group.table)
         if pulled is None or pulled.lists_keys or not is_restored(group):
@@ -48,9 +50,9 @@ def take_recovered(
             if owner != NOBODY:
                 behind = not pulled.holds_newest(ids[part], clock)
                 pulled.mark_replaced(ids[part])
-                if group.source is BlockSource.WORKER:
+                if group.source in from_memory:
                     # what was lost since is sent again, so the state of that clock is what has to come back
-                    if pulled.ids is not None or pulled.clock != group.clock:
+                    if pulled.rows is not None or pulled.clock != group.clock:
                         continue
                     behind = not pulled.holds_state(ids[part], group.clock)
                 at = pulled.find_positions(ids[part])

@@ -1,4 +1,4 @@
-"""What a worker can give back when a shard dies: whole tables as it pulled them last (protocol §15). Pure.
+"""What a worker can give back when a shard dies: what it pulled last (protocol §15). Pure.
 
 Arrays are kept by reference; nothing is copied before it is asked for.
 """
@@ -14,6 +14,7 @@ from scar._client.core.pull_buffer import PullBuffer
 from scar._client.core.rerouting import is_restored
 from scar.blocks import Array, BlockState, Ids
 from scar.placement import NOBODY, BlockGroup, BlockSource, Epoch
+from scar.strategies import PULLS_HELD
 from scar.tables import Job
 
 NEVER = -2  # a clock so early that no pull is near it
@@ -47,7 +48,8 @@ class HeldCopies:
 
     def __init__(self, job: Job, worker: str) -> None:
         self._worker = worker
-        self._copies: dict[str, list[PullBuffer]] = {}
+        self._takes_some = job.strategy.missing  # pulls of some blocks, too: a replica has the others
+        self._copies: dict[str, list[PullBuffer]] = {}  # by table, newest first
         self._offered: list[OfferedBlocks] = []
         self._tables = {
             table.name for table in job.tables if not (table.rule.slots or table.rule.counts_steps)
@@ -56,22 +58,31 @@ class HeldCopies:
         self._members: frozenset[str] = frozenset()  # workers of the newest epoch, by key
         self._left_clock = NEVER  # in which this worker was when another one left
 
-    def keep_pull(self, pulled: PullBuffer, clock: int) -> None:
-        """A pull has ended, and the worker is still in the clock in which it began it.
+    def can_hold(self, pulled: PullBuffer) -> bool:
+        """Whether it can be given back once it is there: whole blocks, not rounded, of a table without slots."""
+        whole = pulled.ids is None or (self._takes_some and pulled.rows is None)
+        return whole and not pulled.short and pulled.table.name in self._tables
 
-        Only what shards sent with this very clock open counts, and was not put back meanwhile. What came
-        rounded is no copy.
+    def keep_pull(self, pulled: PullBuffer, clock: int, told: int = 0) -> bool:
+        """A pull that can be held has ended, and the worker is still in the clock in which it began it.
+
+        Only what shards sent with this very clock open counts, and was not put back meanwhile. Returns
+        whether that is all of it. ``told``: the lowest open clock of a shard.
         """
-        if pulled.ids is not None or pulled.short or pulled.table.name not in self._tables:
-            return
         since = self._restored.get(pulled.table.name, 0)
         pulled.parts = [part for part in pulled.parts if part.epoch >= since and part.clock == clock]
         # who has left may have pushed for this clock already, and nobody can send that again
         pulled.all_present = clock > self._left_clock + 1
-        whole = sum(len(part.ids) for part in pulled.parts) == pulled.table.blocks
-        before = [] if whole else self._copies.get(pulled.table.name, [])
-        before = [copy for copy in before if copy is not pulled]
-        self._copies[pulled.table.name] = [pulled, *before][:COPIES]
+        wanted = pulled.table.blocks if pulled.ids is None else len(pulled.ids)
+        complete = sum(len(part.ids) for part in pulled.parts) == wanted
+        before = [copy for copy in self._copies.get(pulled.table.name, []) if copy is not pulled]
+        whole = [copy for copy in before if copy.ids is None]
+        if pulled.ids is None:
+            whole = [pulled, *([] if complete else whole)][:COPIES]
+        some = [copy for copy in before if copy.ids is not None and _clock_of(copy) > told - PULLS_HELD]
+        kept = [*whole, *some] if pulled.ids is None else [pulled, *whole, *some]
+        self._copies[pulled.table.name] = sorted(kept, key=_clock_of, reverse=True)
+        return complete
 
     def offer_blocks(self, wanted: Mapping[str, Ids]) -> list[BlockState]:
         """What is held of these blocks, each once, from the newest copy that has it.
@@ -129,3 +140,8 @@ class HeldCopies:
         for copy in self._copies.get(group.table, []):
             if any(part.clock > group.clock for part in copy.parts):
                 copy.mark_void(group.ids)
+
+
+def _clock_of(copy: PullBuffer) -> int:
+    """In which it was pulled; nothing of it may be of use."""
+    return copy.parts[0].clock if copy.parts else NEVER

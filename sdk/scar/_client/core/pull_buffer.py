@@ -18,7 +18,7 @@ from scar.tables import Table
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PulledPart:
-    """Settled blocks of a whole table that one shard sent in ``epoch``, with ``clock`` open.
+    """Settled whole blocks that one shard sent in ``epoch``, with ``clock`` open.
 
     ``watermark``: see :class:`scar.blocks.BlockState`.
     """
@@ -116,10 +116,11 @@ class PullBuffer:
         return self.clock >= clock and not replaced
 
     def mark_void(self, ids: Ids) -> None:
-        """A recovery has taken these blocks back to a clock before this pull."""
+        """A recovery has taken these blocks, as far as they are here, back to a clock before this pull."""
         if self._void is None:
             self._void = np.zeros(len(self.layout), dtype=bool)
-        self._void[self.find_positions(ids)] = True
+        here = ids if self.ids is None else np.intersect1d(ids, self.ids, assume_unique=True)
+        self._void[self.find_positions(here)] = True
 
     def is_void(self, ids: Ids) -> NDArray[np.bool_]:
         """Which of these blocks no longer are what they were once."""
@@ -129,7 +130,7 @@ class PullBuffer:
 
     def holds_state(self, ids: Ids, clock: int) -> bool:
         """Whether these blocks are what they were when ``clock`` was open, and nobody who had pushed left."""
-        known = self.ids is None and self.clock == clock and self.all_present
+        known = self.rows is None and self.clock == clock and self.all_present
         return known and not self.is_void(ids).any()
 
     def discard_blocks(self) -> None:

@@ -30,10 +30,7 @@ from scar.tables import Job
 
 @dataclass(frozen=True, slots=True)
 class PushAcked:
-    """The shard, whose open clock is ``clock``, has the push of this number.
-
-    ``joins``: see :class:`ShardRecord`.
-    """
+    """The shard, whose open clock is ``clock``, has this push. ``joins``: see :class:`ShardRecord`."""
 
     seq: int
     clock: int
@@ -104,13 +101,15 @@ class SettleEpoch:
 
 @dataclass(frozen=True, slots=True)
 class SendMark:
-    """Tell the shard that so many clocks are ``finished``; ``mark`` is what it answers for."""
+    """Tell the shard how many clocks are ``finished``; ``mark`` is what it answers for. ``holds``: what was
+    pulled in the last of them can be given back."""
 
     epoch: int
     mark: int
     finished: int
     part: LossPart | None
     final_loss: LossPoint | None
+    holds: bool = False
 
 
 NextStep = SendPush | CompareBlocks | SettleEpoch | SendMark
@@ -125,7 +124,7 @@ class StreamState:
     def __init__(self, job: Job, shard: Member) -> None:
         self.shard = shard
         merge = partial(merge_pushes, job) if job.strategy.queues else None
-        self.buffer = ResendBuffer(job.consistency == "bsp", merge, int(job.strategy.asks_workers))
+        self.buffer = ResendBuffer(job.consistency == "bsp", merge, job.strategy.kept_clocks)
         self.comparisons: deque[RecoveredBlocks] = deque()
         self.record: ShardRecord | None = None
         self.marked: tuple[int, int] = (0, -1)
@@ -178,7 +177,8 @@ class StreamState:
         finished = max(mark, self.sealed)
         # else the part belongs to another clock than the mark says
         part = clocks.parts.get(mark) if finished == mark else None
-        return SendMark(epoch, mark, finished, part, clocks.final_loss if mark == DONE else None)
+        heard = clocks.final_loss if mark == DONE else None
+        return SendMark(epoch, mark, finished, part, heard, clocks.holds(finished - 1))
 
     def _dense_tables(self, push: ShardPush, shards: ShardMap) -> frozenset[str]:
         index = shards.epoch.shard_index(self.shard.key)
@@ -343,7 +343,8 @@ class PushState:
         return abandoned
 
     def _queue_comparisons(self, epoch: Epoch, cache: Mapping[str, PullBuffer]) -> int:
-        recovered = list(take_recovered(epoch, cache, self.clocks.finished))
+        asks = self._job.strategy.asks_workers
+        recovered = list(take_recovered(epoch, cache, self.clocks.finished, asks))
         for key, blocks in recovered:
             self.streams[key].comparisons.append(blocks)
         return len(recovered)

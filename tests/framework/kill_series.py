@@ -1,0 +1,169 @@
+"""Runs in which shards die by SIGKILL at random moments, each compared bit by bit with one without failure.
+
+    python -m tests.framework.kill_series --kills 100 --report build/kills.json
+    python -m tests.framework.kill_series --kills 20 --missing
+
+Seeds say who dies when: one shard and later another, half of them together or one just after the other, one
+while shards have different clocks open. ``--missing``: with slots and partial pulls, and replicas of what
+workers lack; then one shard at a time, as there is one replica.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from scar_local import LocalCluster
+from scar_runtime.failure_records import FailureRecord
+from scar_runtime.store.failure_codec import failure_from_proto
+from tests.framework import healing
+from tests.framework.cluster import TIMEOUT
+
+SHARDS = 4
+Kills = Callable[[LocalCluster, random.Random], None]
+
+
+def trained(
+    folder: Path,
+    kills: Kills,
+    seed: int = 0,
+    training: str = healing.__file__,
+    more: Mapping[str, str] = MappingProxyType({}),
+    missing: bool = False,
+) -> tuple[dict[str, bytes], Sequence[FailureRecord]]:
+    """Everything that each of two workers ended with, and the ledger. ``missing``: replicas have what workers
+    lack, and there are tables of which they lack something.
+    """
+    options: dict[str, Any] = {"seed": 3, "shards": SHARDS, "workers": 2, "sources": "workers"}
+    if missing:
+        options |= {"replicas": 1, "replicate": "missing", "kinds": [*healing.WHOLE, *healing.MISSING]}
+    folder.mkdir(exist_ok=True)
+    environment = {"SCAR_TEST_JOB": json.dumps(options), "SCAR_TEST_HISTORY": str(folder), **more}
+    environment["SCAR_OFFER_SECONDS"] = "30"  # a worker on a busy machine is a source, too
+    with LocalCluster(folder / "cluster", shards=SHARDS, environment=environment) as cluster:
+        cluster.start_job(healing.make_job(**options))
+        cluster.start_workers(training, 2)
+        kills(cluster, random.Random(seed))
+        (folder / "over").touch()
+        assert cluster.wait(TIMEOUT) == {"worker-0": 0, "worker-1": 0}
+        ledger = [failure_from_proto(failure) for failure in cluster.status().failures]
+    found = {}
+    for path in sorted(folder.glob("rank-*.npz")):
+        with np.load(path) as arrays:
+            found |= {f"{path.stem}/{name}": arrays[name].tobytes() for name in arrays.files}
+    return found, ledger
+
+
+@cache
+def undisturbed(missing: bool = False) -> dict[str, bytes]:
+    found, ledger = trained(Path(mkdtemp()), lambda _cluster, _draw: None, missing=missing)
+    assert len(found) == (12 if missing else 6)
+    assert not ledger
+    return found
+
+
+# --- who dies when
+
+
+def wait_clock(cluster: LocalCluster, clock: int) -> None:
+    end = time.monotonic() + TIMEOUT
+    while cluster.status().clock < clock:
+        assert time.monotonic() < end, f"clock {clock} was not reached"
+        time.sleep(0.005)
+
+
+def kill_one(cluster: LocalCluster, draw: random.Random) -> None:
+    """Twice, at any moment of a clock."""
+    for clock in (8, 30):
+        wait_clock(cluster, clock)
+        time.sleep(draw.uniform(0.0, 0.1))
+        cluster.kill(f"ps-{draw.randrange(SHARDS)}")
+
+
+def kill_half(cluster: LocalCluster, draw: random.Random) -> None:
+    """Two at once, or one just after the other: the second may have gained blocks of the first."""
+    wait_clock(cluster, 10)
+    time.sleep(draw.uniform(0.0, 0.1))
+    first, second = draw.sample(range(SHARDS), 2)
+    cluster.kill(f"ps-{first}")
+    time.sleep(draw.choice([0.0, 0.0, 0.1, 0.3]))
+    cluster.kill(f"ps-{second}")
+
+
+def kill_all(cluster: LocalCluster, draw: random.Random) -> None:
+    wait_clock(cluster, 10 + draw.randrange(5))
+    for number in range(SHARDS):
+        cluster.kill(f"ps-{number}")
+
+
+def kill_between(cluster: LocalCluster, draw: random.Random) -> None:
+    """Twice, one that has closed a clock before another, or has not yet; any, if they never differ."""
+    for clock in (8, 30):
+        wait_clock(cluster, clock)
+        found: dict[int, str] = {}
+        for _ in range(200):
+            found = {shard.clock: name for name, shard in cluster.status().shards.items()}
+            if len(found) > 1:
+                break
+        cluster.kill(found[draw.choice(sorted(found))])
+
+
+# --- a series
+
+
+def play(seed: int, missing: bool) -> dict[str, Any]:
+    """One run; what it showed."""
+    kinds: Sequence[Kills] = (kill_one, kill_between) if missing else (kill_one, kill_half, kill_between)
+    kills = kinds[seed % len(kinds)]
+    with TemporaryDirectory() as folder:
+        found, ledger = trained(Path(folder), kills, seed, missing=missing)
+    sources: dict[str, int] = {}
+    for record in ledger:
+        for source, blocks in record.sources.items():
+            sources[source] = sources.get(source, 0) + blocks
+    return {
+        "seed": seed,
+        "kind": kills.__name__,
+        "kills": 2,
+        "failures": len(ledger),
+        "sources": sources,
+        "lost_pushes": sum(record.lost_pushes for record in ledger),
+        "equal": found == undisturbed(missing),
+        "different": sorted(name for name, bits in undisturbed(missing).items() if found.get(name) != bits),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--first", type=int, default=1, help="seed of the first run")
+    parser.add_argument("--missing", action="store_true")
+    parser.add_argument("--report", type=Path, default=None, help="a JSON file")
+    asked = parser.parse_args()
+    runs: list[dict[str, Any]] = []
+    while sum(run["kills"] for run in runs) < asked.kills:
+        runs.append(play(asked.first + len(runs), asked.missing))
+        sys.stdout.write(json.dumps(runs[-1]) + "\n")
+        sys.stdout.flush()
+        if asked.report is not None:
+            asked.report.parent.mkdir(parents=True, exist_ok=True)
+            asked.report.write_text(json.dumps(runs, indent=1) + "\n")
+    different = [run["seed"] for run in runs if not run["equal"]]
+    kills = sum(run["kills"] for run in runs)
+    sys.stdout.write(f"{len(runs)} runs, {kills} kills, different: {different or 'none'}\n")
+    raise SystemExit(bool(different))
+
+
+if __name__ == "__main__":
+    main()
