@@ -59,7 +59,7 @@ class HeldCopies:
         self._left_clock = NEVER  # in which this worker was when another one left
 
     def can_hold(self, pulled: PullBuffer) -> bool:
-        """Whether it can be given back once it is there: whole blocks, not rounded, of a table without slots."""
+        """Whether it can be given back once it is there: whole exact blocks of a table without slots."""
         whole = pulled.ids is None or (self._takes_some and pulled.rows is None)
         return whole and not pulled.short and pulled.table.name in self._tables
 
