@@ -37,7 +37,7 @@ SPEC = Job(
 Bits = tuple[bytes, ...]
 
 
-class Puller:
+class HoldingWorker:
     """What one worker holds, by the client's own rule."""
 
     def __init__(self, rank: int) -> None:
@@ -52,14 +52,14 @@ class Puller:
         self.held.keep_pull(pulled, clock, self.told)
 
 
-class Run:
+class DrawnCopies:
     """One owner, its replica, and workers; every step drawn."""
 
     def __init__(self, seed: int, table: str) -> None:
         self.draw = random.Random(seed)
         self.table = table
         self.pair = Pair(SPEC, WORKERS, {"w": MINE, "m": MINE})
-        self.workers = [Puller(rank) for rank in range(WORKERS)]
+        self.workers = [HoldingWorker(rank) for rank in range(WORKERS)]
         self.history: list[dict[int, Bits]] = []  # by clock, each block's bits when it was open
         self.changes: dict[int, set[int]] = {block: set() for block in MINE.tolist()}
         self.waiting: OutgoingBatch | None = None
@@ -100,7 +100,7 @@ class Run:
             self.check()
             self.ship_or_not()
 
-    def pull(self, one: Puller, clock: int) -> bool:
+    def pull(self, one: HoldingWorker, clock: int) -> bool:
         """Some blocks, all, or nothing; and whether the worker keeps it."""
         kind = self.draw.choice(["none", "some", "some", "whole"])
         if kind == "none":
@@ -109,7 +109,7 @@ class Run:
         self.pull_blocks(one, clock, None if kind == "whole" else self.some(), holds)
         return holds
 
-    def pull_blocks(self, one: Puller, clock: int, wanted: Ids | None, holds: bool) -> None:
+    def pull_blocks(self, one: HoldingWorker, clock: int, wanted: Ids | None, holds: bool) -> None:
         asked = [(self.table, wanted)]
         event = PullRequested(sender(one.rank), self.owner.number, clock, asked, contents=True)
         (content,) = self.owner.handle(event).contents
@@ -121,11 +121,11 @@ class Run:
             pulled.layout.scatter(pulled.flat, pulled.find_positions(here), values)
             one.keep(pulled, clock, dict(content))
 
-    def push(self, one: Puller, clock: int) -> None:
+    def push(self, one: HoldingWorker, clock: int) -> None:
         if self.draw.random() < 0.7:
             self.push_blocks(one, clock, self.some())
 
-    def push_blocks(self, one: Puller, clock: int, blocks: Ids) -> None:
+    def push_blocks(self, one: HoldingWorker, clock: int, blocks: Ids) -> None:
         one.seq += 1
         amounts = [self.draw.uniform(-1, 1) for _ in range(2 * len(blocks))]
         number = self.owner.number
@@ -236,7 +236,7 @@ class Run:
 @pytest.mark.parametrize("table", ["w", "m"])
 @pytest.mark.parametrize("seed", range(20))
 def test_each_block_can_be_put_back_exactly_at_any_moment(seed: int, table: str) -> None:
-    run = Run(seed, table)
+    run = DrawnCopies(seed, table)
     for clock in range(18):
         if clock == 9:
             run.leave()
@@ -245,7 +245,7 @@ def test_each_block_can_be_put_back_exactly_at_any_moment(seed: int, table: str)
 
 def test_what_workers_hold_is_not_copied() -> None:
     """Whole pulls in every clock: no message at all."""
-    run = Run(0, "w")
+    run = DrawnCopies(0, "w")
     for clock in range(6):
         for one in run.workers:
             event = PullRequested(sender(one.rank), 1, clock, [("w", None)], contents=True)
@@ -284,7 +284,7 @@ def test_a_worker_says_whether_all_that_it_pulled_is_kept() -> None:
 
 
 def test_what_nobody_pulls_again_is_copied_before_its_worker_lets_it_go() -> None:
-    run = Run(0, "w")
+    run = DrawnCopies(0, "w")
     run.play_told(pulled={0: ids(0)}, pushed={0: ids(0)})
     run.play_told(pulled={1: ids(0)})
     assert run.sent == 0, "a worker has it"
@@ -299,7 +299,7 @@ def test_what_nobody_pulls_again_is_copied_before_its_worker_lets_it_go() -> Non
 
 
 def test_what_a_worker_held_that_leaves_is_copied_with_the_next_clock() -> None:
-    run = Run(0, "w")
+    run = DrawnCopies(0, "w")
     run.play_told(pulled={0: ids(0)}, pushed={0: ids(0)})
     run.play_told(pulled={2: ids(0)})
     run.leave()
