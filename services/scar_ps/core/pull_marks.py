@@ -16,7 +16,6 @@ from scar.blocks import Ids, Positions
 from scar.strategies import PULLS_COUNTED
 
 NEVER = -(1 << 40)  # a clock so early that no pull is near it
-Mask = NDArray[np.bool_]
 
 
 class PullMarks:
@@ -29,8 +28,8 @@ class PullMarks:
     def __init__(self, count: int, holdable: bool) -> None:
         self.holdable = holdable
         self.pulled: NDArray[np.int64] = np.full(count, NEVER, np.int64)
-        self.exposed: Mask = np.ones(count, np.bool_)
-        self.copied: Mask = np.zeros(count, np.bool_)
+        self.exposed: NDArray[np.bool_] = np.ones(count, np.bool_)
+        self.copied: NDArray[np.bool_] = np.zeros(count, np.bool_)
 
     def copy_for(self, count: int, source: Positions, target: Positions) -> PullMarks:
         """Those of a store of ``count`` blocks, in which the blocks at ``source`` are at ``target``."""
@@ -49,7 +48,9 @@ class PullMarks:
         if self.holdable:
             np.less_equal(self.pulled, clock - PULLS_COUNTED, out=self.exposed)
 
-    def take_due(self, changed: Mask, ready: Mask, whole: bool) -> tuple[Positions, Positions]:
+    def take_due(
+        self, changed: NDArray[np.bool_], ready: NDArray[np.bool_], whole: bool
+    ) -> tuple[Positions, Positions]:
         """What goes to the next replica, and of what its copies are out of date; both count as done.
 
         ``changed``: the replica lacks it, written to; ``ready``: may go; ``whole``: the replica has nothing.
