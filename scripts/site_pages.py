@@ -25,7 +25,10 @@ API = {  # page -> its title, and whole modules or single names
         "Workers and readers",
         ["scar.join", "scar.Worker", "scar.PullFuture", "scar.connect", "scar.Reader", "scar.BatchSampler"],
     ),
-    "job": ("Jobs, tables and blocks", ["scar.tables", "scar.block_cuts", "scar.keyed_rows", "scar.load_job"]),
+    "job": (
+        "Jobs, tables and blocks",
+        ["scar.tables", "scar.block_cuts", "scar.keyed_rows", "scar.load_job"],
+    ),
     "rules": ("Update rules", ["scar.update_rules"]),
     "schedules": ("Learning rates by clock", ["scar.schedules"]),
     "initial": ("Initial values", ["scar.initial_values"]),
