@@ -47,11 +47,14 @@ BUG_FOCUSES: dict[str, Focus] = {
     "copies": Focus({**CHAIN, "workers": 3, "pace": 0.5}, ("slow-copies",), faults=(1, 3)),
     "crowd": Focus({**CHAIN, "pace": 0.5}, ("crowd",), faults=(1, 2)),
     "loads": Focus(
-        {**STORED, "shards": 3},
+        {
+            **STORED,
+            "shards": 6,
+        },  # each death of one that has blocks takes a manifest, and nobody gets any back
         ("kill",),
-        faults=(12, 16),
+        faults=(6, 10),
         draws={"kill": sudden(_any_but_first)},
-        early={"loads-refused": lasting(_first_shard, 200.0, 300.0)},
+        early={"loads-refused": lasting(_first_shard, 180.0, 200.0)},
     ),
     "recovery": Focus(SMALL, _STOPS, ("ps", "recovery"), (4, 8)),
     "two_recoveries": Focus(TWICE, _STOPS, ("ps", "recovery"), (5, 10)),

@@ -11,6 +11,7 @@ from tests.simulation.simulated import Run, simulate
 WORDS = {
     "B1": "that ps-",
     "B3": "ended by an unexpected error",
+    "B6": "not healed",
     "B7": "failure",
     "B8": "failure",
     "B9": "value - expected",
