@@ -67,7 +67,7 @@ def _read_request(file: Path) -> CutRequest | None:
     try:
         raw = json.loads(file.read_bytes())
         return CutRequest(int(raw["pid"]), float(raw["until"]))
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
 
 

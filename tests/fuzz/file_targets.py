@@ -33,6 +33,7 @@ from scar_compare.kill_schedule import parse_kills
 from scar_compare.records import TrialJournal
 from scar_console.log_ring import read_line
 from scar_local.authority import CertificateAuthority, create_authority
+from scar_local.cuts import CutRequests
 from scar_local.directory import ClusterDirectory, ClusterState
 from scar_runtime.liveness.heartbeat_store import _decode_heartbeat, _parse_epoch
 from scar_runtime.store.signatures import read_key
@@ -199,6 +200,11 @@ def _log() -> bytes:
     return b"printed\n" + json.dumps(logged).encode() + b"\n"
 
 
+def _read_cut(data: bytes) -> None:
+    with scratch("ps-0.json", data) as path:
+        CutRequests(path.parent).read()
+
+
 def _read_log(data: bytes) -> None:
     failure_reason(data.decode(errors="replace").splitlines(), "train.py")
 
@@ -259,6 +265,7 @@ TARGETS = [
     ),
     FuzzTarget("store-key", lambda: [b"0123456789abcdef" * 4], _read_key, Mutator.mutate_bytes, cost=10),
     FuzzTarget("cluster-state", lambda: [_state()], _read_state, Mutator.mutate_json, cost=10),
+    FuzzTarget("cut-request", lambda: [b'{"pid": 123, "until": 1e12}'], _read_cut, Mutator.mutate_json, cost=10),
     FuzzTarget("training-file", lambda: [PROGRAM], _read_program, _mutate_program, cost=40),
     FuzzTarget("chaos-events", lambda: [_events()], _read_events, _mutate_lines, cost=20),
     FuzzTarget("chaos-request", lambda: [_request()], decode_events, Mutator.mutate_json),

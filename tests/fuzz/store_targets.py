@@ -32,7 +32,8 @@ from scar_runtime.failure_records import FailureRecord, TableDelta, WorkerReport
 from scar_runtime.progress_history import ProgressHistory
 from scar_runtime.store.failure_codec import failure_from_proto, failure_to_proto
 from scar_runtime.store.failure_log import FailureLog
-from scar_runtime.store.layout import manifest_key, pin_key
+from scar_runtime.store.job_records import read_job_spec, read_revisions
+from scar_runtime.store.layout import REVISIONS, manifest_key, numbered, pin_key
 from scar_runtime.store.pins import Pins
 from scar_runtime.store.records import decode_record, encode_record
 from tests.framework.recovery import MemoryStore
@@ -105,6 +106,12 @@ def _parsed(kind: type[Message], body: bytes) -> Message | None:
 
 def _read_manifest(data: bytes) -> None:
     read_manifest(MemoryStore({manifest_key(3): data}), 3)
+
+
+def _read_revision(data: bytes) -> None:
+    store = MemoryStore({numbered(REVISIONS, 2): data})
+    codec.job_from_proto(read_job_spec(store))
+    read_revisions(store)
 
 
 def _read_pin(data: bytes) -> None:
@@ -240,6 +247,12 @@ TARGETS = [
         codec.job_to_proto(JOB),
         lambda data: codec.job_from_proto(decode_record(types_pb2.JobSpec, data)),
         cost=10,
+    ),
+    record_target(
+        "revision-record",
+        recovery_pb2.JobRevision(number=2, job=codec.job_to_proto(JOB), changes="lr=0.1", created=1.7e9),
+        _read_revision,
+        cost=20,
     ),
     record_target(
         "epoch-record",

@@ -16,7 +16,7 @@ def test_ddp_takes_the_steps_of_the_shards_and_sends_what_a_ring_sends() -> None
     workers, steps = 2, 6
     example = SimpleNamespace(**run_path(EXAMPLE))
     sent, loss = train_ddp(workers, steps)
-    moved, expected = train(example, workers, steps, 0, None)
+    moved, expected = train(example, workers, steps, 0, (None, None))
     assert loss == pytest.approx(expected, rel=1e-3)
     model = 4 * sum(parameter.numel() for parameter in example.GPT().parameters())
     ring = 2 * (workers - 1) * model * steps  # reduce-scatter and all-gather, all ranks together

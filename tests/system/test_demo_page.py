@@ -12,7 +12,7 @@ import pytest
 import scar
 from scar_cli.demo.stage import DemoStage, open_stage
 from scar_local import LocalCluster
-from tests.system.test_console import kill, looks
+from tests.system.test_console import looks, press
 
 pytestmark = pytest.mark.timeout(300)  # many processes, and other tests may run beside them
 
@@ -45,5 +45,5 @@ def test_it_shows_the_cluster_that_runs_then_the_next_one(tmp_path: Path) -> Non
         answer = page_looks(stage)
         assert not next(answer)["state"]["can_break"]
         with pytest.raises(ValueError, match="Expecting value"):  # there is no such route
-            kill(where.netloc, where.query.removeprefix("token="), "ps-0")
+            press(where.netloc, where.query.removeprefix("token="), "kill", "ps-0")
     assert list(answer)[-1]["state"]["ended"]

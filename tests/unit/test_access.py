@@ -34,7 +34,7 @@ WORKER = {
     *("Recovery/ReportReroute", "ShardData/Push", "ShardData/Pull", "ShardControl/Share"),
     *("ShardControl/Clock", "ShardControl/Settle", "Detector/Beat"),
     *("ShardData/PushSmall", "ShardData/PullSmall"),
-    *("Recovery/Offer", "ShardData/Restore"),
+    *("Recovery/Offer", "Recovery/RequestRollback", "ShardData/Restore"),
 }
 LOOKS = {
     *("Recovery/GetJob", "Recovery/GetEpochs", "Recovery/ListFailures", "Recovery/Status"),
