@@ -13,6 +13,7 @@ import queue
 import random
 import threading
 import time
+from contextlib import nullcontext
 
 from tests.simulation import primitives, scheduler, waits
 
@@ -39,7 +40,10 @@ def _replace_threads() -> None:
     threading.Thread.join = primitives.join  # type: ignore[method-assign]
     threading.Thread.is_alive = primitives.is_alive  # type: ignore[method-assign]
     queue.SimpleQueue = primitives.SimpleQueue  # type: ignore[assignment,misc]
-    from concurrent.futures import Future  # not before: it makes locks
+    from concurrent.futures import Future, thread  # not before: it makes locks
+
+    # Processes share none: whoever is paused while it starts a thread would hold all others.
+    thread._global_shutdown_lock = nullcontext()  # type: ignore[attr-defined]
 
     # Sets of these are iterated, in the order of addresses in memory.
     for kind in (threading.Thread, threading.Semaphore, Future):

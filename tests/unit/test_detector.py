@@ -280,6 +280,32 @@ def test_the_last_heartbeat_of_a_dead_member_may_be_read_after_the_proof() -> No
     assert ClearSuspicion(members[1]) not in done
 
 
+def test_our_own_pause_is_no_sign_of_life_of_the_accused() -> None:
+    """One that is dead would stay in view, and its heartbeat in Redis, for as long again."""
+    world, members = cluster()
+    world.freeze(members[1])
+    world.run(1.5)
+    assert len(world.accused()) == 1
+    world.sleep(2 * POLICY.pause)
+    world.run(2 * POLICY.remember)
+    done = [action for _, action in world.log]
+    assert ForgetMember(members[1]) in done
+    assert ClearSuspicion(members[1]) not in done
+
+
+def test_who_lived_before_our_own_pause_is_judged_anew_after_it() -> None:
+    world, members = cluster()
+    world.freeze(members[1])
+    world.run(1.5)
+    world.answers[members[1].key] = ProbeAnswer.ALIVE
+    world.add(members[1])
+    world.run(0.2)
+    world.freeze(members[1])
+    world.sleep(2 * POLICY.pause)
+    world.run(3 * POLICY.remember + POLICY.patience)
+    assert len(world.accused()) == 2
+
+
 def test_the_view_names_the_suspect() -> None:
     world, members = cluster()
     world.freeze(members[1])

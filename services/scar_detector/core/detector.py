@@ -225,7 +225,7 @@ class Detector:
             self.story.note(own_lateness=gap)
         for state in self._members.values():
             if gap > self._policy.pause:
-                state.forget_rhythm(now)
+                state.excuse_absence(gap, now)
             elif gap > 2 * self._policy.period:
                 state.excused += min(gap - self._policy.period, now - state.last_sign)
 

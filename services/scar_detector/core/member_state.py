@@ -89,6 +89,14 @@ class MemberState:
         self.excused = 0.0
         self.misses = 0
 
+    def excuse_absence(self, seconds: float, now: float) -> None:
+        """We were away: nothing is known of its rhythm, and that is no sign of life of one that is accused."""
+        if self.is_accused:
+            self.accused_at += seconds
+            self.last_sign = min(self.last_sign + seconds, now)
+        else:
+            self.forget_rhythm(now)
+
     def forget_rhythm(self, now: float) -> None:
         """What was seen of its intervals does not count any more."""
         self.intervals.clear()
