@@ -24,6 +24,7 @@ from scar.placement import Epoch
 from scar.tables import Job
 from scar.v1 import ps_pb2
 from scar.wire import tracing
+from scar.wire.timing import TIMING
 from scar_checkpoint import metrics, round_codec
 from scar_checkpoint.core.coordinator import RESIGNED, Coordinator
 from scar_checkpoint.core.events import (
@@ -60,7 +61,7 @@ from scar_runtime.store import Store
 from scar_runtime.store.layout import MANIFESTS
 from scar_runtime.store.records import newest
 
-TICK_SECONDS = 0.1
+TICK_SECONDS = TIMING.look_every  # between looks at what is due
 DAMAGE_SECONDS = 5.0  # a header that is still damaged after that long is not waited for
 POOL = 16
 

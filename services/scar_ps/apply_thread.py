@@ -35,7 +35,7 @@ from scar_ps.core.shard import NO_LEASE, RequestQueue, ShardRequest
 from scar_runtime.liveness.progress_monitor import ProgressMonitor
 
 BEAT_SECONDS = TIMING.idle_step  # an idle thread shows that it lives
-TICK_SECONDS = 0.2  # between looks at what is due
+TICK_SECONDS = 2 * TIMING.look_every  # between looks at what is due
 
 HandleEvent = Callable[[Any, float], list[ShardAction]]
 CarryOut = Mapping[type[ShardAction], Callable[[Any], None]]

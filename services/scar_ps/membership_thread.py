@@ -14,6 +14,7 @@ from threading import Event
 from scar.errors import Fenced, ScarError
 from scar.v1 import recovery_pb2, recovery_pb2_grpc
 from scar.wire import codec
+from scar.wire.timing import TIMING
 from scar.wire.transport import RECOVERY, Link
 from scar_ps.apply_thread import ApplyThread
 from scar_ps.core.actions import JoinCluster, ShardAction
@@ -24,7 +25,7 @@ from scar_ps.wire.shared_memory_pool import SharedMemoryPool
 
 CALL_SECONDS = 2.0
 WATCH_SECONDS = 0.2  # between looks at shared memory that its process has dropped
-IDLE_SECONDS = 1.0  # the same, while there is none
+IDLE_SECONDS = 10 * TIMING.look_every  # the same, while there is none
 
 _log = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ from scar.placement import Member
 from scar.v1 import ps_pb2
 from scar.wire.link_pool import ShardLinks
 from scar.wire.shard_link import ShardLink
+from scar.wire.timing import TIMING
 from scar.wire.transport import Backoff
 from scar_ps import metrics
 from scar_ps.apply_thread import ApplyThread
@@ -23,7 +24,7 @@ from scar_ps.core.transfer_events import BatchArrived, BatchFailed, OutgoingComp
 from scar_ps.wire import replication_stream
 
 WAIT_SECONDS = 1.0  # for something to send, before it is looked again
-IDLE_SECONDS = 0.2  # between looks whether there is a next replica
+IDLE_SECONDS = 2 * TIMING.look_every  # between looks whether there is a next replica
 STEP_SECONDS = 10.0  # for the apply thread
 SHIP_SECONDS = 30.0  # for one batch; a new epoch ends it
 LOOK_SECONDS = 0.05  # between looks at the epoch meanwhile

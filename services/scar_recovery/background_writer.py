@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from scar.errors import LivenessUnavailable, ScarError
+from scar.wire.timing import TIMING
 from scar_recovery.coordinator_registry import CoordinatorRegistry
 from scar_recovery.core.events import CoordinatorsSeen
 from scar_recovery.core.planner import RETRY
@@ -17,8 +18,8 @@ from scar_recovery.executor import Executor
 from scar_recovery.leader_state import LeaderState
 from scar_runtime.process.app import App
 
-IDLE = 0.1  # seconds between looks while there is no job
-UPKEEP = 0.5  # seconds between looks at the store for new manifests and at the ledger for changes
+IDLE = TIMING.look_every  # seconds between looks while there is no job
+UPKEEP = 5 * TIMING.look_every  # seconds between looks at the store for new manifests, and at the ledger
 
 _log = logging.getLogger(__name__)
 

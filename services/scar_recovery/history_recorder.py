@@ -12,13 +12,14 @@ from collections.abc import Callable
 from scar.errors import ScarError
 from scar.placement import END, Epoch, Member
 from scar.v1.recovery_pb2 import HistorySample
+from scar.wire.timing import TIMING
 from scar_recovery.executor import Executor
 from scar_recovery.shard_client import ShardProgress
 from scar_recovery.store_health import StoreWatch
 from scar_runtime.progress_history import ProgressHistory
 from scar_runtime.store.history_log import HistoryLog
 
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 10 * TIMING.look_every
 WRITE_SECONDS = 2.0  # at least, between two versions
 BYTES_PER_SECOND = 4096  # written, about, however large a version is
 ASKED = 4  # shards in a look: any one knows about all losses, and others come next time

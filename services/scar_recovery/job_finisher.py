@@ -16,6 +16,7 @@ from scar.errors import NotServing, ScarError
 from scar.losses import LossPoint
 from scar.placement import Epoch, Member
 from scar.v1 import recovery_pb2
+from scar.wire.timing import TIMING
 from scar_recovery.core.job_end import (
     EndRecorded,
     EpochSeen,
@@ -26,7 +27,7 @@ from scar_recovery.core.job_end import (
 )
 from scar_recovery.executor import Executor
 
-IDLE = 0.2  # seconds between looks at the newest epoch
+IDLE = 2 * TIMING.look_every  # seconds between looks at the newest epoch
 
 _log = logging.getLogger(__name__)
 

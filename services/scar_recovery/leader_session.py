@@ -14,6 +14,7 @@ from scar.errors import NotServing, ScarError
 from scar.event_log import StorySource
 from scar.placement import Member
 from scar.v1 import recovery_pb2, types_pb2
+from scar.wire.timing import TIMING
 from scar_recovery.background_writer import BackgroundWriter
 from scar_recovery.checkpoint_client import CheckpointClient
 from scar_recovery.config import RecoverySettings
@@ -31,7 +32,7 @@ from scar_recovery.shard_client import GrpcShardClient
 from scar_runtime.process.app import App
 from scar_runtime.store import Store
 
-TICK = 0.1  # seconds; the loop shows that it moves at least this often
+TICK = TIMING.look_every  # seconds; the loop shows that it moves at least this often
 NO_JOB_WAIT = 1.0  # seconds for which GetEpochs waits for a job
 
 

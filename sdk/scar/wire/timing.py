@@ -22,6 +22,13 @@ class Timing:
 
     heartbeat: float = 0.1
 
+    @property
+    def look_every(self) -> float:
+        """How often a loop that has heard no news looks for itself: one heartbeat, or a few of them. Higher:
+        an idle cluster takes less of a processor.
+        """
+        return self.heartbeat
+
     # --- a member
 
     @property

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from scar.errors import ConfigError, ScarError, UnsafeStore
+from scar.wire.timing import TIMING
 from scar_runtime.liveness.leader_lease import LeaderLease
 from scar_runtime.process.app import App
 from scar_runtime.store import Store, open_store
 from scar_runtime.store.base import scratch_key
 from scar_runtime.store.signatures import read_key
 
-PAUSE = 0.1  # seconds between attempts to lead
+PAUSE = TIMING.look_every  # seconds between attempts to lead
 OBSTACLE_PAUSE = 1.0  # seconds between two looks for what keeps this process from leading
 STORE_PAUSE = 0.2  # seconds between attempts to reach the store
 

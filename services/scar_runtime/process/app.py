@@ -51,8 +51,8 @@ COORDINATORS = (Role.CHECKPOINT, Role.RECOVERY, Role.DETECTOR)
 GRACE_SECONDS = 2.0  # for calls in flight, after the service has drained
 EXIT_SECONDS = 5.0  # a process that should end is made to end after this
 REDIS_SECONDS = 5.0  # to wait for Redis at start, for roles that cannot do without
-READY_SECONDS = 0.1  # between looks at the service's readiness, while it is not ready
-STEADY_SECONDS = 0.3  # the same, while it is
+READY_SECONDS = TIMING.look_every  # between looks at the service's readiness, while it is not ready
+STEADY_SECONDS = round(3 * TIMING.look_every, 3)  # the same, while it is
 DEAD_IDLE_SECONDS = TIMING.restart_after
 NEED_REDIS = frozenset({Role.CHECKPOINT, Role.RECOVERY, Role.DETECTOR})
 
