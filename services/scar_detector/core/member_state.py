@@ -90,7 +90,7 @@ class MemberState:
         self.misses = 0
 
     def excuse_absence(self, seconds: float, now: float) -> None:
-        """We were away: nothing is known of its rhythm, and that is no sign of life of one that is accused."""
+        """We were away: its rhythm is unknown now, and that is no sign of life of one that is accused."""
         if self.is_accused:
             self.accused_at += seconds
             self.last_sign = min(self.last_sign + seconds, now)
