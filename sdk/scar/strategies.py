@@ -159,6 +159,27 @@ STRATEGIES: Mapping[str, Strategy] = {
     )
 }
 
+# further names under which strategies are compared and broken, with what a job says for each
+VARIANTS: Mapping[str, Mapping[str, str | int]] = {
+    "partial-workers": {"recovery": "partial", "sources": "workers"},
+    "partial-missing": {
+        "recovery": "partial",
+        "sources": "workers",
+        "replicas": 1,
+        "replicate": "missing",
+    },
+}
+
+
+def variant_options(name: str) -> dict[str, str | int]:
+    """What :class:`scar.Job` is told for a name of :data:`STRATEGIES` or :data:`VARIANTS`. Raises
+    :class:`ConfigError` with the names that there are.
+    """
+    names = (*STRATEGIES, *VARIANTS)
+    if name not in names:
+        raise ConfigError(f"strategy {name!r} is unknown", use_one_of(name, names))
+    return dict(VARIANTS.get(name, {"recovery": name}))
+
 
 def find_strategy(name: str) -> Strategy:
     """Raises :class:`ConfigError` with the names that there are."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scar.errors import ConfigError
-from scar.strategies import STRATEGIES
+from scar.strategies import STRATEGIES, VARIANTS, variant_options
 from scar.tables import Checkpoint
 from scar.worker_strategies import WORKER_STRATEGIES
 
@@ -16,7 +16,7 @@ DEFAULT_STRATEGIES = ("partial", "full", "sync-chain", "ps", "ckpt", "ignr")
 DROP_SUFFIX = "-drop"  # of a worker strategy: nobody takes over a dead worker's data
 
 
-SERVER_SIDE = tuple(STRATEGIES)  # what happens when a server dies
+SERVER_SIDE = (*STRATEGIES, *VARIANTS)  # what happens when a server dies
 WORKER_SIDE = (*WORKER_STRATEGIES, f"ignr{DROP_SUFFIX}")  # what happens when a worker does
 
 
@@ -32,10 +32,11 @@ def job_options(name: str) -> Mapping[str, Any]:
     """
     if name not in strategy_names():
         raise ConfigError(f"strategy {name!r} is unknown", f"Use some of {', '.join(strategy_names())}")
-    on_servers = name in STRATEGIES
-    recovery = name if on_servers else "partial"
+    on_servers = name in SERVER_SIDE
+    options: dict[str, Any] = variant_options(name if on_servers else "partial")
+    recovery = options["recovery"]
     worker_recovery = "ignr" if on_servers else name.removesuffix(DROP_SUFFIX)
-    options: dict[str, Any] = {"recovery": recovery, "worker_recovery": worker_recovery}
+    options["worker_recovery"] = worker_recovery
     if name.endswith(DROP_SUFFIX):
         options["share"] = "drop"
     if STRATEGIES[recovery].stores:

@@ -47,7 +47,8 @@ class FailureRecord:
     nobody had noticed the silence before a successor or a new leader found the member dead. ``load_seconds``
     0: its blocks are not served yet. Durations of -1: a leader ended before it had written them down.
     ``waiting``: keys of workers that have not reported yet. ``rollback``: why a worker has asked for it;
-    empty: none has.
+    empty: none has. ``replayed``: blocks came from memory at a clock of their own, from which on pushes are
+    done again; they are compared as of that clock.
     """
 
     number: int
@@ -74,6 +75,7 @@ class FailureRecord:
     damage: tuple[str, ...] = ()
     rollback: str = ""
     restored_clock: int = 0
+    replayed: bool = False
 
     @property
     def exact_blocks(self) -> int:
@@ -101,8 +103,8 @@ class FailureRecord:
         best = best_comparisons(together)
         norm = math.sqrt(sum(delta.squared for delta in best)) if best else self.delta_norm
         lost = _total(report.lost_pushes for report in together)
-        # a worker's copy is compared as of its own clock: what was lost after that nobody can compare
-        unknown = bool(lost and self.sources.get("worker"))
+        # such a copy is compared as of its own clock: what was lost after that nobody can compare
+        unknown = bool(lost and self.replayed)
         return replace(
             self,
             reports=together,
@@ -155,6 +157,7 @@ def merge_records(records: Sequence[FailureRecord]) -> FailureRecord:
             best,
             clock=max(best.clock, other.clock),
             restored_clock=max(best.restored_clock, other.restored_clock),
+            replayed=best.replayed or other.replayed,
             load_seconds=_known_seconds(best.load_seconds, other.load_seconds),
             delta_exact=best.delta_exact or other.delta_exact,
         )

@@ -5,10 +5,11 @@ later.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from scar.strategies import STRATEGIES
+from scar.strategies import STRATEGIES, VARIANTS
 from scar_chaos.core.counting_job import make_job
 from scar_chaos.core.faults import DURATIONS, MOMENTS, Fault, fault_groups
 from scar_chaos.core.schedule import FaultKinds, FaultSpace, draw_schedule
@@ -93,12 +94,17 @@ def test_faults_read_as_what_they_are(fault: Fault, text: str) -> None:
     assert str(fault) == text
 
 
-@pytest.mark.parametrize("recovery", STRATEGIES)
+@pytest.mark.parametrize("recovery", [*STRATEGIES, *VARIANTS])
 def test_a_strategy_brings_what_it_needs(recovery: str) -> None:
     """The same seed is the same faults under every strategy, so that they can be compared."""
     options = ChaosOptions(seed=5, strategy=recovery, shards=3)
     schedule = draw_schedule(options.seed, options.fault_space(local.KINDS))
-    assert make_job(**schedule.options).recovery == recovery
+    for seed in range(9):  # of every consistency
+        drawn = draw_schedule(seed, replace(options, seed=seed).fault_space(local.KINDS))
+        job = make_job(**drawn.options)
+        assert job.recovery == VARIANTS.get(recovery, {"recovery": recovery})["recovery"]
+        assert job.strategy.asks_workers == (recovery in VARIANTS)
+        assert job.strategy.missing == (recovery == "partial-missing")
     partial = draw_schedule(options.seed, ChaosOptions(seed=5, shards=3).fault_space(local.KINDS))
     assert schedule.faults == partial.faults
     assert f"--strategy {recovery}" in options.replay_command("scar chaos", 5)

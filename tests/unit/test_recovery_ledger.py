@@ -21,6 +21,7 @@ from scar_recovery.core.events import EpochCommitted, FailureReport, JobStarted,
 from scar_recovery.core.ledger import Ledger, RerouteReport
 from scar_recovery.core.planner import Planner
 from scar_runtime.failure_records import FailureRecord, merge_records
+from scar_runtime.store.failure_codec import failure_from_proto, failure_to_proto
 from tests.framework.lost import loss, lost
 from tests.framework.recovery import due, make_job
 
@@ -202,12 +203,35 @@ def test_delta_of_an_earlier_clock_is_not_exact_and_one_of_the_open_clock_is_pre
     assert record.delta_norm == pytest.approx(3.0)
 
 
+MISSING: dict[str, object] = {"sources": "workers", "replicas": 1, "replicate": "missing"}
+
+
+def repaired(source: BlockSource, **options: object) -> Ledger:
+    """A ledger whose open failure was repaired from one source alone."""
+    _, epoch = failed_job()
+    moved = tuple(replace(group, source=source, sender="x@1") for group in epoch.moved)
+    ledger = Ledger(
+        replace(make_job(3, consistency="bsp"), **options),  # type: ignore[arg-type]
+        [FailureRecord(1, ("ps-0@1",), lost_blocks=20, delta_norm=-1.0)],
+    )
+    ledger.follow_epoch(replace(epoch, moved=moved), 10.1)
+    return ledger
+
+
 @pytest.mark.parametrize("order", [1, -1])
-def test_delta_of_what_workers_gave_back_is_unknown_when_pushes_are_lost(order: int) -> None:
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        (BlockSource.WORKER, {"sources": "workers"}),
+        (BlockSource.WORKER, MISSING),
+        (BlockSource.REPLICA, MISSING),  # all of them: no worker had given one back
+    ],
+)
+def test_delta_of_what_memory_gave_back_is_unknown_when_pushes_are_lost(
+    order: int, source: BlockSource, options: dict[str, object]
+) -> None:
     """It is compared as of its own clock, and the pushes belong to later ones."""
-    ledger, _ = failed_job()
-    (record,) = ledger.records
-    ledger._records[record.number] = replace(record, sources={"worker": 20})
+    ledger = repaired(source, **options)
     told = [
         report("worker-0", delta=[TableDelta(table="a", squared=0.0, blocks=20)]),
         report("worker-1", lost=[lost("a", [1], 3, 4)]),
@@ -218,8 +242,22 @@ def test_delta_of_what_workers_gave_back_is_unknown_when_pushes_are_lost(order: 
     before = ledger.records[0]
     ledger.add_report(told[1])
     assert (ledger.records[0].delta_norm, ledger.records[0].delta_exact) == (-1.0, False)
-    merged = merge_records([before, ledger.records[0]])
-    assert (merged.delta_norm, merged.delta_exact) == (-1.0, False)
+    stored = [failure_from_proto(failure_to_proto(one)) for one in (before, ledger.records[0])]
+    for merged in (merge_records(stored), merge_records(stored[::-1])):
+        assert (merged.delta_norm, merged.delta_exact) == (-1.0, False)
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [(BlockSource.REPLICA, {"replicas": 1}), (BlockSource.OBJECT, {}), (BlockSource.OBJECT, MISSING)],
+)
+def test_delta_of_what_is_compared_with_the_newest_values_holds_the_lost_pushes(
+    source: BlockSource, options: dict[str, object]
+) -> None:
+    ledger = repaired(source, **options)
+    ledger.add_report(report("worker-0", delta=[TableDelta(table="a", squared=9.0, blocks=20)]))
+    ledger.add_report(report("worker-1", lost=[lost("a", [1], 3, 4)]))
+    assert (ledger.records[0].delta_norm, ledger.records[0].delta_exact) == (3.0, True)
 
 
 def test_delta_ignores_what_is_no_number() -> None:

@@ -952,6 +952,7 @@ class FailureRecord(_message.Message):
     DAMAGE_FIELD_NUMBER: _builtins.int
     ROLLBACK_FIELD_NUMBER: _builtins.int
     RESTORED_CLOCK_FIELD_NUMBER: _builtins.int
+    REPLAYED_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """1, 2, ..."""
     strategy: _builtins.str
@@ -988,6 +989,8 @@ class FailureRecord(_message.Message):
     """why everything went back at a worker's request, in words; empty: nobody asked"""
     restored_clock: _builtins.int
     """then: the newest clock in what it went back to"""
+    replayed: _builtins.bool
+    """blocks came from memory at a clock of their own, and are compared as of it: where pushes are lost, too, nobody knows ||delta||"""
     @_builtins.property
     def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """"name@incarnation" that died"""
@@ -1044,10 +1047,11 @@ class FailureRecord(_message.Message):
         damage: _abc.Iterable[_builtins.str] | None = ...,
         rollback: _builtins.str = ...,
         restored_clock: _builtins.int = ...,
+        replayed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "commit_seconds", b"commit_seconds", "created", b"created", "damage", b"damage", "delta_exact", b"delta_exact", "delta_norm", b"delta_norm", "detect_seconds", b"detect_seconds", "epoch", b"epoch", "evidence", b"evidence", "load_seconds", b"load_seconds", "lost", b"lost", "lost_blocks", b"lost_blocks", "lost_pushes", b"lost_pushes", "manifest", b"manifest", "members", b"members", "number", b"number", "reports", b"reports", "resent_pushes", b"resent_pushes", "restored_clock", b"restored_clock", "rollback", b"rollback", "sources", b"sources", "strategy", b"strategy", "total_blocks", b"total_blocks", "wait_seconds", b"wait_seconds", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "commit_seconds", b"commit_seconds", "created", b"created", "damage", b"damage", "delta_exact", b"delta_exact", "delta_norm", b"delta_norm", "detect_seconds", b"detect_seconds", "epoch", b"epoch", "evidence", b"evidence", "load_seconds", b"load_seconds", "lost", b"lost", "lost_blocks", b"lost_blocks", "lost_pushes", b"lost_pushes", "manifest", b"manifest", "members", b"members", "number", b"number", "replayed", b"replayed", "reports", b"reports", "resent_pushes", b"resent_pushes", "restored_clock", b"restored_clock", "rollback", b"rollback", "sources", b"sources", "strategy", b"strategy", "total_blocks", b"total_blocks", "wait_seconds", b"wait_seconds", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

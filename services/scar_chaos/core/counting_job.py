@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import scar
-from scar.strategies import find_strategy
+from scar.strategies import find_strategy, variant_options
 
 OFFSETS = (0, 1, 3, 4, 9, 10, 12, 20, 21, 22, 30)  # ragged blocks
 
@@ -37,13 +37,16 @@ def make_job(name: str = "counting", **options: Any) -> scar.Job:
     return scar.Job(name, tables=tables, checkpoint=make_policy(**policy), **options)
 
 
-def strategy_options(recovery: str) -> dict[str, Any]:
-    """Options of :func:`make_job` for a recovery strategy, with what it needs.
+def strategy_options(name: str) -> dict[str, Any]:
+    """Options of :func:`make_job` for a recovery strategy or a variant of one
+    (:data:`scar.strategies.VARIANTS`), with what it needs.
 
     Raises :class:`scar.errors.ConfigError` for an unknown one.
     """
-    strategy = find_strategy(recovery)
-    chosen: dict[str, Any] = {"recovery": recovery}
+    chosen: dict[str, Any] = variant_options(name)
+    strategy = find_strategy(chosen["recovery"])
+    if "sources" in chosen:
+        chosen["consistency"] = "bsp"
     if strategy.rollback:
         chosen["checkpoint"] = {"selection": "full", "fraction": 1.0, "period": 8}
     if strategy.stores:

@@ -24,6 +24,7 @@ from scar_runtime.failure_records import (
     merge_records,
 )
 
+MEMORIES = frozenset({BlockSource.WORKER, BlockSource.REPLICA})
 REBUILT = "recorded by a later leader"
 AT_ONCE = 1e-6  # seconds; 0 means that they are not served yet
 SOURCE_NAMES: Mapping[BlockSource, str] = {
@@ -213,6 +214,8 @@ class Ledger:
                 restored_clock=max(saved, default=0) if record.rollback else 0,
                 sources=sources,
                 waiting=tuple(member.key for member in epoch.workers) if epoch.moved else (),
+                replayed=self._job.strategy.asks_workers
+                and any(group.source in MEMORIES for group in epoch.moved),
             )
         )
         self._loading_since[record.number] = now

@@ -33,6 +33,7 @@ def failure_to_proto(record: FailureRecord) -> recovery_pb2.FailureRecord:
         damage=record.damage,
         rollback=record.rollback,
         restored_clock=record.restored_clock,
+        replayed=record.replayed,
     )
     for report in record.reports:
         message.reports.append(_report_to_proto(report))
@@ -65,6 +66,7 @@ def failure_from_proto(message: recovery_pb2.FailureRecord) -> FailureRecord:
         damage=tuple(message.damage),
         rollback=message.rollback,
         restored_clock=message.restored_clock,
+        replayed=message.replayed,
     )
 
 
