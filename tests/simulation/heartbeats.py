@@ -2,7 +2,7 @@
 
 All timing of the services follows from the heartbeat (:mod:`scar.wire.timing`), and they take their constants
 from it when they are imported: so it is known before that, and seeds in blocks have the same one. Most have
-one that suits a larger cluster, whose idle seconds are cheap; the default has its share.
+one that suits a larger cluster or slower network, whose idle seconds are cheap; the default has its share.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import json
 from pathlib import Path
 
 DEFAULT = 0.0  # as the sources say
-SLOW = 0.5  # seconds
+SLOW, SLOWER = 0.5, 1.0  # seconds
 CHEAP_FROM = 3200  # seeds before this one mean what they always did
 BLOCK = 10  # seeds
-EVERY, CHEAP_EVERY = 4, 10  # blocks, of which one has the default
+EVERY, CHEAP_EVERY = 4, 20  # blocks, of which one has the default
 
 
 def is_cheap(seed: int) -> bool:
@@ -25,7 +25,10 @@ def is_cheap(seed: int) -> bool:
 
 
 def heartbeat_of(seed: int) -> float:
-    return SLOW if seed // BLOCK % (CHEAP_EVERY if is_cheap(seed) else EVERY) else DEFAULT
+    block = seed // BLOCK
+    if not block % (CHEAP_EVERY if is_cheap(seed) else EVERY):
+        return DEFAULT
+    return SLOWER if is_cheap(seed) and block % 2 else SLOW
 
 
 def heartbeat_of_plan(file: str) -> float:

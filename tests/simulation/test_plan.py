@@ -8,7 +8,16 @@ from scar_chaos.core.counting_job import make_job
 from tests.simulation.faults import KINDS
 from tests.simulation.faults.hosts import CRASH_MOMENTS, START_MOMENTS
 from tests.simulation.focus import FOCUSES
-from tests.simulation.heartbeats import BLOCK, CHEAP_EVERY, CHEAP_FROM, DEFAULT, EVERY, heartbeat_of
+from tests.simulation.heartbeats import (
+    BLOCK,
+    CHEAP_EVERY,
+    CHEAP_FROM,
+    DEFAULT,
+    EVERY,
+    SLOW,
+    SLOWER,
+    heartbeat_of,
+)
 from tests.simulation.plan import EARLY, LONG, LONG_EVERY, Focus, Plan, draw_plan
 from tests.simulation.simulate import CHUNK, chunks_of
 from tests.simulation.swarm import plan_of
@@ -58,6 +67,7 @@ def test_cheap_seeds_have_as_many_faults_and_last_as_long_as_others() -> None:
         beats = [plan.shape.heartbeat for plan in plans]
         assert abs(beats.count(DEFAULT) - len(plans) / share) <= BLOCK
         assert len([fault for plan in plans for fault in plan.faults]) >= 10 * len(plans)
+    assert {plan.shape.heartbeat for plan in cheap} == {DEFAULT, SLOW, SLOWER}
     assert {plan.shape.pace for plan in others} == {0.5, 1.0, 2.0, 4.0}
     assert {plan.shape.pace for plan in cheap if plan.shape.seconds == LONG} == {4.0, 8.0}
 

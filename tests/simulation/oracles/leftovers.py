@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from scar.wire.timing import TIMING
 from scar_checkpoint.core.rounds import REWRITE_AGE
 from scar_runtime.checkpoint.manifest import Manifest
 from scar_runtime.store.layout import (
@@ -30,7 +31,8 @@ USELESS = 240.0  # seconds for which something may lie there: what is superseded
 COLLECTED = 30.0  # seconds in which garbage is collected at least once
 PROBE = 60.0  # seconds that a probe of the store lasts at most
 LATE_PROBES = 2  # of a run, which were written after they had been deleted
-DEAD = 60.0  # seconds of a detector that is well, after a member's death, when its heartbeat is gone
+# seconds of a detector that is well, after a member's death, when its heartbeat is gone
+DEAD = max(60.0, TIMING.remember(TIMING.lease) + 35.0)
 # of a failure's record, and of the history: each leader writes its own, and deletes those that it has read
 VERSIONS = 3
 
