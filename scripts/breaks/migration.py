@@ -28,4 +28,33 @@ BREAKS = (
         "0",
         f"{PS_MIGRATION}::test_a_state_on_which_training_waits_is_not_changed_by_what_comes_along",
     ),
+    Break(
+        "flush-parts",  # everything that is left in one part, which counts only when it is whole
+        "services/scar_recovery/shard_flush.py",
+        "self._size_part(PART_SHARE * elapsed if alone else 0.0)",
+        "self._fraction = 1.0 if self._last is not None else self._fraction",
+        "tests/system/test_spot_notice.py::test_too_little_time_what_costs_least_is_lost",
+    ),
+    Break(
+        "flush-parts",  # long ones while blocks move: each epoch voids the part under way
+        "services/scar_recovery/shard_flush.py",
+        "PART_SHARE * elapsed if alone else 0.0",
+        "PART_SHARE * elapsed",
+        "tests/unit/test_shard_flush.py"
+        "::test_blocks_move_after_a_while_and_what_is_left_is_saved_beside_in_short_parts",
+    ),
+    Break(
+        "flush-fails",  # a store that is away keeps a shard from handing over
+        "services/scar_recovery/shard_flush.py",
+        "(elapsed >= seconds or self._failures)",
+        "elapsed >= seconds",
+        "tests/unit/test_shard_flush.py::test_saving_that_never_works_ends_and_holds_up_nothing",
+    ),
+    Break(
+        "flush-unchanged",
+        "services/scar_checkpoint/core/rounds.py",
+        "unchanged=unchanged and self.settled > 0,",
+        "unchanged=False,",
+        "tests/unit/test_checkpoint_coordinator.py::test_a_round_without_any_change_commits_nothing",
+    ),
 )

@@ -80,4 +80,5 @@ def summary_to_proto(summary: RoundSummary) -> checkpoint_pb2.RoundReport:
         commit_seconds=summary.commit_seconds,
         missed=summary.missed,
         error=summary.error,
+        unchanged=summary.unchanged,
     )

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 
 from scar.errors import NotServing, ScarError
 from scar.placement import Member
 from scar.v1 import checkpoint_pb2, checkpoint_pb2_grpc
-from scar.wire.transport import CHECKPOINT, Deadline, Link
+from scar.wire.transport import CHECKPOINT, Link
 
 SAVE_SECONDS = 60.0
-
-_log = logging.getLogger(__name__)
 
 
 class CheckpointClient:
@@ -26,7 +23,7 @@ class CheckpointClient:
         """Save every block; returns the number of the manifest. Raises :class:`NotServing`, with the
         reason.
         """
-        problem, manifest = self._trigger_round(
+        problem, report = self.trigger_round(
             checkpoint_pb2.TriggerRequest(selection="full", fraction=1.0), SAVE_SECONDS
         )
         if problem:
@@ -34,29 +31,14 @@ class CheckpointClient:
                 f"the last state of job {job!r} could not be saved: {problem}",
                 "Try again when the cluster is well",
             )
-        return manifest
+        return int(report.manifest)
 
-    def save_leaving_shard(self, shard: Member, seconds: float, saved: Callable[[], None]) -> None:
-        """Save what a shard that is about to go has not saved: what would be missed most first, then the
-        rest.
-
-        So if it dies before its blocks have moved, or before all is saved, what is lost costs least.
-        ``saved`` is called when the first part is safe, or cannot be saved. Never raises.
-        """
-        deadline = Deadline(seconds)
-        for fraction in (0.0, 1.0):  # the job's; everything
-            request = checkpoint_pb2.TriggerRequest(selection="priority", fraction=fraction, shard=shard.key)
-            problem = "no time is left"
-            if not deadline.expired:
-                problem, _ = self._trigger_round(request, deadline.remaining)
-            _log.info("shard.flushed", extra={"shard": shard.key, "fraction": fraction, "problem": problem})
-            saved()
-            if problem:
-                return
-
-    def _trigger_round(self, request: checkpoint_pb2.TriggerRequest, seconds: float) -> tuple[str, int]:
-        """Why it could not be done (empty: it was), and the number of the manifest."""
+    def trigger_round(
+        self, request: checkpoint_pb2.TriggerRequest, seconds: float
+    ) -> tuple[str, checkpoint_pb2.RoundReport]:
+        """Why it could not be done (empty: it was), and its report."""
         problem = "no checkpoint coordinator is there"
+        report = checkpoint_pb2.RoundReport()
         addresses = [self._address] if self._address else [member.address for member in self._known()]
         for address in addresses:
             link = Link(address, "checkpoint", CHECKPOINT)
@@ -70,5 +52,5 @@ class CheckpointClient:
             finally:
                 link.close()
             if not problem:
-                return "", int(report.manifest)
-        return problem, 0
+                break
+        return problem, report

@@ -25,7 +25,15 @@ class RecoverySettings(RedisSettings):
         3.0,
         ge=0,
         le=3600,
-        description="Seconds for saving a shard that leaves, most changed blocks first; 0: it is not saved",
+        description=(
+            "Seconds for saving a shard that leaves, most changed blocks first, before its blocks move; what"
+            " is left is saved beside; 0: it is not saved"
+        ),
+    )
+    flush_bytes: int = Field(
+        16 << 20,
+        ge=1,
+        description="Bytes of the first part, about, that is saved of a shard that leaves; later ones grow",
     )
     offer_seconds: float = Field(
         2.0,

@@ -20,6 +20,7 @@ from scar_recovery.job_registry import JobRegistry
 from scar_recovery.leader_state import LeaderState
 from scar_recovery.ledger_writer import LedgerWriter
 from scar_recovery.shard_client import GrpcShardClient
+from scar_recovery.shard_flush import ShardFlush
 
 END_SECONDS = 10.0  # for the last epoch of a job to be created
 FAREWELL_SECONDS = 3.0  # for shards to hear of it; one that does not finds out when its lease has run out
@@ -137,8 +138,15 @@ class JobLifecycle:
         self._state.post(LeaderReplaced(author))
 
     def _save_shard(self, shard: Member, saved: Callable[[], None]) -> None:
-        seconds = self._state.settings.flush
-        self._spawn("flush", partial(self._saves.save_leaving_shard, shard, seconds, saved))
+        settings = self._state.settings
+        trigger = self._saves.trigger_round
+        flush = ShardFlush(trigger, self.running().job, shard, settings.flush_bytes, self._closed)
+
+        def is_there() -> bool:
+            epoch = self._state.epoch
+            return epoch is not None and epoch.shard_index(shard.key) >= 0
+
+        self._spawn("flush", partial(flush.run, settings.flush, is_there, saved))
 
     # --- ending
 

@@ -33,6 +33,7 @@ def make_election(
         rebalance=configured.rebalance,
         move_bytes=configured.move_bytes,
         flush=configured.flush_seconds,
+        flush_bytes=configured.flush_bytes,
         offers=configured.offer_seconds,
     )
 

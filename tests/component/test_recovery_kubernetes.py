@@ -6,10 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from scar.placement import BlockSource
+from scar.v1 import checkpoint_pb2
+from scar.v1.checkpoint_pb2 import RoundReport
 from scar.wire import codec
 from scar_recovery.core.pod_evidence import PodFinding
 from scar_runtime.store.directory import DirectoryStore
@@ -72,24 +75,28 @@ def test_a_shard_on_a_doomed_node_drains_and_comes_back_when_it_is_taken_back(
     assert reborn_key in {member.key for member in epoch.shards}
 
 
-def test_moves_wait_for_the_first_part_to_be_saved(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moves_wait_until_the_shard_is_saved(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     servers = cluster.start()
     session = cluster.session
     assert session is not None
-    begun = []
-    monkeypatch.setattr(
-        session._saves,
-        "save_leaving_shard",
-        lambda shard, seconds, done: begun.append((shard.key, seconds, done)),
-    )
+    begun: list[tuple[str, float]] = []
+    all_safe = Event()
+
+    def trigger(request: checkpoint_pb2.TriggerRequest, seconds: float) -> tuple[str, RoundReport]:
+        begun.append((request.shard, seconds))
+        all_safe.wait(60.0)
+        return "nothing has changed", RoundReport(unchanged=True)
+
+    monkeypatch.setattr(session._saves, "trigger_round", trigger)
     key = codec.member_from_proto(servers[0].member).key
     monkeypatch.setattr(session._state, "_must_leave", lambda member: member.key == key)
     session.members.review_shards()
     wait_for(lambda: bool(begun))
-    ((flushed, seconds, done),) = begun
-    assert (flushed, seconds) == (key, session._state.settings.flush)
+    ((flushed, seconds),) = begun
+    assert flushed == key
+    assert seconds == pytest.approx(session._state.settings.flush, abs=0.5)
     assert session._state._planner._moves._saving == {key}
     before = session.epoch_number
     assert session.epochs_after(before, 0.5) == [], "no block moves before"
-    done()
+    all_safe.set()
     cluster.epoch_with(lambda epoch: len(epoch.shards) == 2)

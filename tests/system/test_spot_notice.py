@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.notice import BLOCK_BYTES, give_notice, start_cluster
 from scar.placement import BlockSource
 from scar_runtime.checkpoint.manifest_codec import read_manifest
+from scar_runtime.store import open_store
 from scar_runtime.store.layout import MANIFESTS
 from tests.framework.cluster import Cluster, running
 
@@ -76,3 +78,17 @@ def test_too_little_time_what_was_saved_last_comes_back(slow_cluster: Cluster) -
     assert min(group.clock for group in saved) >= clock - 1, (
         "they come back as they were when it was told to go"
     )
+
+
+def test_too_little_time_what_costs_least_is_lost() -> None:
+    """Parts of one block, then more; it dies when three are safe, and no block has had the time to move."""
+    environment = {
+        "SCAR_FLUSH_BYTES": str(BLOCK_BYTES),
+        "SCAR_FLUSH_SECONDS": "60",
+        "SCAR_LEAVE_SECONDS": "60",
+    }
+    with start_cluster(megabytes=40, shards=2, environment=environment) as run:
+        store = open_store(run.cluster.store_url).under("notice")
+        found = give_notice(run, lambda _elapsed: len(list(store.list(f"{MANIFESTS}/"))) >= 3)
+    assert 0 < found.lost < found.blocks
+    assert found.cost <= 1.001 * found.least, "as many others would have cost more"

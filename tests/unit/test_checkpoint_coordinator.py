@@ -150,6 +150,7 @@ def test_a_round_without_any_change_commits_nothing() -> None:
         0,
         "nothing has changed since it was saved",
     )
+    assert done.summary.unchanged
     assert play.take(CopyBlocks) == []
     assert play.finish() == {"ps-0": False, "ps-1": False}
     assert [one.min_clock for one in play.take(MeasureDistances)] == [4, 4]
@@ -169,6 +170,7 @@ def test_a_round_that_finds_all_blocks_being_loaded_says_so(selection: str) -> N
         "unchanged",
         "no block is in place yet: wait until they are loaded",
     )
+    assert not done.summary.unchanged
 
 
 @pytest.mark.parametrize(

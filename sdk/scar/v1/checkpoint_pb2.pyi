@@ -215,6 +215,7 @@ class RoundReport(_message.Message):
     COMMIT_SECONDS_FIELD_NUMBER: _builtins.int
     MISSED_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    UNCHANGED_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     """number, counted over all leaders"""
     manifest: _builtins.int
@@ -237,6 +238,8 @@ class RoundReport(_message.Message):
     """upload and manifest"""
     error: _builtins.str
     """why nothing was committed; empty: committed"""
+    unchanged: _builtins.bool
+    """nothing was committed since all is as it was saved"""
     @_builtins.property
     def missed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """shards that could not take part"""
@@ -256,10 +259,11 @@ class RoundReport(_message.Message):
         commit_seconds: _builtins.float = ...,
         missed: _abc.Iterable[_builtins.str] | None = ...,
         error: _builtins.str = ...,
+        unchanged: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks_saved", b"blocks_saved", "blocks_total", b"blocks_total", "bytes", b"bytes", "clock", b"clock", "commit_seconds", b"commit_seconds", "copy_seconds", b"copy_seconds", "error", b"error", "manifest", b"manifest", "missed", b"missed", "round", b"round", "select_seconds", b"select_seconds", "stall_seconds", b"stall_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks_saved", b"blocks_saved", "blocks_total", b"blocks_total", "bytes", b"bytes", "clock", b"clock", "commit_seconds", b"commit_seconds", "copy_seconds", b"copy_seconds", "error", b"error", "manifest", b"manifest", "missed", b"missed", "round", b"round", "select_seconds", b"select_seconds", "stall_seconds", b"stall_seconds", "unchanged", b"unchanged"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

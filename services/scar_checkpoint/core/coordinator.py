@@ -339,7 +339,7 @@ class Coordinator:
     def _end_round(self, current: ActiveRound, result: str, why: str, now: float) -> list[CoordinatorAction]:
         """Tell whoever waits, and every shard that has a round open."""
         manifest = self.chain.running.manifest if result == COMMITTED else None
-        summary = current.summarise(self.job.blocks, now, manifest, why)
+        summary = current.summarise(self.job.blocks, now, manifest, why, result == UNCHANGED)
         self.recent.append(summary)
         members = {member.key for member in self.epoch.shards} if self.epoch else set()
         told = [shard for shard in current.open_shards() if shard.key in members]

@@ -26,7 +26,9 @@ SavedObject = tuple[ObjectRef, ObjectHeader]
 
 @dataclass(frozen=True)
 class RoundSummary:
-    """How a round went; times in seconds. ``error``: why nothing was committed."""
+    """How a round went; times in seconds. ``error``: why nothing was committed; ``unchanged``: since all is
+    as it was saved.
+    """
 
     round: int
     manifest: int = 0
@@ -40,6 +42,7 @@ class RoundSummary:
     commit_seconds: float = 0.0
     missed: tuple[str, ...] = ()
     error: str = ""
+    unchanged: bool = False
 
 
 @dataclass(frozen=True)
@@ -226,8 +229,12 @@ class ActiveRound:
     def names_of(self, keys: set[str]) -> list[str]:
         return sorted(self.shards[key].name for key in keys)
 
-    def summarise(self, blocks: int, now: float, manifest: Manifest | None, error: str) -> RoundSummary:
-        """How it went, of a job with so many blocks; ``manifest``: what was committed."""
+    def summarise(
+        self, blocks: int, now: float, manifest: Manifest | None, error: str, unchanged: bool = False
+    ) -> RoundSummary:
+        """How it went, of a job with so many blocks; ``manifest``: what was committed; ``unchanged``: nothing
+        was left to save of what is in place.
+        """
         began = self.answered_at or now
         decided = self.decided_at or now
         refs = [ref for ref, _ in self.objects] if manifest else []
@@ -244,6 +251,7 @@ class ActiveRound:
             commit_seconds=now - decided,
             missed=tuple(sorted(self.shards[key].name for key in self.missed)),
             error=error,
+            unchanged=unchanged and self.settled > 0,
         )
 
     def start_finishing(self, told: Sequence[Member], now: float) -> None:

@@ -12,12 +12,13 @@ class PlannerSettings:
     """``lease``: seconds that a suspect may still serve. ``rebalance``: level blocks over shards that join.
 
     ``move_bytes``: of one live move at most. ``flush``: seconds for saving a shard that goes, before its
-    blocks move; 0: it is not saved. ``offers``: seconds to hear from every worker what it holds of lost
-    blocks.
+    blocks move; 0: it is not saved. ``flush_bytes``: of the first part, about. ``offers``: seconds to hear
+    from every worker what it holds of lost blocks.
     """
 
     lease: float = TIMING.lease
     rebalance: bool = True
     move_bytes: int = 64 << 20
     flush: float = 3.0
+    flush_bytes: int = 16 << 20
     offers: float = 2.0
