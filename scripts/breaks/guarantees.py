@@ -22,8 +22,8 @@ BREAKS = (
     Break(
         "G3",
         "services/scar_recovery/ledger_writer.py",
-        "            self._ledger.add_report(report)\n        self.write()\n",
-        "            self._ledger.add_report(report)\n",
+        "            self._ledger.add_report(report, self._now())\n        self.write()\n",
+        "            self._ledger.add_report(report, self._now())\n",
         "tests/unit/test_recovery_ledger_writer.py::test_a_report_is_durable_when_it_is_taken",
     ),
     Break(

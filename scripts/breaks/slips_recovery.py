@@ -158,7 +158,7 @@ BREAKS = (
     Break(
         "rc-reported",
         "services/scar_recovery/core/ledger.py",
-        "_without_waiting(record, report.worker).with_reports([cost])",
+        "self._without_waiting(record, {report.worker}, now).with_reports([cost])",
         "record.with_reports([cost])",
         f"{RECOVERY_LEDGER}::test_lost_pushes_are_counted_once_per_worker",
     ),
@@ -172,8 +172,8 @@ BREAKS = (
     Break(
         "rc-unmeasured",  # the time since this leader leads is shown as the time that loading took
         "services/scar_recovery/core/ledger.py",
-        "UNKNOWN_SECONDS if since is None else max(now - since, AT_ONCE)",
-        "max(now - (since or 0.0), AT_ONCE)",
+        "UNKNOWN_SECONDS if since is None or now is None else max(now - since, AT_ONCE)",
+        "max((now or 0.0) - (since or 0.0), AT_ONCE)",
         f"{RECOVERY_LEDGER}::test_later_leader_goes_on",
     ),
     Break(

@@ -15,10 +15,11 @@ from scar_cli.checkpoints import open_job
 from scar_cli.cluster_ref import ClusterRef
 from scar_cli.clusters import cluster_exists, find_cluster, read_status
 from scar_cli.output import OutputFormat, format_count, format_seconds
+from scar_runtime.failure_records import UNKNOWN_SECONDS
 from scar_runtime.store.failure_log import FailureLog
 from scar_runtime.store.job_records import read_revisions
 
-PHASES = (">DETECT", ">WAIT", ">COMMIT", ">LOAD", ">DOWN")
+PHASES = (">SUSPECT", ">DETECT", ">WAIT", ">COMMIT", ">LOAD", ">DOWN", ">SETTLE", ">RETURN")
 COLUMNS = (
     ">#",
     "WHEN",
@@ -34,8 +35,9 @@ COLUMNS = (
 )
 LEGEND = (
     "COST: clocks until the loss was as low again as before, from when it first was; ~: expected;",
-    "DETECT: last sign of life to report, - where a successor or a new leader found it dead;",
-    "WAIT: lease of a suspect; LOAD: until all blocks are served again;",
+    "DETECT: last sign of life to report, - where a successor or a new leader found it dead; SUSPECT: of it,",
+    "until it was suspected; WAIT: lease of a suspect; LOAD: from the new epoch until all blocks are served,",
+    "SETTLE: until all workers have told what they lost, RETURN: until who died was back and served blocks;",
     (
         "||DELTA||: how far the model moved when lost blocks went back to their saved values; TOUCHED:"
         " acknowledged pushes"
@@ -92,14 +94,21 @@ def failure_row(record: FailureRecord, cost: MeasuredCost) -> tuple[object, ...]
         ", ".join(key.partition("@")[0] for key in record.members) or _nobody_died(record),
         f"{record.lost_blocks}/{record.total_blocks}",
         sources_text(record),
+        format_seconds(record.suspect_seconds),
         *map(format_seconds, phases),
         format_seconds(sum(max(0.0, phase) for phase in phases)),
+        _later_text(record.settle_seconds),
+        _later_text(record.return_seconds if record.members else UNKNOWN_SECONDS),
         delta_text(record),
         cost.text,
         record.lost_pushes,
         record.resent_pushes,
         state_text(record),
     )
+
+
+def _later_text(seconds: float) -> str:
+    return format_seconds(seconds) if seconds else "not yet"
 
 
 def _nobody_died(record: FailureRecord) -> str:

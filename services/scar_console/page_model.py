@@ -24,6 +24,7 @@ MAX_FAILURES = 100
 MAX_ROUNDS = 10
 MAX_WORDS = 20  # problems, and waits
 WAIT_SECONDS = 1.0  # before which a wait is not worth a word: every clock waits for an instant
+PHASES = ("suspect", "detect", "wait", "commit", "load", "settle", "return")
 BREAKABLE = ("ps", "worker")  # components that the page may kill
 WELL = ("alive", "running")
 
@@ -75,7 +76,7 @@ def is_repaired(record: FailureRecord) -> bool:
 
 
 def failure_facts(record: FailureRecord, before: SeenBefore) -> Document:
-    """One failure. ``phases``: seconds in their order in time; -1: not known. ``healed_clock`` -1: not seen
+    """One failure. ``phases``: seconds, as the ledger has them; -1: not known. ``healed_clock`` -1: not seen
     yet, or before anybody looked. ``cost``: in clocks, as `scar failures -o json` has it; None: losses are
     not known.
     """
@@ -95,12 +96,7 @@ def failure_facts(record: FailureRecord, before: SeenBefore) -> Document:
         "lost_blocks": record.lost_blocks,
         "total_blocks": record.total_blocks,
         "sources": dict(sorted(record.sources.items())),
-        "phases": {
-            "detect": record.detect_seconds,
-            "wait": record.wait_seconds,
-            "commit": record.commit_seconds,
-            "load": record.load_seconds,
-        },
+        "phases": {phase: getattr(record, f"{phase}_seconds") for phase in PHASES},
         "delta_norm": _finite(record.delta_norm),
         "delta_exact": record.delta_exact,
         "cost": cost.document if cost is not None else None,

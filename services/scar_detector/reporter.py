@@ -60,5 +60,6 @@ def _report_to_proto(report: SendReport) -> recovery_pb2.FailureReport:
         proved=accusation.proved,
         silence=silence,
         detect_seconds=silence,
+        suspect_seconds=accusation.suspected,
         evidence=accusation.evidence,
     )

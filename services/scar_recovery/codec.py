@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from google.protobuf.message import Message
 from google.protobuf.text_format import MessageToString
 
+from scar.errors import InvalidRequest
 from scar.tables import Job
 from scar.v1 import recovery_pb2, types_pb2
+from scar.wire.codec import member_from_proto
 from scar.wire.lost_pushes import unpack_losses
+from scar_recovery.core.events import FailureReport
 from scar_recovery.core.job_diff import JobFields
 from scar_recovery.core.ledger import RerouteReport
+from scar_runtime.failure_records import UNKNOWN_SECONDS
 from scar_runtime.store.failure_codec import deltas_from_proto
+
+MAX_EVIDENCE = 500  # characters
+
+
+def failure_report_from_proto(message: recovery_pb2.FailureReport) -> FailureReport:
+    """Raises :class:`scar.errors.InvalidRequest` for one that is malformed."""
+    durations = (message.silence, message.detect_seconds, message.suspect_seconds)
+    if not all(math.isfinite(seconds) and seconds >= 0 for seconds in durations):
+        raise InvalidRequest("silence, detect_seconds and suspect_seconds must be at least 0")
+    suspected = message.suspect_seconds if message.HasField("suspect_seconds") else UNKNOWN_SECONDS
+    return FailureReport(
+        member_from_proto(message.member),
+        message.proved,
+        message.silence,
+        message.detect_seconds,
+        message.evidence[:MAX_EVIDENCE],
+        suspect_seconds=min(suspected, message.detect_seconds),
+    )
 
 
 def reroute_report_from_proto(message: recovery_pb2.RerouteReport, job: Job) -> RerouteReport:

@@ -70,13 +70,17 @@ class LedgerWriter:
                 self._ledger.rebuild_record(before, epoch, self._wall())
             self._ledger.follow_epoch(epoch, self._now())
             if self._loaded[0] == epoch.number:  # the shards were faster than we
-                _count_repairs(self._ledger.finish_loading(self._now(), self._loaded[1]))
+                self._finish_loading(*self._loaded)
 
     def record_loaded(self, number: int, clock: int) -> None:
         """Every shard of this epoch serves all its blocks. ``clock``: the highest open clock."""
         with self._lock:
             self._loaded = (number, clock)
-            _count_repairs(self._ledger.finish_loading(self._now(), clock))
+            self._finish_loading(number, clock)
+
+    def _finish_loading(self, number: int, clock: int) -> None:
+        """With the lock."""
+        _count_repairs(self._ledger.finish_loading(self._now(), clock, number))
 
     def record_clocks(self, key: str, adopted: Mapping[int, int]) -> None:
         """A shard's open clock when each of these epochs came to it, perhaps before the ledger has them."""
@@ -95,7 +99,7 @@ class LedgerWriter:
         if number:
             self._store.write_lost_pushes(number, report.worker, message.lost)
         with self._lock:
-            self._ledger.add_report(report)
+            self._ledger.add_report(report, self._now())
         self.write()
 
     # --- questions

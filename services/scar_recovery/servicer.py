@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import grpc
@@ -12,11 +11,9 @@ from scar.placement import Role
 from scar.v1 import recovery_pb2 as pb
 from scar.v1 import recovery_pb2_grpc
 from scar.wire import codec, tracing
-from scar_recovery.core.events import FailureReport
+from scar_recovery.codec import MAX_EVIDENCE, failure_report_from_proto
 from scar_recovery.leader_session import RecoverySession
 from scar_runtime.process.claims import ClaimCheck
-
-MAX_EVIDENCE = 500  # characters
 
 
 class RecoveryServicer(recovery_pb2_grpc.RecoveryServicer):
@@ -68,14 +65,8 @@ class RecoveryServicer(recovery_pb2_grpc.RecoveryServicer):
         return pb.LeaveReply(epoch=epoch, remaining=remaining)
 
     def ReportFailure(self, request: pb.FailureReport, _context: grpc.ServicerContext) -> pb.FailureReply:
-        durations = (request.silence, request.detect_seconds)
-        if not all(math.isfinite(seconds) and seconds >= 0 for seconds in durations):
-            raise InvalidRequest("silence and detect_seconds must be at least 0")
-        member = codec.member_from_proto(request.member)
-        tracing.remember_operation(("failure", member.key))
-        report = FailureReport(
-            member, request.proved, request.silence, request.detect_seconds, request.evidence[:MAX_EVIDENCE]
-        )
+        report = failure_report_from_proto(request)
+        tracing.remember_operation(("failure", report.member.key))
         return pb.FailureReply(epoch=self._opened().members.report_failure(report))
 
     def GetEpochs(self, request: pb.GetEpochsRequest, _context: grpc.ServicerContext) -> pb.GetEpochsReply:

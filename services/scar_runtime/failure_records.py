@@ -44,8 +44,10 @@ class FailureRecord:
     """What one failure cost. Fields as in ``scar.v1.FailureRecord``; durations in seconds.
 
     ``epoch`` 0: nothing has repaired it yet. ``sources``: kind of source -> blocks. ``detect_seconds`` -1:
-    nobody had noticed the silence before a successor or a new leader found the member dead. ``load_seconds``
-    0: its blocks are not served yet. Durations of -1: a leader ended before it had written them down.
+    nobody had noticed the silence before a successor or a new leader found the member dead;
+    ``suspect_seconds`` is a part of it. ``load_seconds`` 0: its blocks are not served yet;
+    ``settle_seconds``: workers have yet to report; ``return_seconds``: who died is not back; these three
+    begin with the epoch. Durations of -1: a leader ended before it had written them down.
     ``waiting``: keys of workers that have not reported yet. ``rollback``: why a worker has asked for it;
     empty: none has. ``replayed``: blocks came from memory at a clock of their own, from which on pushes are
     done again; they are compared as of that clock.
@@ -76,6 +78,9 @@ class FailureRecord:
     rollback: str = ""
     restored_clock: int = 0
     replayed: bool = False
+    suspect_seconds: float = UNKNOWN_SECONDS
+    settle_seconds: float = 0.0
+    return_seconds: float = 0.0
 
     @property
     def exact_blocks(self) -> int:
@@ -159,12 +164,16 @@ def merge_records(records: Sequence[FailureRecord]) -> FailureRecord:
             restored_clock=max(best.restored_clock, other.restored_clock),
             replayed=best.replayed or other.replayed,
             load_seconds=_known_seconds(best.load_seconds, other.load_seconds),
+            settle_seconds=_known_seconds(best.settle_seconds, other.settle_seconds),
+            return_seconds=_known_seconds(best.return_seconds, other.return_seconds),
             delta_exact=best.delta_exact or other.delta_exact,
         )
         best = best.with_reports(other.reports)
     repaired = [set(one.waiting) for one in records if one.epoch]
     waiting = set.intersection(*repaired) if repaired else set()
-    return replace(best, waiting=tuple(sorted(waiting - {one.worker for one in best.reports})))
+    waiting -= {one.worker for one in best.reports}
+    settled = best.settle_seconds or (UNKNOWN_SECONDS if best.epoch and not waiting else 0.0)
+    return replace(best, waiting=tuple(sorted(waiting)), settle_seconds=settled)
 
 
 def _measured_seconds(record: FailureRecord) -> float:

@@ -23,7 +23,17 @@ from tests.unit.test_console_page import SPLIT, STATUS, process, record, shard
 from tests.unit.test_running import save
 
 TIMEOUT = 60.0
-HEALED = record(1, epoch=3, load_seconds=0.25, detect_seconds=0.5, wait_seconds=1.0, delta_norm=0.75)
+HEALED = record(
+    1,
+    epoch=3,
+    suspect_seconds=0.25,
+    detect_seconds=0.5,
+    wait_seconds=1.0,
+    load_seconds=0.25,
+    settle_seconds=0.125,
+    return_seconds=8.5,
+    delta_norm=0.75,
+)
 HOSTILE = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
 LONG = "a-long-name-that-nobody-would-choose-but-a-program-might-well"
 

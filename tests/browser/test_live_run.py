@@ -15,8 +15,9 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from scar_admin.iteration_costs import NEXT_CAME
 from tests.browser import screenshots
 from tests.browser.screenshots import both_themes, save_png
+from tests.component.recovery_cluster import wait_for
 from tests.component.test_cli import Shell
-from tests.system.test_console import PATIENCE, page
+from tests.system.test_console import PATIENCE, PHASES, page
 
 pytestmark = pytest.mark.timeout(400)  # many processes, and other tests may run beside them
 
@@ -111,12 +112,19 @@ def test_two_shards_killed_by_their_buttons_heal_on_the_curve_as_the_ledger_has_
         expect(row).to_contain_text("recovered", timeout=PATIENCE_MS)
     expect(live.page.locator(".flag:not(.healed)")).to_have_count(0, timeout=PATIENCE_MS)
     check_time_axis(live)
-    told = [one for one in live.failures() if not one["waiting"]]
+    told = settled_failures(live)
     assert {member.partition("@")[0] for one in told for member in one["members"]} >= {"ps-1", "ps-2"}
     for record in told:
         check_opened(live, record)
     if screenshots.FOLDER:
         take_screenshots(live)
+
+
+def settled_failures(live: LiveRun) -> list[dict[str, Any]]:
+    """When workers have told all, and who died is back: nothing changes any more."""
+    done = ("load_seconds", "settle_seconds", "return_seconds")
+    wait_for(lambda: all(one[name] for one in live.failures() for name in done))
+    return live.failures()
 
 
 def check_time_axis(live: LiveRun) -> None:
@@ -134,6 +142,11 @@ def check_time_axis(live: LiveRun) -> None:
     live.page.get_by_label("Loss by", exact=True).select_option("clock")
 
 
+def shown_phases(opened: Locator) -> dict[str, float]:
+    figures = {phase: opened.locator(f".key .{phase}").get_attribute("data-seconds") for phase in PHASES}
+    return {phase: float(figure or "nan") for phase, figure in figures.items()}
+
+
 def check_opened(live: LiveRun, record: dict[str, Any]) -> None:
     """Open a failure by its flag: its figures are those of `scar failures -o json`."""
     live.flag(record["number"]).focus()
@@ -149,9 +162,8 @@ def check_opened(live: LiveRun, record: dict[str, Any]) -> None:
         f"epoch {record['epoch']} ",
     ):
         expect(opened).to_contain_text(words, timeout=PATIENCE_MS)
-    for phase in ("detect", "wait", "commit", "load"):
-        shown = opened.locator(f".key .{phase}").get_attribute("data-seconds")
-        assert float(shown or "nan") == record[f"{phase}_seconds"], phase
+    told = {phase: record[f"{phase}_seconds"] for phase in PHASES}
+    wait_for(lambda: shown_phases(opened) == told)
     cost = live.costs()[str(record["number"])]
     if cost["at_most"] is not None:
         expect(opened).to_contain_text(f"{cost['at_most']} clock", timeout=PATIENCE_MS)

@@ -69,10 +69,13 @@ def test_a_flag_on_the_curve_opens_its_failure(chromium: Browser, url: str) -> N
     expect(page.locator("#failure h3")).to_have_text("Failure 1: ps-1 at clock 30")
     expect(page.locator("#failure .key li")).to_have_text(
         [
-            re.compile("^noticed .500 ms"),
-            re.compile("^lease over .1.0 s"),
-            re.compile("^new owners named"),
-            re.compile("^all served .250 ms .* at 1.8 s$"),
+            re.compile("^suspected at 250 ms"),
+            re.compile("^confirmed at 500 ms"),
+            re.compile("^lease over at 1.5 s"),
+            re.compile("^new owners named at 1.5 s"),
+            re.compile("^workers settled at 1.6 s"),
+            re.compile("^all served at 1.8 s"),
+            re.compile("^back at 10.0 s"),
         ]
     )
     page.get_by_label("Details of failure 1").click()

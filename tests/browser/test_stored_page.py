@@ -113,7 +113,13 @@ def test_runs_are_compared_and_each_can_be_opened(page: Page, root: Store) -> No
     expect(page.locator("#summary")).to_have_text("finished: the model is saved in manifest 9")
     page.get_by_role("button", name="failure 1: ps-0 at clock 4, recovered").click()
     expect(page.locator("#failure h3")).to_have_text("Failure 1: ps-0 at clock 4")
-    expect(page.locator("#failure .key li").last).to_have_text(re.compile("at 1.0 s$"))
+    moments = page.locator("#failure .key li")
+    expect(moments.filter(has_text="all served")).to_have_text(re.compile("^all served at 1.0 s "))
+    expect(moments.filter(has_text="suspected")).to_have_text(re.compile("^suspected: not known "))
+    expect(moments.filter(has_text="workers settled")).to_have_text(
+        re.compile("^workers settled: not known ")
+    )
+    expect(moments.filter(has_text="there again")).to_have_text(re.compile("^back: not yet "))
     if screenshots.FOLDER:
         page.evaluate("document.getElementById('runs-store').hidden = true")  # a folder of this machine
         for scheme in both_themes(page):

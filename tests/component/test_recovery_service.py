@@ -389,5 +389,7 @@ def test_malformed_requests_are_refused(cluster: Cluster) -> None:
     (member, *_) = (server.member for server in cluster.peers.values())
     with pytest.raises(ScarError, match="at least 0"):
         cluster.call(cluster.stub.ReportFailure, pb.FailureReport(member=member, silence=float("nan")))
+    with pytest.raises(ScarError, match="at least 0"):
+        cluster.call(cluster.stub.ReportFailure, pb.FailureReport(member=member, suspect_seconds=-1))
     with pytest.raises(ScarError):
         cluster.call(cluster.stub.StartJob, pb.StartJobRequest(job=types_pb2.JobSpec(name="../etc")))

@@ -58,6 +58,9 @@ FAILURE = FailureRecord(
     evidence=("silent",),
     strategy="partial",
     epoch=3,
+    suspect_seconds=0.25,
+    settle_seconds=0.5,
+    return_seconds=2.0,
     sources={"object": 3},
     reports=(WorkerReport(WORKER.key, 1, 2, (TableDelta("w", 0.5, 3),)),),
 )

@@ -28,7 +28,7 @@ from scar_ps.core.block_store import BlockStore
 from scar_ps.core.update_rules import apply_push
 from scar_ps.servicer import _decode_pulled
 from scar_ps.wire.shared_memory_pool import SharedMemoryPool
-from scar_recovery.codec import job_fields_from_proto, reroute_report_from_proto
+from scar_recovery.codec import failure_report_from_proto, job_fields_from_proto, reroute_report_from_proto
 from scar_recovery.offer_board import offer_from_proto
 from scar_recovery.shard_client import kept_from_proto
 from scar_runtime.checkpoint.selection import RoundSelection
@@ -147,6 +147,16 @@ def _selection() -> ps_pb2.SaveRequest:
     return request
 
 
+def _failure_report() -> recovery_pb2.FailureReport:
+    return recovery_pb2.FailureReport(
+        member=codec.member_to_proto(WORKER),
+        silence=0.75,
+        detect_seconds=0.75,
+        suspect_seconds=0.5,
+        evidence="silent",
+    )
+
+
 def _reroute() -> recovery_pb2.RerouteReport:
     ids = samples.all_ids(JOB.tables[0])
     lost = LostRanges("w", ids, np.ones(len(ids), np.int64), np.full(len(ids), 4, np.int64))
@@ -238,6 +248,7 @@ TARGETS = [
     message_target("offer", [_offer()], _read_offer, cost=2),
     message_target("kept-blocks", [_kept()], kept_from_proto),
     message_target("reroute-report", [_reroute()], _read_reroute, cost=2),
+    message_target("failure-report", [_failure_report()], failure_report_from_proto),
     message_target(
         "loss-part",
         [loss_messages.part_to_proto(LossPart(0.5, 0, 1, 3, 3, True, (1,)))],

@@ -22,7 +22,8 @@ pytestmark = pytest.mark.timeout(300)  # many processes, and other tests may run
 
 PATIENCE = 90.0  # seconds without a look: something hangs
 LOOKS = 300  # within which the page has what the ledger has
-PHASES = ("detect", "wait", "commit", "load")
+DONE = ("load", "settle", "return")
+PHASES = ("suspect", "detect", "wait", "commit", "load", "settle", "return")
 FACTS = ("epoch", "clock", "lost_blocks", "total_blocks", "sources", "lost_pushes", "resent_pushes")
 
 
@@ -101,8 +102,8 @@ def test_a_kill_by_the_page_heals_on_it_as_the_ledger_has_it(tmp_path: Path) -> 
 
 
 def is_settled(failures: list[dict[str, Any]]) -> bool:
-    """All are repaired, and every worker has reported what they cost it."""
-    return bool(failures) and all(one["repaired"] and not one["waiting"] for one in failures)
+    """All are repaired, every worker has reported what they cost it, and who died is back."""
+    return bool(failures) and all(one["phases"][done] for one in failures for done in DONE)
 
 
 def page_facts(failure: dict[str, Any]) -> dict[str, Any]:

@@ -33,9 +33,11 @@ RECORD = recovery_pb2.FailureRecord(
     lost_blocks=5,
     total_blocks=10,
     sources={"object": 4, "initial": 1},
+    suspect_seconds=0.2,
     detect_seconds=0.25,
     commit_seconds=0.01,
     load_seconds=0.04,
+    return_seconds=2.5,
     delta_norm=1.5,
     lost_pushes=2,
     resent_pushes=3,
@@ -150,6 +152,7 @@ def test_a_row_of_the_ledger() -> None:
     assert row[">BLOCKS"] == "5/10"
     assert row["FROM"] == "1 initial, 4 object"
     assert (row[">DETECT"], row[">WAIT"], row[">DOWN"]) == ("250 ms", "0 ms", "300 ms")
+    assert (row[">SUSPECT"], row[">SETTLE"], row[">RETURN"]) == ("200 ms", "not yet", "2.5 s")
     assert (row[">||DELTA||"], row[">TOUCHED"], row[">RESENT"]) == ("~1.5", 2, 3)
     assert row[">COST"] == "3"
     assert row["STATE"] == "healed in epoch 3, waiting for worker-1"

@@ -40,6 +40,46 @@ def test_a_crash_is_proved_in_one_tick() -> None:
     assert world.health(members[0]) is MemberHealth.DEAD
 
 
+def test_a_crash_is_suspected_when_its_stream_breaks() -> None:
+    world, members = cluster()
+    beaten = world.detector.list_members(world.now)[0].silence
+    world.crash(members[0])
+    world.sleep(0.25)
+    world.handle(StreamBroken(members[0]))
+    world.sleep(0.5)
+    world.handle(ProbeAnswered(members[0], ProbeAnswer.REFUSED))
+    (accusation,) = [action for action in world.tick() if isinstance(action, AccuseMember)]
+    assert accusation.suspected == pytest.approx(beaten + 0.25)
+    assert accusation.silence == pytest.approx(beaten + 0.75)
+
+
+def test_a_silent_member_is_suspected_when_its_silence_is_improbable() -> None:
+    world, members = cluster()
+    world.freeze(members[1])
+    suspected = None
+    while not world.accused():
+        world.run(STEP)
+        if suspected is None and world.health(members[1]) is MemberHealth.SUSPECT:
+            suspected = world.detector.list_members(world.now)[1].silence
+    (accusation,) = world.accused()
+    assert suspected is not None
+    assert accusation.suspected is not None
+    assert suspected <= accusation.suspected <= suspected + 0.05 + STEP, "at the next tick"
+    assert accusation.suspected < accusation.silence
+
+
+def test_a_sign_of_life_ends_a_suspicion() -> None:
+    world, members = cluster()
+    world.handle(StreamBroken(members[0]))
+    world.run(5)
+    world.crash(members[0])
+    world.handle(StreamBroken(members[0]))
+    world.run(1)
+    (accusation,) = world.accused()
+    assert accusation.suspected is not None
+    assert accusation.suspected < 1, "the first one ended five seconds ago"
+
+
 def test_a_crash_elsewhere_is_proved_by_its_hanging_up() -> None:
     world, members = cluster()
     world.beating.discard(members[0].key)

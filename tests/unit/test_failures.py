@@ -49,6 +49,18 @@ def test_what_is_known_of_loading_stays(one: float, other: float, together: floa
     assert merge_versions(reversed(versions)).load_seconds == together
 
 
+def test_what_is_known_of_workers_and_returns_stays() -> None:
+    open_still = record(waiting=("worker-0@1",))
+    settled = record(settle_seconds=0.4, return_seconds=2.5)
+    for versions in permutations([open_still, settled, record(settle_seconds=-1, return_seconds=-1)]):
+        found = merge_versions(versions)
+        assert (found.settle_seconds, found.return_seconds) == (0.4, 2.5)
+    assert merge_versions([open_still]).settle_seconds == 0
+    assert merge_versions([record()]).suspect_seconds == -1, "written by a version that did not measure it"
+    heard = [record("worker-0@1", waiting=["worker-1@1"]), record("worker-1@1", waiting=["worker-0@1"])]
+    assert merge_versions(heard).settle_seconds == -1, "two leaders heard them, none of them both"
+
+
 def test_size_of_the_perturbation_is_of_who_compared_most() -> None:
     former, heir = record(), record()
     former.reports.add(worker="a", delta=[TableDelta(table="t", squared=9.0, blocks=8)])

@@ -16,7 +16,7 @@ from tests.unit.detector_world import cluster
 
 SHARD = Member(Role.SHARD, "ps-0", "0123456789ab", "127.0.0.1:1")
 WORKER = Member(Role.WORKER, "worker-0", "0123456789ab")
-PROVED = AccuseMember(SHARD, True, 1.0, "its port is closed")
+PROVED = AccuseMember(SHARD, True, 1.0, "its port is closed", 0.25)
 SUSPECTED = AccuseMember(SHARD, False, 1.0, "silent")
 
 
@@ -120,6 +120,7 @@ class Recovery:
     def call(self, _method: object, request: object, _timeout: float) -> None:
         assert request.member.name == "ps-0"  # type: ignore[attr-defined]
         assert request.silence == request.detect_seconds == 1.5  # type: ignore[attr-defined]
+        assert request.suspect_seconds == 0.25  # type: ignore[attr-defined]
         if self.error is not None:
             raise self.error
 

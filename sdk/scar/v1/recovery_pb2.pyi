@@ -363,6 +363,7 @@ class FailureReport(_message.Message):
     SILENCE_FIELD_NUMBER: _builtins.int
     DETECT_SECONDS_FIELD_NUMBER: _builtins.int
     EVIDENCE_FIELD_NUMBER: _builtins.int
+    SUSPECT_SECONDS_FIELD_NUMBER: _builtins.int
     proved: _builtins.bool
     """the process is gone for certain: no waiting for its lease"""
     silence: _builtins.float
@@ -371,6 +372,8 @@ class FailureReport(_message.Message):
     """from the last sign of life to this report"""
     evidence: _builtins.str
     """in words"""
+    suspect_seconds: _builtins.float
+    """from the last sign of life until somebody suspected it; unset: nobody has measured"""
     @_builtins.property
     def member(self) -> _types_pb2.Member:
         """who is dead"""
@@ -383,12 +386,15 @@ class FailureReport(_message.Message):
         silence: _builtins.float = ...,
         detect_seconds: _builtins.float = ...,
         evidence: _builtins.str = ...,
+        suspect_seconds: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["member", b"member"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_suspect_seconds", b"_suspect_seconds", "member", b"member", "suspect_seconds", b"suspect_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detect_seconds", b"detect_seconds", "evidence", b"evidence", "member", b"member", "proved", b"proved", "silence", b"silence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_suspect_seconds", b"_suspect_seconds", "detect_seconds", b"detect_seconds", "evidence", b"evidence", "member", b"member", "proved", b"proved", "silence", b"silence", "suspect_seconds", b"suspect_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__suspect_seconds: _TypeAlias = _typing.Literal["suspect_seconds"]  # noqa: Y015
+    _WhichOneofArgType__suspect_seconds: _TypeAlias = _typing.Literal["_suspect_seconds", b"_suspect_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__suspect_seconds) -> _WhichOneofReturnType__suspect_seconds | None: ...
 
 Global___FailureReport: _TypeAlias = FailureReport  # noqa: Y015
 
@@ -953,6 +959,9 @@ class FailureRecord(_message.Message):
     ROLLBACK_FIELD_NUMBER: _builtins.int
     RESTORED_CLOCK_FIELD_NUMBER: _builtins.int
     REPLAYED_FIELD_NUMBER: _builtins.int
+    SUSPECT_SECONDS_FIELD_NUMBER: _builtins.int
+    SETTLE_SECONDS_FIELD_NUMBER: _builtins.int
+    RETURN_SECONDS_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """1, 2, ..."""
     strategy: _builtins.str
@@ -991,6 +1000,12 @@ class FailureRecord(_message.Message):
     """then: the newest clock in what it went back to"""
     replayed: _builtins.bool
     """blocks came from memory at a clock of their own, and are compared as of it: where pushes are lost, too, nobody knows ||delta||"""
+    suspect_seconds: _builtins.float
+    """last sign of life -> suspicion, a part of detect_seconds; unset or -1: unknown"""
+    settle_seconds: _builtins.float
+    """epoch -> every worker has told what it lost and sends again; 0: not yet; -1: unknown"""
+    return_seconds: _builtins.float
+    """epoch -> all members that died are back, shards with blocks that they serve; 0: not yet; -1: unknown"""
     @_builtins.property
     def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """"name@incarnation" that died"""
@@ -1048,12 +1063,17 @@ class FailureRecord(_message.Message):
         rollback: _builtins.str = ...,
         restored_clock: _builtins.int = ...,
         replayed: _builtins.bool = ...,
+        suspect_seconds: _builtins.float | None = ...,
+        settle_seconds: _builtins.float = ...,
+        return_seconds: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_suspect_seconds", b"_suspect_seconds", "suspect_seconds", b"suspect_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "commit_seconds", b"commit_seconds", "created", b"created", "damage", b"damage", "delta_exact", b"delta_exact", "delta_norm", b"delta_norm", "detect_seconds", b"detect_seconds", "epoch", b"epoch", "evidence", b"evidence", "load_seconds", b"load_seconds", "lost", b"lost", "lost_blocks", b"lost_blocks", "lost_pushes", b"lost_pushes", "manifest", b"manifest", "members", b"members", "number", b"number", "replayed", b"replayed", "reports", b"reports", "resent_pushes", b"resent_pushes", "restored_clock", b"restored_clock", "rollback", b"rollback", "sources", b"sources", "strategy", b"strategy", "total_blocks", b"total_blocks", "wait_seconds", b"wait_seconds", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_suspect_seconds", b"_suspect_seconds", "clock", b"clock", "commit_seconds", b"commit_seconds", "created", b"created", "damage", b"damage", "delta_exact", b"delta_exact", "delta_norm", b"delta_norm", "detect_seconds", b"detect_seconds", "epoch", b"epoch", "evidence", b"evidence", "load_seconds", b"load_seconds", "lost", b"lost", "lost_blocks", b"lost_blocks", "lost_pushes", b"lost_pushes", "manifest", b"manifest", "members", b"members", "number", b"number", "replayed", b"replayed", "reports", b"reports", "resent_pushes", b"resent_pushes", "restored_clock", b"restored_clock", "return_seconds", b"return_seconds", "rollback", b"rollback", "settle_seconds", b"settle_seconds", "sources", b"sources", "strategy", b"strategy", "suspect_seconds", b"suspect_seconds", "total_blocks", b"total_blocks", "wait_seconds", b"wait_seconds", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__suspect_seconds: _TypeAlias = _typing.Literal["suspect_seconds"]  # noqa: Y015
+    _WhichOneofArgType__suspect_seconds: _TypeAlias = _typing.Literal["_suspect_seconds", b"_suspect_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__suspect_seconds) -> _WhichOneofReturnType__suspect_seconds | None: ...
 
 Global___FailureRecord: _TypeAlias = FailureRecord  # noqa: Y015
 

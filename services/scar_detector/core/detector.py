@@ -111,7 +111,7 @@ class Detector:
             case RedisUnreadable():
                 self._lose_rhythms()
             case StreamBroken():
-                self._note_broken_stream(event)
+                self._note_broken_stream(event, now)
             case ProbeAnswered():
                 self._note_answer(event, now)
             case LeaseBlocked():
@@ -155,6 +155,7 @@ class Detector:
             is_namesake = (other.member.role, other.member.name) == (member.role, member.name)
             if is_namesake and not other.is_accused:
                 other.urgent = True
+                other.mark_suspected(now)
         policy = self._policy
         intervals = Intervals(policy.window, policy.floor, policy.pause)
         self._members[member.key] = MemberState(
@@ -173,12 +174,13 @@ class Detector:
         for state in self._members.values():
             state.last_heartbeat = math.nan
 
-    def _note_broken_stream(self, event: StreamBroken) -> None:
+    def _note_broken_stream(self, event: StreamBroken, now: float) -> None:
         state = self._members.get(event.member.key)
         if state is not None and not state.is_accused:
             # the stream of one that answers no probe breaks again and again: its accusation must not wait
             state.urgent = state.urgent or not state.misses or (event.hung_up and not state.hung_up)
             state.hung_up = state.hung_up or event.hung_up
+            state.mark_suspected(now)
             self.story.note(hung_up=state.hung_up)
 
     def _note_answer(self, event: ProbeAnswered, now: float) -> None:
@@ -255,6 +257,7 @@ class Detector:
         if not silent:
             cleared = self._clear_lease_block(state)
             return [*cleared, *self._probe(state, state.urgent or self._blind or self._most_silent, now)]
+        state.mark_suspected(now)
         if self._is_confirmed(state, now):
             return self._block_or_accuse(state, now)
         return self._probe(state, True, now)
@@ -293,14 +296,11 @@ class Detector:
         return []
 
     def _accuse(self, state: MemberState, proved: bool, now: float) -> list[DetectorAction]:
-        state.accused_at = now
-        state.returned = 0
-        silence = now - state.last_sign
-        evidence = state.answer.value if state.answer is not None else "it was not asked"
-        if not proved:
-            phi = state.intervals.phi(silence)
-            evidence = f"silent for {silence:.2f} s (phi {phi:.1f}); probed directly: {evidence}"
-        accusation = AccuseMember(state.member, proved, silence, evidence)
+        state.mark_accused(now)
+        evidence = state.describe_answer() if proved else state.describe_silence(now)
+        accusation = AccuseMember(
+            state.member, proved, now - state.last_sign, evidence, state.suspected_after
+        )
         self._reports.add_report(accusation, now)
         return [accusation]
 

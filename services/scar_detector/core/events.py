@@ -123,13 +123,14 @@ class BlockLease:
 @dataclass(frozen=True)
 class AccuseMember:
     """It is declared dead. ``silence``: seconds since its last sign of life; nothing that Redis knows of has
-    renewed its lease since.
+    renewed its lease since. ``suspected``: seconds from that sign until it was suspected; None: nobody knows.
     """
 
     member: Member
     proved: bool
     silence: float
     evidence: str
+    suspected: float | None = None
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,7 @@ class MemberState:
     urgent: bool = True  # probe at once: it is new, its stream broke, or it was replaced
     hung_up: bool = False  # its own side closed the stream, and it has not answered since
     lease_block: LeaseBlock = LeaseBlock.NONE
+    suspected_at: float = math.nan  # first since its last sign of life; NaN: not since then
     accused_at: float = math.nan
     returned: int = 0  # heartbeats since it was accused
 
@@ -80,6 +81,11 @@ class MemberState:
         """
         return self.answer in PROOFS or (self.answer is ProbeAnswer.REJECTED and self.hung_up)
 
+    @property
+    def suspected_after(self) -> float:
+        """Seconds from its last sign of life to the suspicion; NaN: it is not suspected."""
+        return self.suspected_at - self.last_sign
+
     def counted_silence(self, now: float) -> float:
         """Silence that counts against it."""
         return now - self.last_sign - self.excused
@@ -88,6 +94,25 @@ class MemberState:
         self.last_sign = now
         self.excused = 0.0
         self.misses = 0
+        self.suspected_at = math.nan
+
+    def mark_suspected(self, now: float) -> None:
+        if math.isnan(self.suspected_at):
+            self.suspected_at = now
+
+    def mark_accused(self, now: float) -> None:
+        self.mark_suspected(now)  # nobody had, if a probe that was due anyway has proved it
+        self.accused_at = now
+        self.returned = 0
+
+    def describe_silence(self, now: float) -> str:
+        """Why it is accused without proof, in words."""
+        silence = now - self.last_sign
+        phi = self.intervals.phi(silence)
+        return f"silent for {silence:.2f} s (phi {phi:.1f}); probed directly: {self.describe_answer()}"
+
+    def describe_answer(self) -> str:
+        return self.answer.value if self.answer is not None else "it was not asked"
 
     def excuse_absence(self, seconds: float, now: float) -> None:
         """We were away: its rhythm is unknown now, and that is no sign of life of one that is accused."""

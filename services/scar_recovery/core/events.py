@@ -26,6 +26,7 @@ class FailureReport:
 
     ``proved``: the member is dead for certain, else a suspect. ``silence``: since its last sign of life.
     ``detect_seconds``: the same in the ledger, where 0 would be a claim; -1: whoever reports did not measure.
+    ``suspect_seconds``: of these, until somebody suspected it.
     """
 
     member: Member
@@ -33,6 +34,7 @@ class FailureReport:
     silence: float = 0.0
     detect_seconds: float = UNKNOWN_SECONDS
     evidence: str = ""
+    suspect_seconds: float = UNKNOWN_SECONDS
 
 
 # --- who is there

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from scar.lost_ranges import LostRanges, count_lost_pushes
-from scar.placement import BlockSource, Epoch
+from scar.placement import BlockSource, Epoch, Member
 from scar.strategies import ROLLBACK
 from scar.tables import Job
 from scar_recovery.core.epoch_intent import EpochIntent
@@ -57,12 +57,12 @@ class Ledger:
     def __init__(self, job: Job, records: Iterable[FailureRecord] = ()) -> None:
         self._job = job
         self._records = {record.number: record for record in records}
-        # number -> when its epoch was created; None: while an earlier leader led, whose clock is another
-        self._loading_since: dict[int, float | None] = {
-            number: None
-            for number, record in self._records.items()
-            if record.epoch and not record.load_seconds
+        self._loading = {
+            number for number, record in self._records.items() if record.epoch and not record.load_seconds
         }
+        # number -> when its epoch was created; nothing: while an earlier leader led, whose clock is another
+        self._repaired_at: dict[int, float] = {}
+        self._epoch: Epoch | None = None  # the newest
         self._unwritten: set[int] = set()
         self._heard: dict[str, Mapping[int, int]] = {}  # shard key -> open clocks when epochs came to it
         self._untold: dict[int, set[str]] = {}  # number -> shards that have yet to tell their clock after it
@@ -79,7 +79,7 @@ class Ledger:
     @property
     def loading(self) -> list[str]:
         """Members whose blocks are not served again yet."""
-        records = [self._records[number] for number in self._loading_since]
+        records = [self._records[number] for number in self._loading]
         return sorted({key for record in records if record.sources for key in record.members})
 
     def take_unwritten(self) -> list[FailureRecord]:
@@ -129,6 +129,7 @@ class Ledger:
             rollback=intent.asked.reason if intent.asked else "",
             lost_blocks=lost + damaged,
             total_blocks=self._job.blocks,
+            suspect_seconds=slowest.report.suspect_seconds if slowest is not None else UNKNOWN_SECONDS,
             detect_seconds=slowest.report.detect_seconds if slowest is not None else UNKNOWN_SECONDS,
             wait_seconds=slowest.wait_seconds if slowest is not None else 0.0,
             commit_seconds=seconds,
@@ -185,15 +186,15 @@ class Ledger:
 
         ``now`` None: an earlier leader created it.
         """
+        self._epoch = epoch
         record = self._records.get(epoch.failure)
         if record is not None and not record.epoch and (epoch.shards or not record.lost_blocks):
             self._record_repair(record, epoch, now)
         workers = {member.key for member in epoch.workers}
         for other in self.records:
-            staying = tuple(key for key in other.waiting if key in workers or other.epoch > epoch.number)
-            if len(staying) < len(other.waiting):
-                self._put(replace(other, waiting=staying))
-        for number in self._loading_since.keys() - self._untold.keys():
+            if other.epoch <= epoch.number and not workers.issuperset(other.waiting):
+                self._put(self._without_waiting(other, set(other.waiting) - workers, now))
+        for number in self._loading - self._untold.keys():
             self._untold[number] = {shard.key for shard in epoch.shards}  # who joins later survived nothing
             for key, adopted in self._heard.items():  # shards that were faster than we
                 self._add_clock(number, key, adopted)
@@ -205,6 +206,9 @@ class Ledger:
             name = SOURCE_NAMES[group.source]
             sources[name] = sources.get(name, 0) + len(group.ids)
         saved = [group.clock for group in epoch.moved if group.source is not BlockSource.DONOR]
+        if now is not None:
+            self._repaired_at[record.number] = now
+        waiting = tuple(member.key for member in epoch.workers) if epoch.moved else ()
         self._put(
             replace(
                 record.with_members((), (), _unread_saves(epoch)),
@@ -213,26 +217,44 @@ class Ledger:
                 clock=max(saved, default=0),  # all that is known where nobody is left to tell
                 restored_clock=max(saved, default=0) if record.rollback else 0,
                 sources=sources,
-                waiting=tuple(member.key for member in epoch.workers) if epoch.moved else (),
                 replayed=self._job.strategy.asks_workers
                 and any(group.source in MEMORIES for group in epoch.moved),
+                waiting=waiting,
+                settle_seconds=0.0 if waiting else self._seconds_since(record.number, now),
             )
         )
-        self._loading_since[record.number] = now
+        self._loading.add(record.number)
 
-    def finish_loading(self, now: float, clock: int) -> list[FailureRecord]:
+    def _seconds_since(self, number: int, now: float | None) -> float:
+        """Since the epoch that repaired this failure."""
+        since = self._repaired_at.get(number)
+        return UNKNOWN_SECONDS if since is None or now is None else max(now - since, AT_ONCE)
+
+    def finish_loading(self, now: float, clock: int, epoch: int) -> list[FailureRecord]:
         """Every shard of the newest epoch serves all its blocks. ``clock``: the highest open clock.
 
         Returns the records of what was being loaded.
         """
-        numbers = list(self._loading_since)
-        for number, since in self._loading_since.items():
+        numbers = sorted(self._loading)
+        for number in numbers:
             record = self._records[number]
-            seconds = UNKNOWN_SECONDS if since is None else max(now - since, AT_ONCE)
+            seconds = self._seconds_since(number, now)
             self._put(replace(record, load_seconds=seconds, clock=record.clock or clock))
-        self._loading_since = {}
+        self._loading = set()
         self._untold = {}
+        if self._epoch is not None and self._epoch.number == epoch:  # else it will be told once more
+            self._record_returns(self._epoch, now)
         return [self._records[number] for number in numbers]
+
+    def _record_returns(self, epoch: Epoch, now: float) -> None:
+        """Of those who had died, who is back in this epoch under its name; shards with blocks."""
+        missing = [record for record in self.records if record.epoch and not record.return_seconds]
+        names = {_name(key) for record in missing for key in record.members}
+        back = {worker.name for worker in epoch.workers}
+        back |= {shard.name for shard in epoch.shards if shard.name in names and _owns_blocks(epoch, shard)}
+        for record in missing:
+            if record.members and back.issuperset(map(_name, record.members)):
+                self._put(replace(record, return_seconds=self._seconds_since(record.number, now)))
 
     def record_clocks(self, key: str, adopted: Mapping[int, int]) -> None:
         """A shard's open clock when each of these epochs came to it, by number; at least one.
@@ -241,7 +263,7 @@ class Ledger:
         gone on; of a shard that does not know that one any more, of the next that it knows.
         """
         self._heard[key] = adopted
-        for failure in self._loading_since:
+        for failure in self._loading:
             self._add_clock(failure, key, adopted)
 
     def _add_clock(self, failure: int, key: str, adopted: Mapping[int, int]) -> None:
@@ -264,17 +286,17 @@ class Ledger:
         record = self._find_awaiting(report)
         return record.number if record is not None else 0
 
-    def add_report(self, report: RerouteReport) -> None:
+    def add_report(self, report: RerouteReport, now: float) -> None:
         """One that :meth:`awaiting_record` does not know changes no record of its own epoch."""
         if report.first:  # a new leader takes in whoever beats, perhaps epochs before that worker has begun
             for earlier in self.records:
                 if earlier.epoch < report.epoch and report.worker in earlier.waiting:
-                    self._put(_without_waiting(earlier, report.worker))
+                    self._put(self._without_waiting(earlier, {report.worker}, now))
         record = self._find_awaiting(report)
         if record is None:
             return
         cost = WorkerReport(report.worker, count_lost_pushes(report.lost), report.resent, report.delta)
-        record = _without_waiting(record, report.worker).with_reports([cost])
+        record = self._without_waiting(record, {report.worker}, now).with_reports([cost])
         exact = self._job.consistency == "bsp" and 0 < sum(record.sources.values()) <= record.exact_blocks
         self._put(replace(record, delta_exact=exact))
 
@@ -284,9 +306,19 @@ class Ledger:
                 return record
         return None
 
+    def _without_waiting(self, record: FailureRecord, gone: set[str], now: float | None) -> FailureRecord:
+        """These workers have reported, or will not."""
+        waiting = tuple(key for key in record.waiting if key not in gone)
+        seconds = 0.0 if waiting else self._seconds_since(record.number, now)
+        return replace(record, waiting=waiting, settle_seconds=seconds)
 
-def _without_waiting(record: FailureRecord, worker: str) -> FailureRecord:
-    return replace(record, waiting=tuple(key for key in record.waiting if key != worker))
+
+def _name(key: str) -> str:
+    return key.partition("@")[0]
+
+
+def _owns_blocks(epoch: Epoch, shard: Member) -> bool:
+    return any(len(ids) for ids in epoch.owned_by(shard.key).values())
 
 
 def _unread_saves(epoch: Epoch) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from scar.v1 import recovery_pb2
-from scar_runtime.failure_records import FailureRecord, TableDelta, WorkerReport
+from scar_runtime.failure_records import UNKNOWN_SECONDS, FailureRecord, TableDelta, WorkerReport
 
 
 def failure_to_proto(record: FailureRecord) -> recovery_pb2.FailureRecord:
@@ -34,6 +34,9 @@ def failure_to_proto(record: FailureRecord) -> recovery_pb2.FailureRecord:
         rollback=record.rollback,
         restored_clock=record.restored_clock,
         replayed=record.replayed,
+        suspect_seconds=record.suspect_seconds,
+        settle_seconds=record.settle_seconds,
+        return_seconds=record.return_seconds,
     )
     for report in record.reports:
         message.reports.append(_report_to_proto(report))
@@ -67,6 +70,9 @@ def failure_from_proto(message: recovery_pb2.FailureRecord) -> FailureRecord:
         rollback=message.rollback,
         restored_clock=message.restored_clock,
         replayed=message.replayed,
+        suspect_seconds=message.suspect_seconds if message.HasField("suspect_seconds") else UNKNOWN_SECONDS,
+        settle_seconds=message.settle_seconds,
+        return_seconds=message.return_seconds,
     )
 
 

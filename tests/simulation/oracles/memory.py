@@ -128,6 +128,7 @@ BY_FAILURES = {  # one for each epoch or failure of the job, which the ledger is
     "FailureLog._versions[]",
     "FailureRecord.sources",
     "Ledger._records",
+    "Ledger._repaired_at",
     "Membership._removed",  # those who may never come back
     "Membership.secret_hashes",  # of each life that ever was: nobody may speak for it when it has gone
 }

@@ -64,7 +64,8 @@ def _check_shard(status: ClusterStatus, state: CoreState) -> list[str]:
 def _check_ledger(shown: Sequence[FailureRecord], ledger: Sequence[FailureRecord]) -> list[str]:
     if [record.number for record in shown] != [record.number for record in ledger]:
         return [f"status shows {len(shown)} failures, the store has {len(ledger)}"]
-    fields = ("epoch", "clock", "lost_blocks", "delta_norm", "delta_exact", "lost_pushes", "resent_pushes")
+    known = ("epoch", "clock", "lost_blocks", "delta_norm", "delta_exact", "lost_pushes", "resent_pushes")
+    fields = (*known, "settle_seconds", "return_seconds")
     found = []
     for one, other in zip(shown, ledger, strict=True):
         for name in fields:

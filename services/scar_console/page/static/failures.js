@@ -1,12 +1,7 @@
 // Failures, newest first, and one of them opened: its phases on a time line, and what it cost.
 import { byId, costText, fillTable, memberNames, number, plural, seconds, setText } from "./dom.js";
+import { downSeconds, timeLine } from "./timeline.js";
 
-const PHASES = [
-  ["detect", "noticed", "from the last sign of life to the report"],
-  ["wait", "lease over", "until the dead one may serve no more"],
-  ["commit", "new owners named", "until the new epoch exists"],
-  ["load", "all served", "until every block is served again"],
-];
 let opened = 0;
 let shown = null;  // the last look
 const buttons = new Map();
@@ -25,7 +20,7 @@ export function showFailures(state) {
   setText(byId("failure-count"), state.failure_count || "");
   fillTable(byId("failures"), [">#", "~details", "who", "state", ">down", ">clock", ">cost", ">blocks lost", "came back"], failures.map((one) => [
     one.number, openButton(one.number), memberNames(one),
-    one.repaired ? ["recovered", "good"] : ["recovering", "bad"], one.epoch ? seconds(total(one)) : "-",
+    one.repaired ? ["recovered", "good"] : ["recovering", "bad"], one.epoch ? seconds(downSeconds(one)) : "-",
     one.clock, costText(one) || "-", `${one.lost_blocks} of ${one.total_blocks}`, sources(one),
   ]));
   showOpened(failures.find((one) => one.number === opened));
@@ -72,39 +67,7 @@ function showOpened(one) {
   why.className = "dim";
   const back = one.rollback ? [`${one.rollback}: back to what was saved by clock ${one.restored_clock}`] : [];
   why.textContent = [...back, ...one.evidence, ...one.damage].join("; ");
-  box.replaceChildren(title, timeLine(one), phaseKey(one), facts, why);
-}
-
-function timeLine(one) {
-  const line = document.createElement("div");
-  line.className = "phases";
-  line.setAttribute("role", "img");
-  line.setAttribute("aria-label", PHASES.map(([key, word]) => `${word} ${seconds(one.phases[key])}`).join(", "));
-  for (const [key] of PHASES) {
-    if (one.phases[key] <= 0) continue;
-    const part = document.createElement("span");
-    part.className = key;
-    part.style.flexGrow = (1000 * one.phases[key]) / total(one);  // a sum below 1 would leave a rest
-    line.append(part);
-  }
-  return line;
-}
-
-function phaseKey(one) {
-  const list = document.createElement("ul");
-  list.className = "key";
-  let since = 0;
-  for (const [key, word, meaning] of PHASES) {
-    const item = document.createElement("li");
-    since += Math.max(0, one.phases[key]);
-    item.className = key;
-    item.dataset.seconds = one.phases[key];
-    const name = document.createElement("b");
-    name.textContent = one.phases[key] < 0 ? `${word}: not known` : `${word} +${seconds(one.phases[key])}`;
-    item.append(name, ` ${meaning}, at ${seconds(since)}`);
-    list.append(item);
-  }
-  return list;
+  box.replaceChildren(title, ...timeLine(one), facts, why);
 }
 
 // Beside what was measured.
@@ -128,4 +91,3 @@ function costWords(one) {
 const FROM = { object: "from the checkpoint", initial: "from x(0)", donor: "from a live shard", replica: "from a copy", worker: "from a worker" };
 const sources = (one) => Object.entries(one.sources).filter(([, count]) => count)
   .map(([from, count]) => `${count} ${FROM[from] ?? from}`).join(", ") || "-";
-const total = (one) => PHASES.reduce((sum, [key]) => sum + Math.max(0, one.phases[key]), 0);
