@@ -44,8 +44,6 @@ class FactorisationMachine(nn.Module):  # type: ignore[misc]
         self.deep = nn.Sequential(nn.Linear(2 * FACTORS, 32), nn.ReLU(), nn.Linear(32, 1))
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        if isinstance(self.linear, scar.torch.Embedding):
-            self.linear.prefetch(ids)
         rows = self.factors(ids)
         pairs = (rows[:, 0] * rows[:, 1]).sum(1)
         return self.mean + self.linear(ids).sum((1, 2)) + pairs + self.deep(rows.flatten(1))[:, 0]

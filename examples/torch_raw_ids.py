@@ -40,7 +40,6 @@ class RawIdModel(nn.Module):  # type: ignore[misc]
         self.deep = nn.Sequential(nn.Linear(2 * FACTORS, 32), nn.ReLU(), nn.Linear(32, 1))
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        self.linear.prefetch(ids)  # both tables at the same time
         rows = self.factors(ids)
         pairs = (rows[:, 0] * rows[:, 1]).sum(1)
         return self.mean + self.linear(ids).sum((1, 2)) + pairs + self.deep(rows.flatten(1))[:, 0]

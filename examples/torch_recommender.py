@@ -36,7 +36,6 @@ class DeepFM(nn.Module):  # type: ignore[misc]
         nn.init.normal_(self.factors.weight, std=0.1)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        self.linear.prefetch(ids)  # both tables at the same time
         rows = self.factors(ids)
         pairs = (rows[:, 0] * rows[:, 1]).sum(1)
         return self.mean + self.linear(ids).sum((1, 2)) + pairs + self.deep(rows.flatten(1))[:, 0]

@@ -61,8 +61,6 @@ class RatingsModel(nn.Module):  # type: ignore[misc]
         nn.init.normal_(self.factors.weight, std=0.1)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        if hasattr(self.linear, "prefetch"):
-            self.linear.prefetch(ids)  # SCAR: both tables at the same time
         rows = self.factors(ids)
         pairs = (rows[:, 0] * rows[:, 1]).sum(1)
         return self.mean + self.linear(ids).sum((1, 2)) + pairs + self.deep(rows.flatten(1))[:, 0]

@@ -13,7 +13,7 @@ from threading import Lock
 
 import numpy as np
 
-from scar.errors import NotServing
+from scar.errors import InvalidRequest, NotServing
 from scar.tables import Job
 from scar.v1 import ps_pb2
 from scar_ps.apply_thread import ApplyThread
@@ -40,7 +40,7 @@ from scar_ps.metrics import COPY_SECONDS
 from scar_runtime.checkpoint.manifest import ObjectRef
 from scar_runtime.checkpoint.manifest_codec import object_ref_to_proto
 from scar_runtime.checkpoint.objects import BlockPayload, encode_object, object_ref
-from scar_runtime.checkpoint.selection import chosen
+from scar_runtime.checkpoint.selection import BY_DISTANCE, chosen
 from scar_runtime.checkpoint.selection_codec import counts_to_proto, range_from_proto, read_selection
 from scar_runtime.checkpoint.top_keys import KeyCounts, KeyRange, block_keys, count_keys
 from scar_runtime.store import Store
@@ -62,20 +62,22 @@ class RoundRunner:
         self._repeats = 0
 
     def measure_distances(self, request: ps_pb2.DistancesRequest, timeout: float) -> ps_pb2.DistancesReply:
-        """Start a round: distances of all settled blocks, computed on the caller's thread."""
+        """Start a round: distances of what has changed, computed on the caller's thread."""
         with self._lock:
             self._replies = {}
-        start = RoundStarted(request.epoch, request.round, request.min_clock, request.author)
+        start = RoundStarted(
+            request.epoch, request.round, request.min_clock, request.author, not request.skip
+        )
         started: StartedRound = self._apply_thread.call(start, timeout)
         candidates = started.candidates
         began = time.monotonic()
         if not request.skip:
             for one in candidates:
-                one.distances = block_distances(one.store)[one.positions]
+                one.distances = block_distances(one.store, one.positions)
         seconds = time.monotonic() - began
         self._apply_thread.call(CandidatesMeasured(request.epoch, candidates), STEP_SECONDS)
         reply = ps_pb2.DistancesReply(clock=started.clock, seconds=seconds)
-        reply.settled = sum(len(one.positions) for one in candidates)
+        reply.settled = sum(one.settled for one in candidates)
         if not request.skip:
             reply.counts.CopyFrom(counts_to_proto(self._count_candidates(candidates, KeyRange())))
         return reply
@@ -127,11 +129,15 @@ class RoundRunner:
     def _begin_copy(
         self, request: ps_pb2.SaveRequest, timer: StallTimer, timeout: float
     ) -> list[CopiedBlocks]:
-        """Of what was chosen, on the caller's thread."""
+        """Of what was chosen, on the caller's thread. Raises :class:`InvalidRequest` when it may be chosen of
+        blocks that were left out for their distance.
+        """
         epoch = request.epoch
         number = request.round
         candidates: list[Candidates] = self._apply_thread.call(CandidatesRequested(epoch, number), timeout)
         job = self._require_job()
+        if request.selection not in BY_DISTANCE and any(len(one.positions) < one.settled for one in candidates):
+            raise InvalidRequest(f"round {number} is of what has changed, not of {request.selection!r}")
         selected = [(one.store, one.positions[_chosen_mask(job, request, one)]) for one in candidates]
         begun = BlocksChosen(epoch, number, selected, timer)
         copied: list[CopiedBlocks] = self._apply_thread.call(begun, timeout)

@@ -148,11 +148,15 @@ class Running:
         request = ps_pb2.SettleRequest(worker=WORKER.name, incarnation=WORKER.incarnation, epoch=epoch)
         return self.call(self.control.Settle, request)
 
-    def measure(self, number: int, epoch: int = 1) -> dict[str, np.ndarray]:
-        """Distances by table, as the shard keeps them for the round."""
-        self.call(self.control.Distances, ps_pb2.DistancesRequest(epoch=epoch, round=number))
-        measured = self.service.state.round.measured_candidates(number)
-        return {one.store.table.name: one.distances for one in measured if one.distances is not None}
+    def measure(self, number: int, epoch: int = 1, skip: bool = False) -> dict[str, np.ndarray]:
+        """Distances of all blocks by table, as the shard keeps them for the round."""
+        self.call(self.control.Distances, ps_pb2.DistancesRequest(epoch=epoch, round=number, skip=skip))
+        found = {}
+        for one in self.service.state.round.measured_candidates(number):
+            if one.distances is not None:
+                found[one.store.table.name] = np.zeros(len(one.store), np.float32)
+                found[one.store.table.name][one.positions] = one.distances
+        return found
 
     def count(self, number: int, depth: int, prefix: int = 0, epoch: int = 1) -> dict[int, int]:
         """Keys by their next digit."""

@@ -214,8 +214,11 @@ class DrivenShard:
 
     # --- rounds
 
-    def begin_round(self, epoch: int, number: int, min_clock: int, author: str = "") -> list[Candidates]:
-        started: StartedRound = self.handle(transfer_events.RoundStarted(epoch, number, min_clock, author))
+    def begin_round(
+        self, epoch: int, number: int, min_clock: int, author: str = "", by_distance: bool = False
+    ) -> list[Candidates]:
+        event = transfer_events.RoundStarted(epoch, number, min_clock, author, by_distance)
+        started: StartedRound = self.handle(event)
         return started.candidates
 
     def measured(self, epoch: int, candidates: list[Candidates]) -> None:

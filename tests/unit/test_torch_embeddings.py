@@ -122,6 +122,38 @@ def test_only_the_rows_of_a_batch_are_pulled_and_a_prefetch_is_of_its_clock() ->
     assert shards.last_pushed["0.weight"] == [2, 3, 4, 5]
 
 
+def test_parameters_come_in_one_pull_with_the_rows_of_inputs_that_were_ids_in_the_call_before() -> None:
+    import torch
+
+    import scar.torch
+
+    model = build(scar.torch)
+    shards = Shards(scar.Job("words", scar.torch.tables(model, scar.sgd(0.1))))
+    member = Member(shards, 0, 1)
+    optimizer = scar.torch.Optimizer(member, model)
+    looked_up: list[Any] = []
+    model.user.register_forward_hook(lambda _module, _ids, rows: looked_up.append(rows.detach().clone()))
+
+    def count_pulls(step: int, user: Any = None) -> int:
+        before = member.calls
+        examples = batch(step)
+        user = examples[0] if user is None else user
+        take_step(model, optimizer, (user, *examples[1:]))
+        values = shards.stores["user.weight"].values.reshape(10, WIDTH)
+        assert torch.equal(looked_up[-1], torch.tensor(values)[user])
+        return member.calls - before
+
+    assert count_pulls(0) == 4, "each module's rows; the parameters came when the optimizer was made"
+    shards.close_clock()
+    assert count_pulls(1) == 1
+    assert count_pulls(2) == 1, "other rows of the same clock"
+    ids = torch.arange(12) % 5
+    shards.close_clock()
+    assert count_pulls(3, ids) == 1
+    ids += 5  # written to: what was found out of it does not count
+    assert count_pulls(3, ids) == 1
+
+
 def test_gradients_of_several_calls_add_up_and_zero_grad_forgets_them() -> None:
     import torch
 

@@ -43,7 +43,8 @@ def every(table: scar.Table) -> np.ndarray:
 
 
 class Member:
-    """What a worker is to :class:`scar.torch.Optimizer`. ``pulls``: names, or a table with its ids.
+    """What a worker is to :class:`scar.torch.Optimizer`. ``pulls``: names, or a table with its ids;
+    ``calls``: how many pulls were made.
 
     ``short``: tables of the last push that travel as bfloat16; ``pulled_short``: of the last pull.
     """
@@ -52,6 +53,7 @@ class Member:
         self._shards, self.job = shards, shards.job
         self.is_leader, self.world_size = rank == 0, world_size
         self.pulls: list[Any] = []
+        self.calls = 0
         self.short: set[str] = set()
         self.pulled_short: set[str] = set()
 
@@ -62,10 +64,15 @@ class Member:
     def pull(self, names: Any, rows: Any = None, bfloat16: Collection[str] = ()) -> Any:
         self.pulled_short = set(bfloat16)
         if isinstance(names, str):
+            self.calls += 1
             self.pulls.append((names, rows.tolist()))
             return self._values(names)[rows]
-        self.pulls.append(names)
-        return {name: self._values(name, name in bfloat16) for name in names}
+        asked = rows or {}
+        self.calls += 1
+        self.pulls += [[name for name in names if name not in asked]] if len(names) > len(asked) else []
+        self.pulls += [(name, some.tolist()) for name, some in asked.items()]
+        found = {name: self._values(name, name in bfloat16) for name in names}
+        return {name: values[asked[name]] if name in asked else values for name, values in found.items()}
 
     def pull_async(self, name: str, rows: Any) -> Future[Any]:
         future: Future[Any] = Future()

@@ -7,15 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from scar._client.pull_requests import PullFuture
 from scar.blocks import Array
 from scar.errors import ConfigError
+from scar.torch.batch_ids import BatchIds, Inputs, ModelInputs, RowIds, as_ids
 from scar.training import Worker
-
-RowIds = NDArray[np.int64]
 
 
 class Lookup(NamedTuple):
@@ -29,8 +27,11 @@ class Lookup(NamedTuple):
 class PulledRows:
     """The rows of one module in one worker. A copy of the module has none: it looks up its own weight."""
 
-    def __init__(self, worker: Worker, table: str, module: RowModule) -> None:
+    def __init__(self, worker: Worker, table: str, module: RowModule, inputs: ModelInputs) -> None:
         self._worker = worker
+        self._inputs = inputs
+        self._input: int | str | None = None  # of the model, that this module was called with
+        self._held: tuple[int, BatchIds, Array] | None = None  # that came with the parameters, of which clock
         self._table = table
         self._weight = module.weight
         self._padding = module.padding_idx
@@ -42,14 +43,29 @@ class PulledRows:
         return type(None), ()
 
     def prefetch(self, ids: torch.Tensor) -> None:
-        unique = np.unique(_as_ids(ids))
+        unique = np.unique(as_ids(ids))
         future = self._worker.pull_async(self._table, rows=unique)
         self._coming = self._worker.clock_number, unique, future
 
+    def find_expected(self) -> BatchIds | None:
+        """What the open call of the model will look up, if it does with its inputs as the last one did; None:
+        that is not known, or there already.
+        """
+        batch = self._inputs.find_batch(self._input)
+        is_there = self._coming is not None and self._is_new(self._coming[0])
+        if self._held is not None and self._held[1] is batch:
+            is_there |= self._is_new(self._held[0])
+        return None if is_there else batch
+
+    def hold_rows(self, batch: BatchIds, rows: Array) -> None:
+        """These have come with the parameters of the open clock."""
+        self._held = self._worker.clock_number, batch, rows
+
     def look_up(self, ids: torch.Tensor) -> Lookup:
-        unique, places = torch.unique(ids, return_inverse=True)
-        wanted = _as_ids(unique)
-        rows = torch.tensor(self._pull(wanted), device=self._weight.device)
+        self._input = self._inputs.find_input(ids)
+        batch = self._inputs.find_batch(self._input) or BatchIds(ids)
+        wanted, places = batch.unique, batch.places
+        rows = torch.tensor(self._pull(batch), device=self._weight.device)
         if self._weight.requires_grad and torch.is_grad_enabled():
             rows.requires_grad_()
             self._forget_unused()
@@ -60,12 +76,17 @@ class PulledRows:
         found = np.flatnonzero(wanted == self._padding)
         return int(found[0]) if len(found) else None
 
-    def _pull(self, wanted: RowIds) -> Array:
+    def _is_new(self, clock: int) -> bool:
+        """What is of an earlier clock is less than what consistencies but ASP promise of this one."""
+        return clock == self._worker.clock_number or self._worker.job.consistency == "asp"
+
+    def _pull(self, batch: BatchIds) -> Array:
+        wanted = batch.unique
+        if self._held is not None and self._held[1] is batch and self._is_new(self._held[0]):
+            return self._held[2]
         if self._coming is not None:
             clock, ids, future = self._coming
-            # of an earlier clock: less than what the other consistencies promise of this one
-            is_new = clock == self._worker.clock_number or self._worker.job.consistency == "asp"
-            if is_new and np.isin(wanted, ids).all():
+            if self._is_new(clock) and np.isin(wanted, ids).all():
                 rows: Array = future.result()[np.searchsorted(ids, wanted)]
                 return rows
         pulled: Array = self._worker.pull(self._table, rows=wanted)
@@ -93,11 +114,6 @@ class PulledRows:
             return found
         kept = [(ids != self._padding, ids, gradient) for ids, gradient in found]
         return [(ids[mask], gradient[torch.from_numpy(mask)]) for mask, ids, gradient in kept]
-
-
-def _as_ids(ids: torch.Tensor) -> RowIds:
-    found: RowIds = ids.detach().cpu().numpy()
-    return found
 
 
 class _RowsOnShards:
@@ -160,12 +176,36 @@ class ModelRows:
 
     def __init__(self, worker: Worker, model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
         self._pulled: dict[str, list[PulledRows]] = {}
+        self._inputs = ModelInputs()
         for name, modules in row_modules(model, tensors).items():
             self._pulled[name] = []
             for module in modules:
-                module.pulled_rows = PulledRows(worker, name, module)
+                module.pulled_rows = PulledRows(worker, name, module, self._inputs)
                 self._pulled[name].append(module.pulled_rows)
         self.tables = self._pulled.keys()
+
+    def begin_call(self, inputs: Inputs) -> None:
+        """The model is called with these."""
+        self._inputs.begin_call(inputs)
+
+    def expected_rows(self) -> dict[str, RowIds]:
+        """By table, the rows that the open call will look up, as far as the call before lets it be known."""
+        found: dict[str, RowIds] = {}
+        for name, pulled in self._pulled.items():
+            batches = [batch for one in pulled if (batch := one.find_expected()) is not None]
+            if batches:
+                several = np.concatenate([batch.unique for batch in batches])
+                found[name] = np.unique(several) if len(batches) > 1 else several
+        return found
+
+    def hold_rows(self, ids: Mapping[str, RowIds], values: Mapping[str, Array]) -> None:
+        """These rows, by table, have come for the open call."""
+        for name, rows in ids.items():
+            for one in self._pulled[name]:
+                if (batch := one.find_expected()) is not None:
+                    whole = len(batch.unique) == len(rows)
+                    own = values[name] if whole else values[name][np.searchsorted(rows, batch.unique)]
+                    one.hold_rows(batch, own)
 
     def zero_grad(self) -> None:
         for pulled in self._pulled.values():

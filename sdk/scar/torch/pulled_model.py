@@ -6,7 +6,8 @@ import torch
 
 from scar.blocks import Array
 from scar.errors import ConfigError, InvalidRequest
-from scar.torch.embeddings import ModelRows, RowIds
+from scar.torch.batch_ids import Inputs, RowIds
+from scar.torch.embeddings import ModelRows
 from scar.torch.error_feedback import ErrorFeedback
 from scar.torch.model_tables import ensure_declared, saved_tensors, take_values
 from scar.training import Worker
@@ -44,7 +45,7 @@ class PulledModel:
         # the frozen ones, too: once is enough for them
         values = worker.pull(dense, bfloat16=self._short)
         self._pulled = take_values(self._tensors, values)
-        model.register_forward_pre_hook(_PullsFirst(self))
+        model.register_forward_pre_hook(_PullsFirst(self), with_kwargs=True)
 
     @property
     def is_current(self) -> bool:
@@ -60,9 +61,24 @@ class PulledModel:
         """Take the parameters of the open clock. A call of the model does it; a call of a part of it does
         not.
         """
-        values = self._worker.pull([*self._trained, *self._buffers], bfloat16=self._short)
-        self._pulled = take_values(self._tensors, values)
-        self._clock = self._worker.clock_number
+        self._pull({})
+
+    def prepare_call(self, inputs: Inputs) -> None:
+        """The model is about to be called: pull, as one, the parameters if they are of another clock, and the
+        rows that the call will look up, if it looks up the same inputs as the last one.
+        """
+        self._rows.begin_call(inputs)
+        ids = self._rows.expected_rows()
+        if ids or not self.is_current:
+            self._pull(ids)
+
+    def _pull(self, ids: dict[str, RowIds]) -> None:
+        dense = [] if self.is_current and ids else [*self._trained, *self._buffers]
+        values = self._worker.pull([*dense, *ids], rows=ids, bfloat16=self._short if dense else ())
+        if dense:
+            self._pulled = take_values(self._tensors, {name: values[name] for name in dense})
+            self._clock = self._worker.clock_number
+        self._rows.hold_rows(ids, values)
 
     def _ensure_current(self) -> None:
         if not self.is_current:
@@ -122,9 +138,11 @@ class _PullsFirst:
     def __init__(self, pulled: PulledModel | None = None) -> None:
         self._pulled = pulled
 
-    def __call__(self, *_: object) -> None:
-        if self._pulled is not None and not self._pulled.is_current:
-            self._pulled.pull()
+    def __call__(self, _: object, inputs: tuple[object, ...], named: dict[str, object]) -> None:
+        if self._pulled is not None:
+            every: dict[int | str, object] = dict(enumerate(inputs))
+            every.update(named.items())
+            self._pulled.prepare_call(every)
 
     def __reduce__(self) -> tuple[type[_PullsFirst], tuple[()]]:
         return _PullsFirst, ()

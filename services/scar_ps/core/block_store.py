@@ -100,6 +100,7 @@ class BlockStore:
 
     ``loading``: epoch whose load a block waits for, 0 when it is there. ``unsettled``: served, not saved yet.
     ``origin``: which restored watermark a block started with, 0 for none (see :mod:`scar_ps.core.ownership`).
+    ``unsaved``: its values may differ from the saved ones, or from those of a copy that is being saved.
     ``changed``: the next replica of the chain does not have it as it is. ``replay_from``: the block was put
     back as it was when this clock was open, and nobody may see it before workers have sent again what they
     owe it; -1: that is done, None: for all blocks. ``before_change``: who copies what a push is about to
@@ -123,6 +124,7 @@ class BlockStore:
         self.frozen: Mask = np.zeros(len(ids), np.bool_)
         self.unsettled: Mask = np.zeros(len(ids), np.bool_)
         self.origin: NDArray[np.int32] = np.zeros(len(ids), np.int32)
+        self.unsaved: Mask = np.zeros(len(ids), np.bool_)
         self.changed: Mask = np.zeros(len(ids), np.bool_)
         self.replay_from: NDArray[np.int64] | None = None
         self.marks: PullMarks | None = None
@@ -238,7 +240,7 @@ class BlockStore:
     def note_change(self, positions: Positions | None) -> None:
         """These blocks (None: all) are not what copies of them hold any more."""
         at = slice(None) if positions is None else positions
-        self.changed[at] = True
+        self.changed[at] = self.unsaved[at] = True
         if self.marks is not None:
             self.marks.note_change(at)
 
@@ -272,6 +274,7 @@ class BlockStore:
         self.note_change(positions)
         self.layout.scatter(self.values, positions, contents.values)
         self.layout.scatter(self.saved, positions, saved)
+        self.unsaved[positions] = contents.saved is not None
         for name, slot in contents.slots.items():
             self.slot_layout(name).scatter(self.slots[name], positions, slot)
         if contents.steps is not None:
@@ -303,6 +306,7 @@ class BlockStore:
         new.loading[target] = self.loading[source]
         new.unsettled[target] = self.unsettled[source]
         new.origin[target] = self.origin[source]
+        new.unsaved[target] = self.unsaved[source]
         new.changed[target] = self.changed[source]
         if self.marks is not None:
             new.marks = self.marks.copy_for(len(ids), source, target)

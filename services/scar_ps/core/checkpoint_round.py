@@ -28,13 +28,15 @@ ChosenBlocks = Sequence[tuple[BlockStore, Positions]]
 
 @dataclass(eq=False, slots=True)
 class Candidates:
-    """Blocks of one table that may be saved: all settled ones.
+    """Blocks of one table that may be saved: of the ``settled`` ones, so many, all, or those that may have
+    changed since.
 
     ``distances``: None when nobody asked for them.
     """
 
     store: BlockStore
     positions: Positions
+    settled: int
     distances: BlockDistances | None = None
 
     @property
@@ -77,7 +79,12 @@ class CheckpointRound:
         self._saving: list[StoreSlice] = []  # the copy, for the blocks that are still here
 
     def start_round(
-        self, number: int, ownership: BlockOwnership, updates: int = 0, author: str = ""
+        self,
+        number: int,
+        ownership: BlockOwnership,
+        updates: int = 0,
+        author: str = "",
+        by_distance: bool = False,
     ) -> list[Candidates]:
         """Start a round; one that was never finished counts as failed.
 
@@ -85,6 +92,7 @@ class CheckpointRound:
 
         ``updates``: that were applied so far. Blocks that move belong to the next round, of another shard.
         ``author``: incarnation of the coordinator; two of them may give a round the same number.
+        ``by_distance``: what has not changed is not looked at, as its distance is 0.
         """
         self._drop_copy()
         while self.install_piece():
@@ -96,7 +104,7 @@ class CheckpointRound:
         self._candidates = []
         self._author = author
         self._object_key = ""
-        self._started = [Candidates(store, _settled_positions(store)) for store in ownership.tables.values()]
+        self._started = [_find_candidates(store, by_distance) for store in ownership.tables.values()]
         return self._started
 
     def record_distances(self, candidates: list[Candidates]) -> None:
@@ -142,6 +150,7 @@ class CheckpointRound:
                 state = BlockState(store.table.name, store.ids[at], clock, contents_of(origin))
                 copied.append(CopiedBlocks(state, snapshot.contents))
                 whole = len(at) == len(store)
+                store.unsaved[at] = False
                 self._saving.append(StoreSlice(store, None if whole else at, snapshot.contents.values))
         return copied
 
@@ -206,11 +215,11 @@ class CheckpointRound:
         forgotten.
         """
         self._candidates = []
+        self._saving = _follow_blocks(self._saving, relocations)
         if self.stage in (ShardRoundStage.IDLE, ShardRoundStage.MEASURED, ShardRoundStage.COPYING):
             self._drop_copy()
             self.stage = ShardRoundStage.IDLE
             self.underway = False
-        self._saving = _follow_blocks(self._saving, relocations)
         self.committed = _follow_blocks(self.committed, relocations)
         self._pieces.clear()
 
@@ -251,12 +260,15 @@ class CheckpointRound:
                 part.store.saved = np.asarray(part.values)
             else:
                 self.committed.append(part)
+        self._saving = []
 
     def _drop_copy(self) -> None:
-        """Nothing is copied or uploaded any more."""
+        """Nothing is copied or uploaded any more; what was not committed is as unsaved as before."""
         for snapshot in self._snapshots:
             snapshot.release()
         self._snapshots.clear()
+        for part in self._saving:
+            part.store.unsaved[part.store_positions] = True
         self._saving = []
         self._copied = []
 
@@ -283,5 +295,9 @@ def _follow_blocks(parts: list[StoreSlice], relocations: Mapping[str, Relocation
     return [part for part in followed if part is not None]
 
 
-def _settled_positions(store: BlockStore) -> Positions:
-    return np.flatnonzero((store.loading == 0) & ~store.unsettled)
+def _find_candidates(store: BlockStore, by_distance: bool) -> Candidates:
+    settled = ~store.unsettled
+    if store.blocked:
+        settled &= store.loading == 0
+    count = int(np.count_nonzero(settled))
+    return Candidates(store, np.flatnonzero(settled & store.unsaved if by_distance else settled), count)

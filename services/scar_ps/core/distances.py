@@ -1,4 +1,4 @@
-"""How far each block has moved from its saved value: one pass, in pieces that stay in the cache.
+"""How far blocks have moved from their saved values: one pass, in pieces that stay in the cache.
 
 Reads beside the apply thread without a lock: a distance that is slightly old or torn only changes an order.
 """
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scar.blocks import Array, Ids
+from scar.blocks import Array, Ids, Layout, Positions
 from scar.tables import Table
 from scar_ps.core.block_store import RUN_ELEMENTS, BlockStore, split_runs
 
@@ -20,35 +20,38 @@ BlockDistances = NDArray[np.float32]
 DENSE_RUNS = 16
 
 
-def block_distances(store: BlockStore) -> BlockDistances:
-    """||value - saved|| of every block by the table's norm, times the block's weight.
+def block_distances(store: BlockStore, positions: Positions | None = None) -> BlockDistances:
+    """||value - saved|| of these blocks (None: all) by the table's norm, times the block's weight.
 
     Norms: "l2", "l1", "tv" (half of l1), and "histogram" for blocks of categories: how often each occurs in
     the block is compared, by "tv". So it is the total variation of two distributions, scaled by the size of
     the block; the order of its elements does not matter (a document's topics in LDA).
     """
-    values = store.values
-    saved = store.saved
-    norm = store.table.norm
-    starts = store.layout.starts
-    sums = np.empty(len(store), np.float64)
+    whole = positions is None or len(positions) == len(store)
+    layout = store.layout if whole or positions is None else store.layout.take(positions)
+    sums = np.empty(len(layout), np.float64)
     with np.errstate(all="ignore"):
-        for first, last in split_runs(store.layout, RUN_ELEMENTS):
-            low = int(starts[first])
-            high = int(starts[last])
-            if norm == "histogram":
-                sums[first:last] = _sum_histograms(
-                    values[low:high], saved[low:high], store.layout.sizes[first:last]
-                )
-            elif last - first == 1:
-                sums[first] = _sum_single(values[low:high], saved[low:high], norm)
-            elif store.layout.width:
-                sums[first:last] = _sum_uniform(values[low:high], saved[low:high], norm, store.layout.width)
+        for first, last in split_runs(layout, RUN_ELEMENTS):
+            if whole or positions is None:
+                run = slice(layout.find_start(first), layout.find_start(last))
+                values, saved = store.values[run], store.saved[run]
             else:
-                sums[first:last] = _sum_ragged(
-                    values[low:high], saved[low:high], norm, starts[first:last] - low
-                )
-        return _scale_sums(sums, store.table, store.ids)
+                at = positions[first:last]
+                values, saved = (store.layout.gather(one, at) for one in (store.values, store.saved))
+            sums[first:last] = _sum_run(values, saved, store.table.norm, layout, (first, last))
+        return _scale_sums(sums, store.table, store.ids if positions is None else store.ids[positions])
+
+
+def _sum_run(values: Array, saved: Array, norm: str, layout: Layout, run: tuple[int, int]) -> Any:
+    """Of the blocks ``run`` (first, last) of ``layout``, whose values these are."""
+    first, last = run
+    if norm == "histogram":
+        return _sum_histograms(values, saved, layout.sizes[first:last])
+    if last - first == 1:
+        return _sum_single(values, saved, norm)
+    if layout.width:
+        return _sum_uniform(values, saved, norm, layout.width)
+    return _sum_ragged(values, saved, norm, layout.starts[first:last] - layout.find_start(first))
 
 
 def _scale_sums(sums: NDArray[np.float64], table: Table, ids: Ids) -> BlockDistances:

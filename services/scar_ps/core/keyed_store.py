@@ -247,7 +247,7 @@ class KeyedBlockStore(BlockStore):
             self._write_rows(rows, np.zeros(len(rows) * self.table.row_elements, self.table.dtype))
         gone = np.bincount(rows // self.rows_of_block, minlength=len(self))
         self._live -= gone
-        self.changed[gone > 0] = True
+        self.changed[gone > 0] = self.unsaved[gone > 0] = True
         self.tally.expired += len(rows)
 
     # --- blocks come and go

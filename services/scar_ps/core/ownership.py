@@ -290,6 +290,7 @@ class BlockOwnership:
         """
         for store in self.tables.values():
             store.saved = differing_values(store.values)
+            store.unsaved[:] = True
 
     def forget_overtaken(self, own: Mapping[str, int], workers: Iterable[str]) -> None:
         """Blocks whose base watermark says no more than the shard's own are like all others. ``workers``:

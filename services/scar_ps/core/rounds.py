@@ -29,7 +29,7 @@ HOLD_SECONDS = 30.0
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StartedRound:
-    """Settled blocks, whose distances are to be measured; the open clock."""
+    """What may be saved, and whose distances are to be measured; the open clock."""
 
     candidates: list[Candidates]
     clock: int
@@ -49,7 +49,9 @@ class RoundHandler:
         state = self._state
         self._admission.check_epoch(event.epoch)
         self._admission.require_clock(event.min_clock)
-        candidates = state.round.start_round(event.number, state.ownership, state.chain.updates, event.author)
+        candidates = state.round.start_round(
+            event.number, state.ownership, state.chain.updates, event.author, event.by_distance
+        )
         self._started_at = state.now
         state.story.note(clock=state.clock)
         return StartedRound(candidates, state.clock)

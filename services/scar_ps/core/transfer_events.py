@@ -63,7 +63,7 @@ class BlocksReceived(Event):
 
 @dataclass(frozen=True, slots=True)
 class RoundStarted(Event):
-    """A round begins once clock ``min_clock`` is open.
+    """A round begins once clock ``min_clock`` is open. ``by_distance``: of what has changed alone.
 
     Answered by :class:`scar_ps.core.rounds.StartedRound`.
     """
@@ -72,6 +72,7 @@ class RoundStarted(Event):
     number: int
     min_clock: int = 0
     author: str = ""
+    by_distance: bool = False
 
 
 @dataclass(frozen=True, slots=True)
