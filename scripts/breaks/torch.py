@@ -20,8 +20,8 @@ BREAKS = (
     Break(
         "torch-stale",
         "sdk/scar/torch/pulled_model.py",
-        "            self._pulled.pull()\n",
-        "            pass\n",
+        "        if ids or not self.is_current:\n",
+        "        if ids:\n",
         f"{TESTS}::test_two_workers_take_the_steps_of_one_process",
     ),
     Break(
@@ -55,8 +55,8 @@ BREAKS = (
     Break(
         "torch-old-rows",
         "sdk/scar/torch/embeddings.py",
-        "is_new = clock == self._worker.clock_number or",
-        "is_new = clock >= 0 or",
+        "return clock == self._worker.clock_number or",
+        "return clock >= 0 or",
         f"{EMBEDDINGS}::test_only_the_rows_of_a_batch_are_pulled_and_a_prefetch_is_of_its_clock",
     ),
     Break(
