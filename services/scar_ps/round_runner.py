@@ -136,7 +136,8 @@ class RoundRunner:
         number = request.round
         candidates: list[Candidates] = self._apply_thread.call(CandidatesRequested(epoch, number), timeout)
         job = self._require_job()
-        if request.selection not in BY_DISTANCE and any(len(one.positions) < one.settled for one in candidates):
+        partial = any(len(one.positions) < one.settled for one in candidates)
+        if request.selection not in BY_DISTANCE and partial:
             raise InvalidRequest(f"round {number} is of what has changed, not of {request.selection!r}")
         selected = [(one.store, one.positions[_chosen_mask(job, request, one)]) for one in candidates]
         begun = BlocksChosen(epoch, number, selected, timer)
