@@ -296,8 +296,6 @@ def _follow_blocks(parts: list[StoreSlice], relocations: Mapping[str, Relocation
 
 
 def _find_candidates(store: BlockStore, by_distance: bool) -> Candidates:
-    settled = ~store.unsettled
-    if store.blocked:
-        settled &= store.loading == 0
+    settled = (store.loading == 0) & ~store.unsettled
     count = int(np.count_nonzero(settled))
     return Candidates(store, np.flatnonzero(settled & store.unsaved if by_distance else settled), count)
