@@ -35,7 +35,7 @@ BREAKS = (
         "services/scar_ps/round_runner.py",
         "request.selection not in BY_DISTANCE and",
         "not request.selection and",
-        "tests/component/test_ps_service.py::test_what_is_chosen_from_changed_blocks_is_chosen_by_distance",
+        "tests/component/test_ps_changed_blocks.py::test_what_is_chosen_from_changed_blocks_is_chosen_by_distance",
     ),
     Break(
         "batch-written-to",  # ids that were changed in place are taken for those of before

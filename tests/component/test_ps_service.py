@@ -299,18 +299,6 @@ def test_a_repeated_save_is_answered_again_and_a_repeated_round_gets_another_key
     assert shard.save(1).object.key != reply.object.key
 
 
-def test_what_is_chosen_from_changed_blocks_is_chosen_by_distance(shard, shards):
-    spec = declared()
-    shard.adopt(first(spec, shards), spec)
-    shard.settle(1)
-    shard.push({"w": ([2], np.ones(3, np.float32))})
-    shard.measure(1)
-    with pytest.raises(InvalidRequest, match="what has changed, not of 'full'"):
-        shard.save(1, selection="full")
-    shard.measure(2, skip=True)
-    assert shard.save(2, selection="full").object.blocks > 1
-
-
 def test_a_failed_upload_gives_the_distances_back(shard, shards, monkeypatch):
     spec = declared()
     shard.adopt(first(spec, shards), spec)
