@@ -64,13 +64,13 @@ class PulledRows:
     def look_up(self, ids: torch.Tensor) -> Lookup:
         self._input = self._inputs.find_input(ids)
         batch = self._inputs.find_batch(self._input) or BatchIds(ids)
-        wanted, places = batch.unique, batch.places
+        wanted = batch.unique
         rows = torch.tensor(self._pull(batch), device=self._weight.device)
         if self._weight.requires_grad and torch.is_grad_enabled():
             rows.requires_grad_()
             self._forget_unused()
             self._looked_up.append((wanted, rows))
-        return Lookup(rows, places, self._find_padding(wanted))
+        return Lookup(rows, batch.places, self._find_padding(wanted))
 
     def _find_padding(self, wanted: RowIds) -> int | None:
         found = np.flatnonzero(wanted == self._padding)

@@ -34,10 +34,12 @@ def block_distances(store: BlockStore, positions: Positions | None = None) -> Bl
         for first, last in split_runs(layout, RUN_ELEMENTS):
             if whole or positions is None:
                 run = slice(layout.find_start(first), layout.find_start(last))
-                values, saved = store.values[run], store.saved[run]
+                values = store.values[run]
+                saved = store.saved[run]
             else:
                 at = positions[first:last]
-                values, saved = (store.layout.gather(one, at) for one in (store.values, store.saved))
+                values = store.layout.gather(store.values, at)
+                saved = store.layout.gather(store.saved, at)
             sums[first:last] = _sum_run(values, saved, store.table.norm, layout, (first, last))
         return _scale_sums(sums, store.table, store.ids if positions is None else store.ids[positions])
 
