@@ -238,11 +238,11 @@ class Executor:
 
     def _seal_checkpoint(self, intent: EpochIntent) -> SavedState:
         if intent.asked is not None:
-            return self.rollbacks.seal_request(intent.asked, self.state.author)
+            return self.rollbacks.seal_request(intent.asked, self.state.author, intent.number)
         if not intent.reads_checkpoint:
             return NothingSaved()
         suspects = by_table(self.job, intent.damaged[""]) if intent.damaged else {}
-        return self.store.seal_checkpoint(intent.rollback, self.state.author, suspects)
+        return self.store.seal_checkpoint(intent.rollback, self.state.author, intent.number, suspects)
 
     def _highest_clock(self, shards: Sequence[Member]) -> int:
         return max(call_in_parallel(self._open_clock, shards), default=0)

@@ -206,10 +206,11 @@ class RecoveryStore:
         return self._patience[full].read(self._store, self.job, load)
 
     def seal_checkpoint(
-        self, full: bool, author: str, suspects: Mapping[str, Ids] = MappingProxyType({})
+        self, full: bool, author: str, epoch: int, suspects: Mapping[str, Ids] = MappingProxyType({})
     ) -> SavedState:
-        """The same, and no round that is being committed can change it any more: the next number is taken, by
-        a copy. What was saved after a consistent state is not in it: the job goes back behind that.
+        """The same, for an epoch of this number, and no round that is being committed can change it any more:
+        the next number is taken, by a copy. What was saved after a consistent state is not in it: the job
+        goes back behind that. Rounds go on once their coordinator knows the epoch.
 
         In it the ``suspects`` (ids by table) can be read: what is damaged is replaced by the newest copy that
         is not.
@@ -222,7 +223,8 @@ class RecoveryStore:
             number, newest_saved = self._load_newest(full=False)
             running = (self._newest_consistent(suspects) if full else newest_saved).running
             copy = self._copy_state(running, number, newest_saved, author)
-            copy = replace(copy, full=full or (running.manifest.full and not running.unreadable))
+            consistent = full or (running.manifest.full and not running.unreadable)
+            copy = replace(copy, full=consistent, sealed_for=epoch)
             if not full:
                 key = compact_key(copy.number, f"{author}-{uuid.uuid4().hex[:8]}")
                 patched = write_patches(self._headers, newest_saved.running, suspects, key, author)
@@ -243,9 +245,9 @@ class RecoveryStore:
         """Whatever this job goes back to is of one clock."""
         return self.job.strategy.rollback or self.job.worker_strategy.rollback
 
-    def seal_state(self, number: int, author: str) -> SavedState:
-        """The job goes back to this manifest (0: x(0)), and nothing that is newer counts any more: the next
-        number is taken, by a copy, as :meth:`seal_checkpoint` does it.
+    def seal_state(self, number: int, author: str, epoch: int) -> SavedState:
+        """This epoch takes the job back to this manifest (0: x(0)), and nothing that is newer counts any
+        more: the next number is taken, by a copy, as :meth:`seal_checkpoint` does it.
 
         Raises :class:`CorruptCheckpoint` or :class:`ObjectNotFound` when it cannot be read.
         """
@@ -253,7 +255,7 @@ class RecoveryStore:
         for _ in range(SEAL_ATTEMPTS):
             last, newest_saved = self._load_newest(full=False)
             copy = self._copy_state(wanted, last, newest_saved, author)
-            copy = replace(copy, full=wanted.manifest.full or not number)
+            copy = replace(copy, full=wanted.manifest.full or not number, sealed_for=epoch)
             try:
                 create_manifest(self._store, copy)
             except AlreadyExists:

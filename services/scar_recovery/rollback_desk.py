@@ -64,10 +64,10 @@ class RollbackDesk:
                 "Lower the learning rate or clip, or look at the data; then continue by --resume",
             )
 
-    def seal_request(self, request: RollbackRequest, author: str) -> SavedState:
+    def seal_request(self, request: RollbackRequest, author: str, epoch: int) -> SavedState:
         """See :meth:`RecoveryStore.seal_state`. When it cannot be read any more the request is over."""
         try:
-            return self._store.seal_state(request.manifest, author)
+            return self._store.seal_state(request.manifest, author, epoch)
         except (CorruptCheckpoint, ObjectNotFound):
             with self._asking:
                 self._found = None

@@ -68,6 +68,22 @@ def test_behind_another_coordinators_manifest_the_round_fails_and_we_go_on_from_
     assert "objects/theirs" in [ref.key for ref in manifest.objects]
 
 
+def test_no_round_follows_a_copy_before_the_epoch_that_it_was_made_for() -> None:
+    """What shards hold until then is what the epoch takes back: a job would go forward to it later."""
+    play, action = committing()
+    seal = play.core.chain.running.extended(
+        [], Manifest(number=2, parent=1, author="recovery", round=action.round, clock=3, sealed_for=2)
+    )
+    play.do(ManifestTaken(action.round, seal, 2))
+    assert play.take(RoundDone)[0].result == "failed"
+    play.finish()
+    play.later(30.0)
+    assert not play.take(MeasureDistances)
+    play.do(EpochAdopted(epoch_of(2, A, B)))
+    play.later(0.5)
+    assert {one.epoch for one in play.take(MeasureDistances)} == {2}
+
+
 def test_an_older_put_of_ours_that_arrived_late_becomes_the_parent() -> None:
     play, action = committing()
     late = play.core.chain.running.extended(

@@ -169,7 +169,7 @@ def test_a_round_that_is_being_committed_cannot_change_what_was_put_back(
     store = MemoryStore()
     save(store, 1, [0, 1], clock=3)
     archive = RecoveryStore(store, JOB)
-    sealed = archive.seal_checkpoint(False, "recovery")
+    sealed = archive.seal_checkpoint(False, "recovery", 2)
     assert sealed.manifest == 2, "the number that the round wanted"
     assert [group.state.clock for group in sealed.saved_groups("a", np.array([0], np.uint32))] == [3]
     with pytest.raises(AlreadyExists):
@@ -183,7 +183,7 @@ def test_a_round_that_is_being_committed_cannot_change_what_was_put_back(
         return found
 
     monkeypatch.setattr(archive, "_load_newest", overtaken)
-    sealed = archive.seal_checkpoint(False, "recovery")
+    sealed = archive.seal_checkpoint(False, "recovery", 2)
     assert sealed.manifest == 4, "a round was faster, and is part of it"
     assert [group.state.clock for group in sealed.saved_groups("a", np.array([1], np.uint32))] == [5]
 
@@ -207,7 +207,7 @@ def test_one_garbled_read_takes_nothing_back(reads: int, monkeypatch: pytest.Mon
     assert archive.newest_saved(full=False).manifest == (3 if reads == 1 else 2)
     left[0] = 0
     assert archive.newest_saved(full=False).manifest == 3
-    sealed = archive.seal_checkpoint(False, "recovery")
+    sealed = archive.seal_checkpoint(False, "recovery", 2)
     assert (sealed.manifest, sealed.clock) == (4, 3)
 
 
@@ -216,10 +216,10 @@ def test_every_leader_knows_that_a_manifest_was_passed_over() -> None:
     store = MemoryStore()
     for number in (1, 2):
         save(store, number, [0, number], clock=number)
-    assert not RecoveryStore(store, JOB).seal_checkpoint(False, "recovery").passed_over
+    assert not RecoveryStore(store, JOB).seal_checkpoint(False, "recovery", 2).passed_over
     save(store, 4, [0, 3], clock=4)
     store.objects["test/" + numbered("manifests", 4)] = b"cut"
-    assert RecoveryStore(store, JOB).seal_checkpoint(False, "recovery").manifest == 5
+    assert RecoveryStore(store, JOB).seal_checkpoint(False, "recovery", 2).manifest == 5
     again = RecoveryStore(store, JOB).newest_saved(full=False)
     assert (again.manifest, again.passed_over) == (5, True)
     save(store, 6, [0, 3], clock=6)
@@ -235,7 +235,7 @@ def test_a_damaged_header_costs_the_blocks_of_its_object_only(monkeypatch: pytes
     cut = object_key(1, "ps-0@1", 2)
     store.objects[f"test/{cut}"] = store.objects[f"test/{cut}"][:20]
     archive = RecoveryStore(store, JOB)
-    found = archive.seal_checkpoint(False, "recovery")
+    found = archive.seal_checkpoint(False, "recovery", 2)
     assert (found.manifest, found.passed_over) == (4, True), "shards take blocks for saved that are not"
     clocks = [found.saved_groups("a", np.array([block], np.uint32))[0].state.clock for block in (0, 1, 2, 3)]
     assert clocks == [1, 1, 0, 3]
@@ -263,7 +263,7 @@ def test_sealed_suspects_can_be_read() -> None:
     assert archive.find_unreadable(3, key, "a", np.array([0, 3], np.uint32)).tolist() == [3]
     assert archive.find_unreadable(7, key, "a", block).tolist() == [3], "its manifest is gone"
     assert archive.find_unreadable(2, key, "a", block).tolist() == [3], "its manifest does not name it"
-    sealed = archive.seal_checkpoint(False, "recovery", {"a": np.array([0, 3], np.uint32)})
+    sealed = archive.seal_checkpoint(False, "recovery", 2, {"a": np.array([0, 3], np.uint32)})
     assert sealed.manifest == 4
     assert [group.state.clock for group in sealed.saved_groups("a", np.array([0], np.uint32))] == [3], (
         "it was whole"
@@ -272,7 +272,7 @@ def test_sealed_suspects_can_be_read() -> None:
     state = group.state
     assert (state.clock, dict(state.watermark), "compact" in group.object_key) == (0, {}, True)
     assert len(archive.find_unreadable(4, group.object_key, "a", block)) == 0
-    again = archive.seal_checkpoint(False, "recovery", {"a": np.array([0, 3], np.uint32)})
+    again = archive.seal_checkpoint(False, "recovery", 2, {"a": np.array([0, 3], np.uint32)})
     assert again.saved_groups("a", block)[0].object_key == group.object_key, "it is written once"
 
 
@@ -285,7 +285,7 @@ def test_a_header_that_was_damaged_after_it_was_read_counts_as_the_store_has_it(
     key = object_key(1, "ps-0@1", 2)
     store.objects[f"test/{key}"] = b"x" + store.objects[f"test/{key}"][1:]
     assert archive.find_unreadable(2, key, "a", blocks).tolist() == [0, 2], "a shard cannot load from it"
-    sealed = archive.seal_checkpoint(False, "recovery", {"a": blocks})
+    sealed = archive.seal_checkpoint(False, "recovery", 2, {"a": blocks})
     states = [sealed.saved_groups("a", np.array([block], np.uint32))[0] for block in (0, 2)]
     assert [state.state.clock for state in states] == [1, 0]
     assert all(not len(archive.find_unreadable(3, state.object_key, "a", blocks[:1])) for state in states[:1])
@@ -299,15 +299,15 @@ def test_a_consistent_state_with_a_damaged_block_is_none() -> None:
     for number in (1, 2):
         save(store, number, [0, 1], number, full=True)
     rot(store, 2)
-    assert archive.seal_checkpoint(True, "recovery").manifest == 3, "a copy of 2"
-    sealed = archive.seal_checkpoint(True, "recovery", {"a": np.array([0, 1], np.uint32)})
+    assert archive.seal_checkpoint(True, "recovery", 2).manifest == 3, "a copy of 2"
+    sealed = archive.seal_checkpoint(True, "recovery", 2, {"a": np.array([0, 1], np.uint32)})
     assert (sealed.manifest, sealed.clock) == (4, 1), "a copy of 1"
     assert archive.newest_saved(full=True).manifest == archive.newest_saved(full=False).manifest == 4
     seal = read_manifest(store.under("test"), 4)
     assert (seal.full, seal.parent) == (True, 3)
     rot(store, 1)
     blocks = np.array([0, 1], np.uint32)
-    sealed = archive.seal_checkpoint(True, "recovery", {"a": blocks})
+    sealed = archive.seal_checkpoint(True, "recovery", 2, {"a": blocks})
     assert [group.object_key for group in sealed.saved_groups("a", blocks)] == [""], "x(0)"
 
 
@@ -330,20 +330,22 @@ def test_a_checkpoint_of_which_nothing_can_be_read_is_waited_for_and_then_given_
     before = len(store.objects)
     for _ in range(3):
         with pytest.raises(CorruptCheckpoint):
-            archive.seal_checkpoint(full, "recovery")
+            archive.seal_checkpoint(full, "recovery", 2)
         clock[0] += 9.0
     assert len(store.objects) == before, "attempts that fail leave nothing behind"
     clock[0] += 9.0
-    sealed = archive.seal_checkpoint(full, "recovery")
+    sealed = archive.seal_checkpoint(full, "recovery", 2)
     assert sealed.passed_over, "shards take blocks for saved that are not"
     ids = np.arange(8, dtype=np.uint32)
     assert [group.object_key for group in sealed.saved_groups("a", ids)] == [""], "x(0)"
 
 
 def test_what_was_never_saved_is_sealed_too() -> None:
-    archive = RecoveryStore(MemoryStore(), JOB)
-    sealed = archive.seal_checkpoint(False, "recovery")
+    store = MemoryStore()
+    archive = RecoveryStore(store, JOB)
+    sealed = archive.seal_checkpoint(False, "recovery", 2)
     assert sealed.manifest == 1
+    assert read_manifest(store.under("test"), 1).sealed_for == 2
     assert [group.object_key for group in sealed.saved_groups("a", np.arange(8, dtype=np.uint32))] == [""]
 
 

@@ -38,6 +38,7 @@ class Manifest(_message.Message):
     CREATED_FIELD_NUMBER: _builtins.int
     PASSED_OVER_FIELD_NUMBER: _builtins.int
     PLAN_FIELD_NUMBER: _builtins.int
+    SEALED_FOR_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """1, 2, ..."""
     parent: _builtins.int
@@ -58,6 +59,8 @@ class Manifest(_message.Message):
     """this round saved every block: a consistent state"""
     created: _builtins.float
     """seconds since 1970, for people only"""
+    sealed_for: _builtins.int
+    """epoch that puts blocks back from this copy; no round of an older one follows"""
     @_builtins.property
     def objects(self) -> _containers.RepeatedCompositeFieldContainer[_ps_pb2.ObjectRef]:
         """in commit order"""
@@ -86,10 +89,11 @@ class Manifest(_message.Message):
         created: _builtins.float = ...,
         passed_over: _abc.Iterable[_builtins.int] | None = ...,
         plan: Global___RoundPlan | None = ...,
+        sealed_for: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "clock", b"clock", "created", b"created", "epoch", b"epoch", "full", b"full", "job", b"job", "number", b"number", "objects", b"objects", "parent", b"parent", "passed_over", b"passed_over", "plan", b"plan", "round", b"round", "selection", b"selection"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "clock", b"clock", "created", b"created", "epoch", b"epoch", "full", b"full", "job", b"job", "number", b"number", "objects", b"objects", "parent", b"parent", "passed_over", b"passed_over", "plan", b"plan", "round", b"round", "sealed_for", b"sealed_for", "selection", b"selection"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -54,7 +54,8 @@ class Manifest:
     ``parent``: number of the one that it continues; ``author``: incarnation of the coordinator; ``clock``:
     lowest of the round's objects; ``full``: this round saved every block, a consistent state; ``objects``: in
     commit order; ``created``: seconds since 1970; ``passed_over``: between it and its parent, unreadable;
-    ``plan``: of the rounds after it; None: as the job says.
+    ``plan``: of the rounds after it; None: as the job says; ``sealed_for``: epoch that puts blocks back from
+    this copy, 0 for a round's own; no round of an older epoch may follow it.
     """
 
     number: int = 0
@@ -70,3 +71,4 @@ class Manifest:
     created: float = 0.0
     passed_over: tuple[int, ...] = ()
     plan: RoundPlan | None = None
+    sealed_for: int = 0

@@ -44,6 +44,7 @@ def manifest_to_proto(manifest: Manifest) -> checkpoint_pb2.Manifest:
         created=manifest.created,
         passed_over=manifest.passed_over,
         plan=None if manifest.plan is None else plan_to_proto(manifest.plan),
+        sealed_for=manifest.sealed_for,
     )
 
 
@@ -62,6 +63,7 @@ def manifest_from_proto(message: checkpoint_pb2.Manifest) -> Manifest:
         created=message.created,
         passed_over=tuple(message.passed_over),
         plan=plan_from_proto(message.plan) if message.HasField("plan") else None,
+        sealed_for=message.sealed_for,
     )
 
 
