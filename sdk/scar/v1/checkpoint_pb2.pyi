@@ -60,7 +60,7 @@ class Manifest(_message.Message):
     created: _builtins.float
     """seconds since 1970, for people only"""
     sealed_for: _builtins.int
-    """epoch that puts blocks back from this copy; no round of an older one follows"""
+    """epoch that puts blocks back from this copy: no round of an older one follows"""
     @_builtins.property
     def objects(self) -> _containers.RepeatedCompositeFieldContainer[_ps_pb2.ObjectRef]:
         """in commit order"""

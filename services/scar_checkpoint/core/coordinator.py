@@ -252,14 +252,11 @@ class Coordinator:
     # --- the course of a round
 
     def _begin_round(self, now: float) -> list[CoordinatorAction]:
-        """First what was triggered, else the periodic round, which waits for its clock. None while an epoch
-        that puts blocks back is on its way: what shards have now may be what it gives up.
-        """
+        """What was triggered, else the periodic round at its clock; none before the epoch of a seal."""
         if self._round is not None or not self.leading or self.epoch is None or not self.epoch.shards:
             return []
-        if self.epoch.number < self.chain.running.manifest.sealed_for:
-            return []
-        if not self._tickets and now < self.schedule.not_before:
+        is_late = self.epoch.number < self.chain.running.manifest.sealed_for
+        if is_late or (not self._tickets and now < self.schedule.not_before):
             return []
         ticket = self._tickets.pop(0) if self._tickets else None
         shards = {m.key: m for m in self.epoch.shards if ticket is None or ticket.shard in ("", m.key)}
