@@ -2,7 +2,8 @@
 
 Training goes on through all of them; a pair's order is drawn, so a busy moment of the machine meets both.
 Viewers run on this machine, too, and what they take is said beside. ``--clocks``: the run is that long
-before the first pair; these clocks have losses, and nothing else.
+before the first pair. Of these clocks workers skip all but the last 65,536, by one mark of a higher clock;
+they have losses, and nothing else: shards keep no more, so a page that is opened then can see no others.
 
 python -m benchmarks.console [--pairs 20] [--seconds 8] [--viewers 100] [--clocks 0]
 """
@@ -29,6 +30,7 @@ from scar_admin.observer import ClusterObserver
 from scar_cli.cluster_ref import ClusterRef
 from scar_cli.clusters import find_cluster
 from scar_compare.statistics import mean_estimate
+from scar_ps.core.barrier import LOSSES_KEPT
 
 OUTPUT = Path("build/bench/console.json")
 SETTLE_SECONDS = 2.0
@@ -42,6 +44,8 @@ job = scar.Job("busy", [scar.Table("w", (64, 16), rule=scar.add())], shards={sha
 def train(worker):
     ones = np.ones((64, 16), np.float32)
     for clock in worker.clocks(limit=10**9):
+        if clock < {skipped}:
+            worker._client.state.clocks.known = {skipped}
         worker.report(1.0 / (1 + clock))
         if clock >= {clocks}:  # those before only count, so that there can be a million
             worker.pull("w")
@@ -74,9 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the order of windows")
     options = parser.parse_args(arguments)
     output = OUTPUT.absolute()
+    skipped = max(0, options.clocks - LOSSES_KEPT)
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        (Path(folder) / "busy.py").write_text(TRAIN.format(**vars(options)))
+        (Path(folder) / "busy.py").write_text(TRAIN.format(skipped=skipped, **vars(options)))
         with _trained_cluster(options.shards), find_cluster(ClusterRef()).observer() as observer:
             began = _await_clock(observer, options.clocks)
             order = random.Random(options.seed)

@@ -14,6 +14,7 @@ from scar_admin.status import ProcessInfo
 from scar_cli.checkpoints import job_names, open_signed
 from scar_cli.cluster_ref import ClusterRef
 from scar_cli.clusters import ClusterTarget, DirectTarget, ReleaseTarget, find_cluster, read_status
+from scar_cli.desktop import open_browser
 from scar_cli.member_faults import check_breakable, faults_of
 from scar_cli.output import make_console
 from scar_cli.up import stop_signal
@@ -76,7 +77,7 @@ class ConsoleCluster:
 class ConsoleOptions:
     """``port`` 0: any that is free. ``interval``: seconds between looks. ``store``: URL of the one of which
     the runs are shown; empty: the cluster. ``token_file``: has the token of the URL; None: one is made.
-    ``own_release``: see :class:`ConsoleCluster`.
+    ``own_release``: see :class:`ConsoleCluster`. ``browse``: open the page in the desktop's browser.
     """
 
     port: int = 0
@@ -84,6 +85,7 @@ class ConsoleOptions:
     store: str = ""
     token_file: Path | None = None
     own_release: str = ""
+    browse: bool = False
 
     def read_token(self) -> str:
         """Empty: none is given. Raises :class:`ConfigError` for one that can be guessed."""
@@ -141,3 +143,5 @@ def _print_url(server: ConsoleServer, options: ConsoleOptions, more: str) -> Non
         url = f"{url.partition('=')[0]}=, and then the token of {options.token_file}"
     screen.print(f"[bold]the page:[/] {url}", soft_wrap=True)
     screen.print(more)
+    if options.browse:
+        open_browser(server.url)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from scar.v1.recovery_pb2 import FailureRecord, HistorySample
 from scar_admin.iteration_costs import MeasuredCost, costs_in
 from scar_admin.status import ClusterStatus
+from scar_console.metric_curves import MetricCurves
 from scar_console.page_model import is_repaired
 from scar_console.push_rates import PushRates
 from scar_console.whole_losses import WholeLosses
@@ -26,6 +27,7 @@ class RunHistory:
     epoch: int = 0
     newest: int = -1
     progress: ProgressHistory = field(default_factory=ProgressHistory)
+    metrics: MetricCurves = field(default_factory=MetricCurves)
     whole: WholeLosses = field(default_factory=WholeLosses)
     healed: dict[int, int] = field(default_factory=dict)
     costs: dict[int, MeasuredCost] = field(default_factory=dict)
@@ -43,6 +45,7 @@ class RunHistory:
         """
         self.epoch = max(self.epoch, status.number)
         self.newest = max(self.newest, status.loss_clock)
+        self.metrics.note_look(status.metrics)
         samples = self.progress.samples
         if status.shards and status.workers and status.clock >= (samples[-1].clock if samples else 0):
             sample = HistorySample(time=time, clock=status.clock, epoch=status.number)

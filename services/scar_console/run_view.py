@@ -16,6 +16,7 @@ from scar_admin.status import LATE_CLOCKS, ClusterStatus, ProcessInfo
 from scar_console.block_map import BlockMap
 from scar_console.log_ring import LogRing, read_line
 from scar_console.map_reader import BlockMapReader
+from scar_console.metric_curves import curve_document
 from scar_console.moments import moments_document
 from scar_console.page_model import MAX_FAILURES, SeenBefore, page_model
 from scar_console.page_update import PageUpdate, encode_json
@@ -149,6 +150,7 @@ class RunView:
         whole = {
             "state": state,
             "curve": self._curve_from(0),
+            "metrics": self._run.metrics.whole(),
             "moments": moments_document(samples),
             "blocks": _map_document(blocks),
             "logs": [asdict(one) for one in lines],
@@ -157,6 +159,7 @@ class RunView:
         step = {
             "state": _changed_parts(state, shown.state),
             "curve": self._curve_from(since) if since >= 0 else None,
+            "metrics": self._run.metrics.step(),
             "moments": moments_document(samples, shown.samples),
             "blocks": whole["blocks"] if blocks is not shown.blocks else None,
             "logs": [asdict(one) for one in lines if one.number > shown.line][-STEP_LINES:],
@@ -174,8 +177,7 @@ class RunView:
         return 0 if earlier is not None and self._run.note_earlier(earlier) else since
 
     def _curve_from(self, clock: int) -> dict[str, Any]:
-        points = self._run.progress.curve.points_from(clock)
-        return {"from": clock, "clocks": [one[0] for one in points], "losses": [one[1] for one in points]}
+        return curve_document(self._run.progress.curve, clock)
 
 
 def _changed_parts(state: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:

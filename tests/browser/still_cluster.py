@@ -112,6 +112,7 @@ class StillCluster:
             recovery=recovery_pb2.RecoveryStatus(leader=True, epoch=3, store="file:///there"),
             failures=(HEALED, record(2)),
             losses={clock: 1 / (1 + clock) for clock in range(40)},
+            metrics={clock: {"accuracy": clock / 40} for clock in range(0, 40, 5)},
         )
         self._url = f"file://{folder}"
         save(self.store().under(LONG), 1, {"w": [0, 1, 2]}, job=job)

@@ -63,6 +63,22 @@ def test_a_kill_asks_once_more_and_goes_by_the_keyboard(
     page.close()
 
 
+def test_a_metric_is_drawn_in_the_place_of_the_loss(chromium: Browser, url: str) -> None:
+    page = opened(chromium, url)
+    curves = page.get_by_label("Curve of", exact=True)
+    assert curves.locator("option").all_text_contents() == ["loss", "accuracy"]
+    expect(page.locator("#chart .u-label").last).to_have_text("loss")
+    curves.select_option("accuracy")
+    expect(page.locator("#chart .u-label").last).to_have_text("accuracy")
+    expect(page.locator(".flag")).to_have_count(2)
+    box = page.locator("#chart .u-over").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] - 1, box["y"] + box["height"] / 2)
+    values = page.locator("#chart .u-value")
+    expect(values).to_have_text(["35", "0.875"])
+    page.close()
+
+
 def test_a_flag_on_the_curve_opens_its_failure(chromium: Browser, url: str) -> None:
     page = opened(chromium, url)
     page.get_by_role("button", name="failure 1: ps-1 at clock 30, recovered").click()

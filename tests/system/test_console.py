@@ -114,3 +114,27 @@ def page_facts(failure: dict[str, Any]) -> dict[str, Any]:
 def ledger_facts(record: dict[str, Any]) -> dict[str, Any]:
     """The same, of `scar failures -o json`."""
     return {name: record[name] for name in (*FACTS, *(f"{phase}_seconds" for phase in PHASES))}
+
+
+def test_watch_opens_the_page_in_the_browser(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    noted = tmp_path / "opened"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {noted}.part && mv {noted}.part {noted}\n')
+    browser.chmod(0o755)
+    shell.run("up", "--shards", "1", "--detach")
+    watch = shell.start("watch", "--web", DISPLAY=":0", BROWSER=str(browser))
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while not noted.exists():
+            assert watch.poll() is None, watch.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        url = urlsplit(noted.read_text().strip())
+        first = next(looks(url.netloc, url.query.removeprefix("token=")))
+        assert [row["name"] for row in first["state"]["shards"]["rows"]] == ["ps-0"]
+    finally:
+        watch.send_signal(signal.SIGINT)
+        watch.communicate(timeout=PATIENCE)
+        shell.run("down")
+    assert watch.returncode == 0

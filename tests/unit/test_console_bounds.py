@@ -56,6 +56,10 @@ def large_status(shards: int, losses: dict[int, float]) -> ClusterStatus:
         },
         failures=tuple(failures),
         losses=losses,
+        metrics={
+            clock: {f"metric-{number}": 1 / (1 + clock + number) for number in range(20)}
+            for clock in range(0, len(losses), 500)
+        },
         problems=tuple(f"{name}: waits for a store that does not answer" for name in names),
     )
 

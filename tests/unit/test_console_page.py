@@ -291,7 +291,7 @@ def test_a_step_has_what_is_new_and_a_whole_look_has_all() -> None:
     third = json.loads(view.look().step)
     assert third["moments"]["from"] >= 0, "time goes on"
     del third["moments"]
-    assert third == {"state": {}, "curve": None, "blocks": None, "logs": []}, "nothing is new"
+    assert third == {"state": {}, "curve": None, "metrics": {}, "blocks": None, "logs": []}, "nothing is new"
     assert looks.asked == [0, 0, 0, 200 - 64]
 
 

@@ -36,13 +36,22 @@ def watch_cluster(
     interval: Annotated[
         float, typer.Option(min=0.05, metavar="SECONDS", help="Time between two looks.")
     ] = 0.5,
+    web: Annotated[
+        bool, typer.Option("--web", help="In your browser instead, by the page of `scar console`.")
+    ] = False,
 ) -> None:
     """Loss curve, shards, workers and failures as they happen, until Ctrl-C. Without a terminal: a line at
-    every change. In a browser: [bold]scar console[/].
+    every change. In a browser: [bold]--web[/].
     """
+    if web:
+        from scar_cli.console import ConsoleOptions
+        from scar_cli.console import run_console as run
+
+        return run(ref, ConsoleOptions(interval=interval, browse=True))
     from scar_cli.watch import watch_cluster as watch
 
     watch(ref, interval)
+    return None
 
 
 @with_cluster(recovery=True)

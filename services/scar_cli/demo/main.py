@@ -51,7 +51,8 @@ def _show_nobody(_cluster: LocalCluster | None) -> None: ...
 
 @contextmanager
 def _open_page(console: Console) -> Iterator[ShowCluster]:
-    from scar_cli.demo.stage import open_browser, open_stage
+    from scar_cli.demo.stage import open_stage
+    from scar_cli.desktop import open_browser
 
     with open_stage() as stage:
         console.print(f"[bold]the page:[/] {stage.url}", soft_wrap=True, highlight=False)

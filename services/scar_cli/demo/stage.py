@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
-import webbrowser
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -133,14 +130,3 @@ def open_stage() -> Iterator[DemoStage]:
     finally:
         stage.closed.set()
         thread.join()
-
-
-def open_browser(url: str) -> bool:
-    """Where there is a desktop; a browser of a terminal would take the terminal. False: there is none."""
-    if sys.platform not in ("darwin", "win32") and not (
-        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    ):
-        return False
-    with suppress(webbrowser.Error):
-        return webbrowser.open(url)
-    return False

@@ -16,20 +16,21 @@ export function lossAxes() {
 
 export class LossChart {
   // `axis`: what the loss is drawn by, "clock" or "time". `moments`: when clocks were closed. `open`: what a
-  // click on a failure's flag does, with its number.
-  constructor(box, { logarithmic, axis, moments, open }) {
+  // click on a failure's flag does, with its number. `metric`: which curve is drawn, "loss" or a metric's name.
+  constructor(box, { logarithmic, axis, metric, moments, open }) {
     this.box = box;
     this.open = open;
     this.marks = new Map();
     this.logarithmic = logarithmic;
     this.axis = axis;
+    this.metric = metric;
     this.moments = moments;
-    this.clocks = [];
-    this.losses = [];
+    this.curves = new Map();  // name -> clocks, losses
     this.failures = [];
     this.plot = null;
     logarithmic.addEventListener("change", () => this.draw());
     axis.addEventListener("change", () => this.draw());
+    metric.addEventListener("change", () => this.draw());
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
     new ResizeObserver(() => this.plot?.setSize({ width: box.clientWidth, height: HEIGHT })).observe(box);
   }
@@ -38,23 +39,47 @@ export class LossChart {
     return this.clocks.length;
   }
 
+  get clocks() {
+    return this.curves.get(this.metric.value)?.clocks ?? [];
+  }
+
+  get losses() {
+    return this.curves.get(this.metric.value)?.losses ?? [];
+  }
+
   // Another run: nothing of the last one stays.
   clear() {
     this.plot?.destroy();
     this.plot = null;
-    this.clocks = [];
-    this.losses = [];
+    this.curves.clear();
+    this.offerMetrics();
     this.marks.clear();
     this.key = "";
   }
 
   // Points from one clock on take the place of those that were there.
-  takePoints(curve) {
-    let kept = this.clocks.findIndex((clock) => clock >= curve.from);
-    if (kept < 0) kept = this.clocks.length;
-    this.clocks = [...this.clocks.slice(0, kept), ...curve.clocks];
-    this.losses = [...this.losses.slice(0, kept), ...curve.losses];
-    this.redraw();
+  takePoints(curve, name = "loss") {
+    const { clocks, losses } = this.curves.get(name) ?? { clocks: [], losses: [] };
+    let kept = clocks.findIndex((clock) => clock >= curve.from);
+    if (kept < 0) kept = clocks.length;
+    this.curves.set(name, { clocks: [...clocks.slice(0, kept), ...curve.clocks], losses: [...losses.slice(0, kept), ...curve.losses] });
+    if (this.metric.value === name) this.redraw();
+  }
+
+  takeMetrics(metrics) {
+    for (const [name, curve] of Object.entries(metrics)) this.takePoints(curve, name);
+    this.offerMetrics();
+  }
+
+  offerMetrics() {
+    const names = ["loss", ...[...this.curves.keys()].filter((name) => name !== "loss").sort()];
+    const select = this.metric;
+    if (names.join("\n") === [...select.options].map((option) => option.value).join("\n")) return;
+    const chosen = select.value;
+    select.replaceChildren(...names.map((name) => new Option(name, name)));
+    select.value = names.includes(chosen) ? chosen : "loss";
+    select.parentElement.hidden = names.length < 2;
+    if (select.value !== chosen) this.draw();
   }
 
   // There are new points, or new moments.
@@ -112,7 +137,7 @@ export class LossChart {
       axes: lossAxes(),
       series: [
         this.byTime ? { label: "time", value: (_plot, at) => timeOfDay(at) } : { label: "clock" },
-        { label: "loss", stroke: colour("curve"), width: 2, points: { show: (plot) => plot.data[0].length < 2 } },
+        { label: this.metric.value, stroke: colour("curve"), width: 2, points: { show: (plot) => plot.data[0].length < 2 } },
       ],
       hooks: { ready: [(plot) => this.placeMarks(plot)], draw: [(plot) => this.placeMarks(plot)] },
     }, this.data(), this.box);

@@ -10,7 +10,7 @@ import { takeRuns } from "./runs.js";
 
 const token = new URLSearchParams(location.search).get("token");
 const moments = new Moments();
-const chart = new LossChart(byId("chart"), { logarithmic: byId("log"), axis: byId("axis"), moments, open: openFailure });
+const chart = new LossChart(byId("chart"), { logarithmic: byId("log"), axis: byId("axis"), metric: byId("metric"), moments, open: openFailure });
 let state = {};
 let ended = false;
 let shown = null;  // of a store's runs
@@ -24,6 +24,7 @@ stream.onmessage = (event) => {
     takeRuns(look, showStoredRun);
     return;
   }
+  if (look.state.job && look.state.job.name !== state.job?.name) chart.clear();  // another run, of other metrics
   takeProgress(look);
   state = { ...state, ...look.state };  // what has not changed is not sent again
   showState(state);
@@ -33,6 +34,7 @@ stream.onmessage = (event) => {
 
 function takeProgress(look) {
   if (look.moments) moments.take(look.moments);
+  if (look.metrics) chart.takeMetrics(look.metrics);
   if (look.curve) chart.takePoints(look.curve);
   else if (look.moments) chart.redraw();
 }
