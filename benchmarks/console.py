@@ -197,8 +197,9 @@ def _measure_clocks(observer: ClusterObserver, seconds: float) -> float:
     """Milliseconds of one clock of the training, meanwhile."""
     first, started = observer.read().clock, time.monotonic()
     time.sleep(seconds)
-    last, passed = observer.read().clock, time.monotonic() - started
-    return 1000 * passed / (last - first)
+    while (last := observer.read().clock) == first:  # on a machine this busy a window has to be longer
+        time.sleep(0.1)
+    return 1000 * (time.monotonic() - started) / (last - first)
 
 
 if __name__ == "__main__":
