@@ -7,13 +7,14 @@ from collections.abc import Callable
 
 import grpc
 
-from scar.errors import Temporary, from_rpc
+from scar.errors import Temporary, TooLarge, from_rpc
 from scar.tables import Job
 from scar.v1 import recovery_pb2, recovery_pb2_grpc
-from scar.wire.codec import job_arrays, job_to_proto
+from scar.wire.codec import MAX_MESSAGE_BYTES, job_arrays, job_to_proto
 
 START_JOB_TIMEOUT = 20.0  # seconds, with retries while the coordinator or the store is not ready
 RETRY_PAUSE = 0.1  # seconds
+FRAMING_BYTES = 32  # of an array in the message, beside its name and values, at most
 
 
 def start_job(
@@ -26,15 +27,18 @@ def start_job(
     waits: Callable[[str], None] = lambda _reason: None,
 ) -> str:
     """Create the job, or go on with it; returns what one that is resumed has otherwise than before, in words.
-    Retries what is temporary; raises every other ``ScarError``.
+    Retries what is temporary; raises every other ``ScarError``, and :class:`TooLarge` where given initial
+    values do not go into one message. A job that is resumed has its own, which nobody sends again.
 
     ``take_over``: even if another cluster trains it. ``waits`` hears once of each reason to wait.
     """
     deadline = time.monotonic() + timeout
     reason = ""
-    request = recovery_pb2.StartJobRequest(
-        job=job_to_proto(job), resume=resume, given=dict(job_arrays(job)), take_over=take_over
-    )
+    spec = job_to_proto(job)
+    if not resume:
+        _ensure_given_fits(job, spec.ByteSize())
+    given = {} if resume else dict(job_arrays(job))
+    request = recovery_pb2.StartJobRequest(job=spec, resume=resume, given=given, take_over=take_over)
     while True:
         try:
             reply = recovery.StartJob(request, timeout=timeout, wait_for_ready=True)
@@ -47,3 +51,17 @@ def start_job(
                 reason = failure.message
                 waits(reason)
         time.sleep(RETRY_PAUSE)
+
+
+def _ensure_given_fits(job: Job, others: int) -> None:
+    """``others``: bytes of the message beside arrays."""
+    sizes = {table.name: table.bytes for table in job.tables if table.init.array is not None}
+    framing = sum(len(name.encode()) + FRAMING_BYTES for name in sizes)
+    if sum(sizes.values()) + others + framing <= MAX_MESSAGE_BYTES:
+        return
+    largest = max(sizes, key=lambda name: sizes[name], default="")
+    raise TooLarge(
+        f"job {job.name!r} gives {sum(sizes.values()) / 2**20:.1f} MiB of initial values, most of them to table"
+        f" {largest}, and a job starts with at most {MAX_MESSAGE_BYTES >> 20} MiB of them",
+        "Let shards draw those of large tables: table.init = scar.normal(0, 0.1), scar.uniform or scar.zeros",
+    )

@@ -73,6 +73,8 @@ class PulledRows:
         return Lookup(rows, batch.places, self._find_padding(wanted))
 
     def _find_padding(self, wanted: RowIds) -> int | None:
+        if self._padding is None:
+            return None
         found = np.flatnonzero(wanted == self._padding)
         return int(found[0]) if len(found) else None
 
