@@ -59,9 +59,10 @@ def _ensure_given_fits(job: Job, others: int) -> None:
     framing = sum(len(name.encode()) + FRAMING_BYTES for name in sizes)
     if sum(sizes.values()) + others + framing <= MAX_MESSAGE_BYTES:
         return
+    total = sum(sizes.values()) / 2**20
     largest = max(sizes, key=lambda name: sizes[name], default="")
     raise TooLarge(
-        f"job {job.name!r} gives {sum(sizes.values()) / 2**20:.1f} MiB of initial values, most of them to table"
+        f"job {job.name!r} gives {total:.1f} MiB of initial values, most of them to table"
         f" {largest}, and a job starts with at most {MAX_MESSAGE_BYTES >> 20} MiB of them",
         "Let shards draw those of large tables: table.init = scar.normal(0, 0.1), scar.uniform or scar.zeros",
     )

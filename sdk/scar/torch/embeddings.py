@@ -73,9 +73,7 @@ class PulledRows:
         return Lookup(rows, batch.places, self._find_padding(wanted))
 
     def _find_padding(self, wanted: RowIds) -> int | None:
-        if self._padding is None:
-            return None
-        found = np.flatnonzero(wanted == self._padding)
+        found = np.flatnonzero(wanted == self._padding) if self._padding is not None else ()
         return int(found[0]) if len(found) else None
 
     def _is_new(self, clock: int) -> bool:
