@@ -73,8 +73,8 @@ class PulledRows:
         return Lookup(rows, batch.places, self._find_padding(wanted))
 
     def _find_padding(self, wanted: RowIds) -> int | None:
-        found = np.flatnonzero(wanted == self._padding) if self._padding is not None else ()
-        return int(found[0]) if len(found) else None
+        place = 0 if self._padding is None else int(np.searchsorted(wanted, self._padding))
+        return place if place < len(wanted) and wanted[place] == self._padding else None
 
     def _is_new(self, clock: int) -> bool:
         """What is of an earlier clock is less than what consistencies but ASP promise of this one."""
