@@ -195,3 +195,12 @@ def test_status_that_shows_something_else_is_found() -> None:
     assert "shows 0 failures" in check(shown(failures=()))[0]
     other = (recovery_pb2.FailureRecord(number=1, delta_norm=3.0),)
     assert "shows delta_norm 3.0, the store has 2.0" in check(shown(failures=other))[0]
+
+
+def test_a_duration_may_be_unknown_to_who_shows_it_but_not_another_one() -> None:
+    ledger = [recovery_pb2.FailureRecord(number=1, return_seconds=1.5)]
+    check = partial(check_shown, newest=EPOCH, shards=[shard()], manifests={5: manifest(5)}, ledger=ledger)
+    assert check(shown(failures=(recovery_pb2.FailureRecord(number=1, return_seconds=-1.0),))) == []
+    for wrong in (0.0, 2.0):
+        found = check(shown(failures=(recovery_pb2.FailureRecord(number=1, return_seconds=wrong),)))
+        assert f"shows return_seconds {wrong}, the store has 1.5" in found[0]
