@@ -113,8 +113,6 @@ class DataServicer:
 
     def pull_small(self, request: ps_pb2.PullRequest, context: grpc.ServicerContext) -> bytes:
         """The same chunks as one message. Raises :class:`TooLarge` when they are too many for it."""
-        if request.contents:
-            raise InvalidRequest("what values contain has no room in one message", "Pull them as a stream")
         found, waited = self._find_pulled(request, context)
         short = _short_tables(request)
         pull_encoder.require_small(found, short)

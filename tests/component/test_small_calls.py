@@ -130,9 +130,29 @@ def test_too_large_an_answer_in_one_message_is_refused_before_it_is_made(shard, 
         """As a client that does not keep to the limit."""
         return link.call(link._pull_small, request, timeout)
 
-    with pytest.raises(TooLarge, match=rf"{LARGE.elements * 4} bytes of 1 tables .* {SMALL_BYTES} bytes"):
+    with pytest.raises(TooLarge, match=rf"{LARGE.elements * 4} bytes of 1 tables.* {SMALL_BYTES} bytes"):
         shard.pull("large", size=1)
     assert shard.pull("w", size=96)[0].tolist() == [0] * 24
+
+
+@pytest.mark.parametrize("room", [small_message.CONTENTS_BYTES, 0])
+def test_what_values_contain_goes_along_and_where_there_is_no_room_they_are_a_stream(
+    calls, tmp_path, monkeypatch, room: int
+):
+    """As with very many workers; the shard says so once, and is not asked in one message again."""
+    shard = Running(0, f"file://{tmp_path}")
+    adopted(shard)
+    shard.settle(1)
+    shard.push(W)
+    monkeypatch.setattr(small_message, "CONTENTS_BYTES", room)
+    calls.clear()
+    asked = ps_pb2.PullRequest(tables=[ps_pb2.TableBlocks(table="w", dense=True)], epoch=1, contents=True)
+    for _ in range(2):
+        first_header = next(iter(shard.link.pull(asked, SECONDS, 96))).header
+        assert first_header.settled
+        assert list(first_header.watermark.values()) == [1]
+    assert calls == ({"PullSmall": 2} if room else {"PullSmall": 1, "Pull": 2})
+    shard.stop()
 
 
 @pytest.mark.parametrize("wire", [b"\xff" * 10, b"", b"\x0a\x02\x0a\x7f", b"\x0a\x00", b"\x12\x00"])

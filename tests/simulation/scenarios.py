@@ -130,6 +130,26 @@ def whole_cluster(world: World) -> None:
     cluster.wait_for(lambda: len(done) == 3, 3 * CLOCKS * CLOCK_SECONDS + HEALED, "the end of the training")
 
 
+def quiet(world: World, **options: Any) -> None:
+    """Nothing happens: every service, and workers that train to the end. ``options``: of the job."""
+    shards = [f"ps-{number}" for number in range(3)]
+    cluster = Cluster(world, "one", "recovery-0", "checkpoint-0", "detector-0", *shards)
+    cluster.start_job(small_job(3, workers=3, consistency="bsp", **options))
+    done: list[str] = []
+
+    def train(worker: scar.Worker) -> None:
+        names = [table.name for table in worker.job.tables]
+        for _ in worker.clocks(limit=CLOCKS):
+            values = worker.pull(names)
+            time.sleep(CLOCK_SECONDS)  # it computes
+            worker.push({name: np.ones_like(one) for name, one in values.items()})
+        done.append(worker.member.name)
+
+    for number in range(3):
+        cluster.work(f"worker-{number}", train)
+    cluster.wait_for(lambda: len(done) == 3, 3 * CLOCKS * CLOCK_SECONDS + HEALED, "the end of the training")
+
+
 def poisoned_batch(world: World) -> None:
     """The loss of a clock is no number, once; what was saved before comes back, and a shard may die then."""
     shards = [f"ps-{number}" for number in range(3)]
@@ -190,5 +210,8 @@ SCENARIOS: dict[str, Callable[[World], None]] = {
     "two_clusters": two_clusters,
     "whole_cluster": whole_cluster,
     "poisoned_batch": poisoned_batch,
+    "quiet": quiet,
+    "quiet_workers": partial(quiet, sources="workers"),
+    "quiet_missing": partial(quiet, sources="workers", replicas=1, replicate="missing"),
 }
 SECONDS = 2000.0  # of simulated time, for a whole story

@@ -15,10 +15,12 @@ from scar.v1 import ps_pb2
 from scar.wire import codec
 from scar.wire.codec import Chunk
 from scar.wire.small_message import (
+    CONTENTS_BYTES,
     HEADER_BYTES,
     METRICS_BYTES,
     SMALL_BYTES,
     answer_fits,
+    contents_fit,
     decode_small,
     encode_small,
 )
@@ -98,3 +100,17 @@ def test_an_answer_that_fits_is_within_the_limit_with_the_longest_headers() -> N
     assert not answer_fits(payload + 1, tables, with_metrics=True)
     each = payload // tables
     assert len(encode_small([codec.encode_chunk(Chunk(longest, bytes(each)))] * tables)) <= SMALL_BYTES
+
+
+def test_what_fits_by_its_size_fits_with_what_the_values_contain() -> None:
+    contents = {f"worker-{number}@{number:012x}": (1 << 64) - 1 for number in range(200)}
+    while not contents_fit(contents):
+        contents.popitem()
+    assert len(contents) > 80
+    tables = 3
+    payload = SMALL_BYTES - tables * (HEADER_BYTES + CONTENTS_BYTES)
+    assert answer_fits(payload, tables, with_contents=True)
+    assert not answer_fits(payload + 1, tables, with_contents=True)
+    header = ps_pb2.TensorHeader(table="w" * 100, dtype="float32", watermark=contents, settled=True)
+    chunk = codec.encode_chunk(Chunk(header, bytes(payload // tables)))
+    assert len(encode_small([chunk] * tables)) <= SMALL_BYTES

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
+from scar.errors import InvalidRequest, TooLarge
 from scar.v1 import ps_pb2, ps_pb2_grpc
 from scar.wire import codec, small_message
 from scar.wire.codec import Chunk
@@ -36,6 +37,7 @@ class ShardLink(Link):
             f"{DATA}Restore", codec.encode_chunk, ps_pb2.RestoreReply.FromString
         )
         self._pull_small = self.channel.unary_unary(f"{DATA}PullSmall", asked, small_message.decode_small)
+        self._refuses_contents = False  # in one message
 
     def push(self, chunks: Iterable[Chunk], timeout: float, size: int | None = None) -> ps_pb2.PushReply:
         """Send one push; returns when the shard has acknowledged it."""
@@ -58,10 +60,16 @@ class ShardLink(Link):
     def pull(self, request: ps_pb2.PullRequest, timeout: float, size: int | None = None) -> Iterable[Chunk]:
         """The shard's answer, chunk by chunk, each valid until the next."""
         with_metrics = request.loss_clock > 0
-        small = size is not None and small_message.answer_fits(size, len(request.tables), with_metrics)
-        if small and not request.contents:
-            chunks: list[Chunk] = self.call(self._pull_small, request, timeout)
-            return chunks
+        tables = len(request.tables)
+        fits = size is not None and small_message.answer_fits(size, tables, with_metrics, request.contents)
+        if fits and not (request.contents and self._refuses_contents):
+            try:
+                chunks: list[Chunk] = self.call(self._pull_small, request, timeout)
+                return chunks
+            except (TooLarge, InvalidRequest):  # of more workers than one message has room for
+                if not request.contents:
+                    raise
+                self._refuses_contents = True
         return self._pull_stream(request, timeout, size)
 
     def _pull_stream(self, request: ps_pb2.PullRequest, timeout: float, size: int | None) -> Iterator[Chunk]:

@@ -6,7 +6,7 @@ inside is the same, chunk by chunk, and is read by the same readers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from scar.errors import InvalidRequest, TooLarge
 from scar.wire.codec import Chunk, aligned_field, decode_chunk, read_varint
@@ -14,17 +14,26 @@ from scar.wire.codec import Chunk, aligned_field, decode_chunk, read_varint
 SMALL_BYTES = 64 << 10  # of a message, with its headers and ids
 HEADER_BYTES = 256  # for the header of one table of an answer, at most
 METRICS_BYTES = 18 << 10  # more in each, at most, where it has metrics
+CONTENTS_BYTES = 4 << 10  # the same where it says what the values contain
+ENTRY_BYTES = 24  # of a worker's entry in that beside its key, at most
 
 _CHUNK_TAG = 0x0A  # field 1, length-delimited
 
 
-def answer_fits(payload: int, tables: int, with_metrics: bool = False) -> bool:
+def answer_fits(payload: int, tables: int, with_metrics: bool = False, with_contents: bool = False) -> bool:
     """Whether values of so many bytes, of so many tables, go into one message with their headers.
 
     The client asks before it chooses the call, and the shard before it answers: both must say the same.
     """
-    header = HEADER_BYTES + (METRICS_BYTES if with_metrics else 0)
+    header = HEADER_BYTES + METRICS_BYTES * with_metrics + CONTENTS_BYTES * with_contents
     return payload + tables * header <= SMALL_BYTES
+
+
+def contents_fit(contents: Mapping[str, int]) -> bool:
+    """Whether what the values of one table contain, by worker, has room beside them: of some 80 workers it
+    has. Only the shard knows, and refuses; then the client pulls as a stream.
+    """
+    return sum(len(worker) + ENTRY_BYTES for worker in contents) <= CONTENTS_BYTES
 
 
 def encode_small(wires: Iterable[bytes]) -> bytes:

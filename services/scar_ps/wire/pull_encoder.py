@@ -16,7 +16,7 @@ from scar.errors import InvalidRequest, TooLarge
 from scar.v1.ps_pb2 import SharedRange, TensorHeader
 from scar.wire.codec import CHUNK_BYTES, Chunk, encode_chunk
 from scar.wire.shared_memory import PIECE_BYTES, shared_range
-from scar.wire.small_message import SMALL_BYTES, answer_fits
+from scar.wire.small_message import SMALL_BYTES, answer_fits, contents_fit
 from scar_ps.core.block_store import NO_LOCK, StoreSlice, split_runs
 from scar_ps.core.keyed_store import KeyedBlockStore
 from scar_ps.core.pushes import PulledBlocks
@@ -53,9 +53,12 @@ def require_small(found: PulledBlocks, short: Collection[str] = ()) -> None:
         payload += (
             _pulled_layout(part).elements * (bfloat16.DTYPE if table.name in short else table.dtype).itemsize
         )
-    if not answer_fits(payload, len(found.parts), found.with_metrics):
+    told = [contents for contents in found.contents if contents is not None]
+    fits = answer_fits(payload, len(found.parts), found.with_metrics, bool(told))
+    if not fits or not all(map(contents_fit, told)):
         raise TooLarge(
-            f"{payload} bytes of {len(found.parts)} tables do not go into one message of {SMALL_BYTES} bytes",
+            f"{payload} bytes of {len(found.parts)} tables, and what they contain, do not go into one message"
+            f" of {SMALL_BYTES} bytes",
             "Pull them as a stream",
         )
 
