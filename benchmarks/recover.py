@@ -28,7 +28,7 @@ def measure_rows(repeat: int) -> list[BenchRow]:
         run.worker.pull("w")
         run.save()
         for number in range(1, min(repeat, 3) + 1):
-            record = _kill_and_recover(run, number)
+            record = kill_and_recover(run, number)
             loads.append(record.commit_seconds + record.load_seconds)
             totals.append(record.detect_seconds + record.wait_seconds + loads[-1])
     read = _plain_read(repeat)
@@ -44,7 +44,7 @@ def measure_rows(repeat: int) -> list[BenchRow]:
     ]
 
 
-def _kill_and_recover(run: BenchTraining, number: int) -> recovery_pb2.FailureRecord:
+def kill_and_recover(run: BenchTraining, number: int) -> recovery_pb2.FailureRecord:
     """Kill, wait for the repair and for the return of the shard; the ledger's record."""
     run.cluster.kill("ps-1")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import scar
 from benchmarks.measure import TimedAction
@@ -46,15 +47,15 @@ def start_training(
     consistency: str = "bsp",
     store: str | None = None,
     shared: bool = True,
+    sources: str = "checkpoint",
 ) -> Iterator[BenchTraining]:
     """Everything started, the first iteration open.
 
-    ``shared``: whether large payloads may go through shared memory.
+    ``shared``: whether large payloads may go through shared memory. ``sources``: of lost blocks.
     """
     keep_freed()  # as every worker process does
-    job = scar.Job(
-        "bench", tables=tables, shards=shards, workers=1, consistency=consistency, checkpoint=NEVER
-    )
+    how: dict[str, Any] = {"consistency": consistency, "sources": sources}
+    job = scar.Job("bench", tables=tables, shards=shards, workers=1, checkpoint=NEVER, **how)
     environment = {"SCAR_SHARED_MEMORY": str(shared)}
     with LocalCluster(shards=shards, store=store, environment=environment) as cluster:
         cluster.start_job(job)
