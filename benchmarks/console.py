@@ -195,11 +195,19 @@ def _processor_seconds(pid: int) -> float:
 
 def _measure_clocks(observer: ClusterObserver, seconds: float) -> float:
     """Milliseconds of one clock of the training, meanwhile."""
-    first, started = observer.read().clock, time.monotonic()
+    first, started = _read_clock(observer, -1)
     time.sleep(seconds)
-    while (last := observer.read().clock) == first:  # on a machine this busy a window has to be longer
+    last, ended = _read_clock(observer, first)
+    return 1000 * (ended - started) / (last - first)
+
+
+def _read_clock(observer: ClusterObserver, above: int) -> tuple[int, float]:
+    """The open clock, and when it was read; a look to which no shard has answered in time says nothing."""
+    while True:
+        status = observer.read()
+        if status.shards and status.clock > above:
+            return int(status.clock), time.monotonic()
         time.sleep(0.1)
-    return 1000 * (time.monotonic() - started) / (last - first)
 
 
 if __name__ == "__main__":

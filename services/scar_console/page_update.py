@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
+
+from scar_runtime.loss_curve import LossCurve
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,12 @@ class PageView(Protocol):
     def read_logs(self) -> None:
         """The same, of another thread."""
         ...
+
+
+def curve_document(curve: LossCurve, clock: int = 0) -> dict[str, Any]:
+    """From this clock on."""
+    points = curve.points_from(clock)
+    return {"from": clock, "clocks": [one[0] for one in points], "losses": [one[1] for one in points]}
 
 
 def encode_json(value: object) -> bytes:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from scar.v1.recovery_pb2 import FailureRecord, HistorySample
 from scar_admin.iteration_costs import MeasuredCost, costs_in
 from scar_admin.status import ClusterStatus
-from scar_console.metric_curves import MetricCurves
 from scar_console.page_model import is_repaired
 from scar_console.push_rates import PushRates
 from scar_console.whole_losses import WholeLosses
@@ -20,14 +19,15 @@ class RunHistory:
     """``epoch``, ``newest``: highest epoch and clock with a loss.
 
     ``repaired``: failures that were so at the last look; None: there was none. ``healed``: the clock at which
-    a failure was first seen repaired, ``costs``: what it has cost, by number.
+    a failure was first seen repaired, ``costs``: what it has cost, by number. ``fresh_metrics``: from which
+    clock on the last look has changed them, by name.
     """
 
     job: str = ""
     epoch: int = 0
     newest: int = -1
     progress: ProgressHistory = field(default_factory=ProgressHistory)
-    metrics: MetricCurves = field(default_factory=MetricCurves)
+    fresh_metrics: dict[str, int] = field(default_factory=dict)
     whole: WholeLosses = field(default_factory=WholeLosses)
     healed: dict[int, int] = field(default_factory=dict)
     costs: dict[int, MeasuredCost] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class RunHistory:
         """
         self.epoch = max(self.epoch, status.number)
         self.newest = max(self.newest, status.loss_clock)
-        self.metrics.note_look(status.metrics)
+        self.fresh_metrics = self.progress.metrics.add_metrics(status.metrics)
         samples = self.progress.samples
         if status.shards and status.workers and status.clock >= (samples[-1].clock if samples else 0):
             sample = HistorySample(time=time, clock=status.clock, epoch=status.number)
@@ -57,6 +57,7 @@ class RunHistory:
         curve has changed.
         """
         self.progress.add_samples(history.samples)
+        self.fresh_metrics |= self.progress.metrics.add_curves(history.metrics)
         return self.progress.add_losses(dict(history.curve.points_from()))
 
     def note_failures(self, status: ClusterStatus, failures: Sequence[FailureRecord]) -> None:

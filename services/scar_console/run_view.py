@@ -16,10 +16,9 @@ from scar_admin.status import LATE_CLOCKS, ClusterStatus, ProcessInfo
 from scar_console.block_map import BlockMap
 from scar_console.log_ring import LogRing, read_line
 from scar_console.map_reader import BlockMapReader
-from scar_console.metric_curves import curve_document
 from scar_console.moments import moments_document
 from scar_console.page_model import MAX_FAILURES, SeenBefore, page_model
-from scar_console.page_update import PageUpdate, encode_json
+from scar_console.page_update import PageUpdate, curve_document, encode_json
 from scar_console.run_history import RunHistory
 from scar_runtime.progress_history import ProgressHistory
 from scar_runtime.store import Store
@@ -150,7 +149,7 @@ class RunView:
         whole = {
             "state": state,
             "curve": self._curve_from(0),
-            "metrics": self._run.metrics.whole(),
+            "metrics": self._metrics_from(dict.fromkeys(self._run.progress.metrics.curves, 0)),
             "moments": moments_document(samples),
             "blocks": _map_document(blocks),
             "logs": [asdict(one) for one in lines],
@@ -159,7 +158,7 @@ class RunView:
         step = {
             "state": _changed_parts(state, shown.state),
             "curve": self._curve_from(since) if since >= 0 else None,
-            "metrics": self._run.metrics.step(),
+            "metrics": self._metrics_from(self._run.fresh_metrics),
             "moments": moments_document(samples, shown.samples),
             "blocks": whole["blocks"] if blocks is not shown.blocks else None,
             "logs": [asdict(one) for one in lines if one.number > shown.line][-STEP_LINES:],
@@ -178,6 +177,10 @@ class RunView:
 
     def _curve_from(self, clock: int) -> dict[str, Any]:
         return curve_document(self._run.progress.curve, clock)
+
+    def _metrics_from(self, clocks: dict[str, int]) -> dict[str, Any]:
+        curves = self._run.progress.metrics.curves
+        return {name: curve_document(curves[name], clock) for name, clock in clocks.items()}
 
 
 def _changed_parts(state: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from scar.v1.types_pb2 import Epoch, JobSpec
 from scar_admin.status import ClusterStatus
 from scar_console.moments import moments_document
 from scar_console.page_model import SeenBefore, is_repaired, page_model
-from scar_console.page_update import PageUpdate, encode_json
+from scar_console.page_update import PageUpdate, curve_document, encode_json
 from scar_runtime.progress_history import ProgressHistory
 from scar_runtime.store import Store
 from scar_runtime.store.failure_log import FailureLog
@@ -86,7 +86,8 @@ def run_document(name: str, run: StoredRun, store: str) -> dict[str, Any]:
         "name": name,
         "error": "",
         "state": page_model(status, (), SeenBefore(_healed_clocks(run))) | {"clock": int(clock)},
-        "curve": {"from": 0, "clocks": [one[0] for one in points], "losses": [one[1] for one in points]},
+        "curve": curve_document(run.history.curve),
+        "metrics": {name: curve_document(one) for name, one in run.history.metrics.curves.items()},
         "moments": moments_document(samples),
         "lowest": min((loss for _, loss in points), default=None),
         "pace": run.history.clocks_per_second,

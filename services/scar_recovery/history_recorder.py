@@ -93,6 +93,7 @@ class HistoryRecorder:
         told = [one for one in found if one is not None]
         for one in told:
             self._changed |= history.add_losses(one.losses)
+            self._changed |= bool(history.metrics.add_metrics(one.metrics))
             self._newest = max(self._newest, *one.losses, 0)
         clock = min((one.clock for one in told if one.blocks and one.clock < DONE), default=None)
         if clock is not None and epoch.workers:

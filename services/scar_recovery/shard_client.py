@@ -66,11 +66,12 @@ class ShardState:
 
 @dataclass(frozen=True)
 class ShardProgress:
-    """``clock``: that is open; ``blocks``: that it owns; ``losses``: by clock."""
+    """``clock``: that is open; ``blocks``: that it owns; ``losses``: by clock; ``metrics``: and by name."""
 
     clock: int
     blocks: int
     losses: Mapping[int, float]
+    metrics: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
 
 
 class ShardClient(Protocol):
@@ -137,7 +138,9 @@ class GrpcShardClient:
         with self.links.borrow(member) as link:
             reply = link.call(link.control.Status, request, STATUS_SECONDS)
         blocks = sum(table.blocks for table in reply.tables)
-        return ShardProgress(reply.clock, blocks, {int(one.clock): one.loss for one in reply.losses})
+        points = [point_from_proto(one) for one in reply.losses]
+        metrics = {one.clock: dict(one.metrics) for one in points if one.metrics}
+        return ShardProgress(reply.clock, blocks, {one.clock: one.loss for one in points}, metrics)
 
     def read_state(self, member: Member, timeout: float = STATUS_SECONDS) -> ShardState:
         status = self._shard_status(member, timeout)

@@ -8,8 +8,9 @@ import math
 from collections.abc import Iterable, Mapping
 
 from scar.errors import StoreError
-from scar.v1.recovery_pb2 import HistoryRecord, HistorySample
+from scar.v1.recovery_pb2 import HistoryRecord, HistorySample, MetricHistory
 from scar_runtime.loss_curve import LossCurve
+from scar_runtime.metric_curves import MetricCurves
 
 FORMAT = 1
 MAX_SAMPLES = 512
@@ -22,6 +23,7 @@ class ProgressHistory:
 
     def __init__(self) -> None:
         self.curve = LossCurve()
+        self.metrics = MetricCurves()
         self.samples: list[HistorySample] = []  # ascending in time
         self.spacing = 1.0
 
@@ -45,6 +47,8 @@ class ProgressHistory:
                 "Look at it with the version of SCAR that wrote it",
             )
         self.add_losses(dict(zip(record.clocks, record.losses, strict=False)))
+        for one in record.metrics:
+            self.metrics.add_values(one.name, dict(zip(one.clocks, one.values, strict=False)))
         self.add_samples(sample for sample in record.samples if math.isfinite(sample.time))
 
     def to_proto(self) -> HistoryRecord:
@@ -54,6 +58,7 @@ class ProgressHistory:
             clocks=[clock for clock, _ in points],
             losses=[loss for _, loss in points],
             samples=self.samples,
+            metrics=[_metric_to_proto(name, curve) for name, curve in self.metrics.curves.items()],
         )
 
     def clock_at(self, time: float) -> int:
@@ -68,6 +73,13 @@ class ProgressHistory:
         first = self.samples[0]
         last = self.samples[-1]
         return max(0.0, (float(last.clock) - first.clock) / (last.time - first.time))
+
+
+def _metric_to_proto(name: str, curve: LossCurve) -> MetricHistory:
+    points = curve.points_from()
+    return MetricHistory(
+        name=name, clocks=[clock for clock, _ in points], values=[value for _, value in points]
+    )
 
 
 def _spaced(samples: list[HistorySample], spacing: float) -> list[HistorySample]:

@@ -59,6 +59,7 @@ def keep_run(root: Store, name: str, clocks: int, seconds: float, finished: bool
         FailureLog(store).write(FAILURE, "a")
     history = ProgressHistory()
     history.add_losses({clock: 1 / (1 + clock) for clock in range(clocks)})
+    history.metrics.add_metrics({clock: {"accuracy": clock / clocks} for clock in range(clocks)})
     for step in range(5):
         clock = clocks * step // 4
         sample = HistorySample(time=BEGAN + seconds * step / 4, clock=clock, epoch=2, shards=1, workers=2)
@@ -108,6 +109,7 @@ def test_runs_are_compared_and_each_can_be_opened(page: Page, root: Store) -> No
     expect(page.locator("#comparison .u-series")).to_have_count(3)  # the clock has one, too
     for kind in ("Shards", "Workers", "Checkpoints", "Services", "Blocks"):
         expect(page.get_by_role("heading", name=re.compile(f"^{kind}"))).to_be_hidden()
+    expect(page.get_by_label("Curve of", exact=True).locator("option")).to_have_text(["loss", "accuracy"])
     page.get_by_role("link", name="short").click()
     expect(page.locator("h1")).to_have_text("short")
     expect(page.locator("#summary")).to_have_text("finished: the model is saved in manifest 9")

@@ -165,6 +165,7 @@ def _mutate_ledger(mutator: Mutator, data: bytes) -> bytes:
 def _history() -> ProgressHistory:
     history = ProgressHistory()
     history.add_losses({clock: 1 / (1 + clock) for clock in range(20)})
+    history.metrics.add_metrics({clock: {"accuracy": clock / 20} for clock in range(20)})
     history.add_samples(
         recovery_pb2.HistorySample(time=1.5 * step, clock=step, epoch=1, shards=2, workers=2)
         for step in range(4)

@@ -20,7 +20,7 @@ from scar_runtime.store.history_log import HistoryLog
 from scar_runtime.store.layout import HISTORY, folder, history_key
 
 CLOCKS = 100_000
-BYTES = 60_000  # of a version, whatever the length of the run
+BYTES = 90_000  # of a version, whatever the length of the run
 
 
 def sample(time: float, clock: int) -> HistorySample:
@@ -30,6 +30,10 @@ def sample(time: float, clock: int) -> HistorySample:
 def test_a_long_run_takes_as_little_as_a_short_one() -> None:
     history = ProgressHistory()
     history.add_losses({clock: 1 / (1 + clock) for clock in range(CLOCKS)})
+    names = [f"metric-{number}" for number in range(20)]
+    history.metrics.add_metrics(
+        {clock: dict.fromkeys(names, 1 / (1 + clock)) for clock in range(0, CLOCKS, 10)}
+    )
     for second in range(10_000):
         history.add_samples([sample(second, 10 * second)])
     assert len(history.samples) <= MAX_SAMPLES
@@ -44,6 +48,10 @@ def test_whoever_reads_all_versions_has_what_each_has_in_any_order() -> None:
     whole.add_losses(losses)
     first.add_losses({clock: loss for clock, loss in losses.items() if clock < 3000})
     second.add_losses({clock: loss for clock, loss in losses.items() if clock >= 2000})
+    accuracy = {clock: {"accuracy": loss} for clock, loss in losses.items()}
+    whole.metrics.add_metrics(accuracy)
+    first.metrics.add_metrics({clock: found for clock, found in accuracy.items() if clock < 3000})
+    second.metrics.add_metrics({clock: found for clock, found in accuracy.items() if clock >= 2000})
     first.add_samples([sample(1.0, 0), sample(10.0, 2900)])
     second.add_samples([sample(10.0, 2900), sample(20.0, 5000)])
     for order in ((first, second), (second, first), (first, second, first)):
@@ -51,6 +59,8 @@ def test_whoever_reads_all_versions_has_what_each_has_in_any_order() -> None:
         for one in order:
             merged.merge_record(one.to_proto())
         assert merged.curve.points_from() == whole.curve.points_from()
+        kept = merged.metrics.curves["accuracy"].points_from()
+        assert kept == whole.metrics.curves["accuracy"].points_from()
         assert [one.time for one in merged.samples] == [1.0, 10.0, 20.0]
 
 
@@ -141,7 +151,8 @@ class Cluster:
         if self.silent:
             raise Unreachable("gone")
         clock = int(100 * self.now)
-        return ShardProgress(clock, 5, {one: 1 / (1 + one) for one in range(since, clock)})
+        losses = {one: 1 / (1 + one) for one in range(since, clock)}
+        return ShardProgress(clock, 5, losses, {one: {"accuracy": 1 - loss} for one, loss in losses.items()})
 
     def look(self, seconds: float = 1.0) -> None:
         self.now += seconds
@@ -156,6 +167,8 @@ def test_it_writes_what_shards_say_and_asks_a_few_of_them_for_what_is_new(store:
     assert cluster.asked[4][1] == 99 - 64
     history = HistoryLog(store).read()
     assert dict(history.curve.points_from()) == {clock: 1 / (1 + clock) for clock in range(300)}
+    accuracy = history.metrics.curves["accuracy"].points_from()
+    assert (accuracy[0], accuracy[-1]) == ((0, 0.0), (299, 1 - 1 / 300))
     assert [(one.time, one.clock) for one in history.samples] == [(1.0, 100), (2.0, 200), (3.0, 300)]
     assert keys(store) == [history_key(2, "a")], "not at each look"
 

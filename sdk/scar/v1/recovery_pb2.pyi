@@ -1364,6 +1364,7 @@ class HistoryRecord(_message.Message):
     CLOCKS_FIELD_NUMBER: _builtins.int
     LOSSES_FIELD_NUMBER: _builtins.int
     SAMPLES_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
     format: _builtins.int
     """1"""
     @_builtins.property
@@ -1378,6 +1379,10 @@ class HistoryRecord(_message.Message):
     def samples(self) -> _containers.RepeatedCompositeFieldContainer[Global___HistorySample]:
         """ascending in time; of a long run fewer in the same time"""
 
+    @_builtins.property
+    def metrics(self) -> _containers.RepeatedCompositeFieldContainer[Global___MetricHistory]:
+        """that stand beside the loss: eight at most, those that came first"""
+
     def __init__(
         self,
         *,
@@ -1385,14 +1390,49 @@ class HistoryRecord(_message.Message):
         clocks: _abc.Iterable[_builtins.int] | None = ...,
         losses: _abc.Iterable[_builtins.float] | None = ...,
         samples: _abc.Iterable[Global___HistorySample] | None = ...,
+        metrics: _abc.Iterable[Global___MetricHistory] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clocks", b"clocks", "format", b"format", "losses", b"losses", "samples", b"samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clocks", b"clocks", "format", b"format", "losses", b"losses", "metrics", b"metrics", "samples", b"samples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HistoryRecord: _TypeAlias = HistoryRecord  # noqa: Y015
+
+@_typing.final
+class MetricHistory(_message.Message):
+    """A metric by clock."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    CLOCKS_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """as `worker.log` has it"""
+    @_builtins.property
+    def clocks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """ascending"""
+
+    @_builtins.property
+    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """of these clocks; thinned as losses are"""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        clocks: _abc.Iterable[_builtins.int] | None = ...,
+        values: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clocks", b"clocks", "name", b"name", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MetricHistory: _TypeAlias = MetricHistory  # noqa: Y015
 
 @_typing.final
 class HistorySample(_message.Message):

@@ -110,8 +110,8 @@ BOUNDED = {  # how many items there may be, by design
     "RunningCheckpoint.objects": 400,  # compaction begins at scar_runtime...running_checkpoint.MANY
     "RunningCheckpoint.headers": 400,
     "ProgressHistory.samples": 513,  # scar_runtime.progress_history.MAX_SAMPLES, and a new one
-    "LossCurve._intervals": 500,  # scar_runtime.loss_curve.MAX_INTERVALS
-    "LossCurve._intervals[]": 2000,  # of each four points
+    "LossCurve._intervals": 980,  # scar_runtime.loss_curve.MAX_INTERVALS; metric_curves: 8 of 60
+    "LossCurve._intervals[]": 3920,  # of each four points
     "Ledger._heard[]": 64,  # of each shard the last epochs: scar_ps.core.core_state.ADOPTED_KEPT
     "Intervals._seen": 2000,  # of each member the last ones: scar_detector.core.phi
     "ResendBuffer._acked": 100,  # pushes of the open clock, which may have to be sent again

@@ -52,7 +52,6 @@ export class LossChart {
     this.plot?.destroy();
     this.plot = null;
     this.curves.clear();
-    this.offerMetrics();
     this.marks.clear();
     this.key = "";
   }
