@@ -1,4 +1,4 @@
-"""Breaks of what a round by distance looks at, and of rows that come with the parameters."""
+"""Breaks of what a round by distance looks at, of rows that come with the parameters, and of sums of rows."""
 
 from __future__ import annotations
 
@@ -44,5 +44,12 @@ BREAKS = (
         "return ids is self._ids",
         "tests/unit/test_torch_embeddings.py"
         "::test_parameters_come_in_one_pull_with_the_rows_of_inputs_that_were_ids_in_the_call_before",
+    ),
+    Break(
+        "sum-forgets",  # what comes again takes the place of what was there
+        "services/scar_ps/core/bsp_buffer.py",
+        "before + layout.take(at).gather(values, again)",
+        "layout.take(at).gather(values, again)",
+        "tests/unit/test_ps_sums.py::test_a_sum_is_made_in_the_order_of_pushes",
     ),
 )

@@ -6,7 +6,7 @@ case) are copied as rows of a matrix; ragged blocks by an index array. Nothing h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -163,6 +163,15 @@ def is_ascending(ids: NDArray[np.integer[Any]]) -> bool:
 def drop_repeats(ids: Ids) -> Ids:
     """Each of these (ascending) once."""
     return ids if len(ids) < 2 else ids[np.append(True, ids[1:] != ids[:-1])]
+
+
+def unite_ascending(several: Sequence[NDArray[np.integer[Any]]]) -> Any:
+    """All of these ascending ids, each once, ascending. Runs that are sorted are merged: many times faster
+    than ``numpy.unique``, which hashes them.
+    """
+    united = np.concatenate(several)
+    united.sort(kind="stable")
+    return drop_repeats(united)
 
 
 def positions_of(held: RowNames, wanted: RowNames) -> Positions:

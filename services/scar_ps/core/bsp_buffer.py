@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from scar.blocks import Array, Ids, Layout
+from scar.blocks import Array, Ids, Layout, unite_ascending
 from scar_ps.core.block_data import InheritedPush
 from scar_ps.core.block_store import BlockStore, StoreSlice
 from scar_ps.core.relocation import Relocation, select_kept
 from scar_ps.core.requests import Sender
+from scar_ps.core.segments import Segments
 
 
 @dataclass(slots=True)
@@ -234,31 +235,47 @@ def sum_parts(parts: Sequence[StoreSlice]) -> StoreSlice:
             total += np.asarray(part.values)
         return StoreSlice(store, None, total)
     sparse = [part.positions for part in parts if part.positions is not None]
-    union = None if len(sparse) < len(parts) else np.unique(np.concatenate(sparse))
-    layout = store.packed_layout(union)
-    total = _empty_sum(store, layout)
+    if len(sparse) == len(parts):
+        union = unite_ascending(sparse)
+        own = [(part.positions, part.values) for part in parts]
+        return StoreSlice(store, union, _sum_at(store.packed_layout(union), union, own))
+    total = _empty_sum(store, store.layout)
     for part in parts:
         if part.positions is None:
             total += np.asarray(part.values)
-            continue
-        at = part.positions if union is None else np.searchsorted(union, part.positions)
-        before: Any = layout.gather(total, at)
-        layout.scatter(total, at, before + np.asarray(part.values))
-    return StoreSlice(store, union, total)
+        else:
+            before: Any = store.layout.gather(total, part.positions)
+            store.layout.scatter(total, part.positions, before + np.asarray(part.values))
+    return StoreSlice(store, None, total)
 
 
 def _sum_rows(parts: Sequence[StoreSlice]) -> StoreSlice:
     """The same where some are of rows: whole blocks count as all of their rows."""
     store = parts[0].store
     rows = [store.rows_of(part.positions) if part.rows is None else part.rows for part in parts]
-    union = np.unique(np.concatenate(rows))
+    union = unite_ascending(rows)
     layout = Layout.even(len(union), store.table.row_elements)
-    total = _empty_sum(store, layout)
-    for part, own in zip(parts, rows, strict=True):
-        at = np.searchsorted(union, own)
-        before: Any = layout.gather(total, at)
-        layout.scatter(total, at, before + np.asarray(part.values))
-    return StoreSlice(store, np.unique(store.find_row_blocks(union)), total, union)
+    total = _sum_at(layout, union, list(zip(rows, (part.values for part in parts), strict=True)))
+    return StoreSlice(store, unite_ascending([store.find_row_blocks(union)]), total, union)
+
+
+def _sum_at(layout: Layout, union: Any, parts: Sequence[tuple[Any, Array | Segments]]) -> Array:
+    """Sum of packed values at (ascending) places in ``union``, which ``layout`` is of. What is there for the
+    first time is written, and only what comes again is added: most rows of most pushes are nobody else's.
+    """
+    dtype = np.asarray(parts[0][1]).dtype
+    total: Array = np.empty(layout.elements, dtype)
+    there = np.zeros(len(union), np.bool_)
+    for places, packed in parts:
+        values = np.asarray(packed)
+        at = np.searchsorted(union, places)
+        again = np.flatnonzero(there[at])
+        before: Any = layout.gather(total, at[again])
+        layout.scatter(total, at, values)
+        if len(again):
+            layout.scatter(total, at[again], before + layout.take(at).gather(values, again))
+        there[at] = True
+    return total
 
 
 def _empty_sum(store: BlockStore, layout: Layout) -> Array:
