@@ -130,8 +130,9 @@ def settled_failures(live: LiveRun) -> list[dict[str, Any]]:
 def check_time_axis(live: LiveRun) -> None:
     """By time the flags are where the ledger says that failures were, between points before and after."""
     live.page.get_by_label("Loss by", exact=True).select_option("time")
-    flags = live.page.locator("#chart .flag").all()
-    lefts = {int(flag.get_attribute("data-failure") or 0): (flag.bounding_box() or {})["x"] for flag in flags}
+    flags = live.page.locator("#chart .flag")  # read at once: the axis moves with each look
+    places = flags.evaluate_all("all => all.map(one => [one.dataset.failure, one.getBoundingClientRect().x])")
+    lefts = {int(number): left for number, left in places}
     created = {record["number"]: record["created"] for record in live.failures()}
     assert lefts.keys() == created.keys()
     in_time = [lefts[number] for number in sorted(created, key=lambda number: created[number])]

@@ -35,7 +35,7 @@ function momentsOf(one) {
 // Until all blocks were served again.
 export const downSeconds = (one) => ["detect", "wait", "commit", "load"].reduce((sum, key) => sum + Math.max(0, one.phases[key]), 0);
 
-// [bar, list]. A part that would take more than half of the bar is cut, and looks so.
+// [bar, list]. The way back of who died is cut where it would take more than half of the bar, and looks so.
 export function timeLine(one) {
   const moments = momentsOf(one);
   const bar = document.createElement("div");
@@ -51,8 +51,9 @@ export function timeLine(one) {
     const part = document.createElement("span");
     const length = moment.at - since;
     part.className = moment.key;
-    if (since && length > since) part.classList.add("cut");
-    part.style.flexGrow = Math.min(length, since || length) * 1000;  // a sum below 1 would leave a rest
+    const cut = moment.key === "return" && since > 0 && length > since;
+    part.classList.toggle("cut", cut);
+    part.style.flexGrow = (cut ? since : length) * 1000;  // a sum below 1 would leave a rest
     part.title = `until ${moment.word}: ${seconds(length)}`;
     bar.append(part);
     since = moment.at;
