@@ -12,6 +12,7 @@ import pytest
 from scar.blocks import BlockState
 from scar_ps.core.block_store import BlockStore
 from scar_ps.core.core_state import CoreState
+from scar_ps.core.pull_marks import PullMarks
 from scar_ps.core.replica_store import OwnerReplica
 from tests.simulation.oracles import repair_time
 from tests.simulation.oracles.owed_pushes import OwedPush, check_saved, check_settled
@@ -61,6 +62,28 @@ def test_a_replica_has_what_its_owner_believes() -> None:
     assert "has not all of table w" in check_replicas({OWNER: owner, COPY: copy})[0]
     owner.chain.updates = 2
     assert check_replicas({OWNER: owner, COPY: copy}) == []  # it knows, and sends it
+
+
+def test_a_replica_of_what_workers_lack_has_what_its_owner_has_copied() -> None:
+    owner = shard(0)
+    copy = shard(1)
+    owner.chain._members = SHARDS[1:]
+    owner.chain.updates = owner.chain.replicated = 1
+    store = owner.ownership.tables["w"]
+    store.marks = PullMarks(len(store), holdable=True)
+    store.values[0] = 1.0
+    assert check_replicas({OWNER: owner, COPY: copy}) == []  # workers have it
+    store.marks.copied[0] = True
+    store.changed[0] = False
+    assert "has not all of table w" in check_replicas({OWNER: owner, COPY: copy})[0]
+    replica = BlockStore(JOB.table("w"), IDS)
+    copy.replicas.by_owner[OWNER] = OwnerReplica(OWNER, stores={"w": replica})
+    assert "has not all of table w" in check_replicas({OWNER: owner, COPY: copy})[0]
+    replica.values[:] = store.values
+    assert check_replicas({OWNER: owner, COPY: copy}) == []
+    store.values[0] = 2.0
+    store.changed[0] = True
+    assert check_replicas({OWNER: owner, COPY: copy}) == []  # the copy is out of date, and it knows
 
 
 def test_a_repair_takes_no_longer_than_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:

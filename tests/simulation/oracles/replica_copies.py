@@ -36,7 +36,10 @@ def _is_up_to_date(state: CoreState) -> bool:
 
 
 def _differs(store: BlockStore, copy: BlockStore | None) -> bool:
-    ids = store.ids[~store.unsettled & (store.loading == 0)]
+    in_place = ~store.unsettled & (store.loading == 0)
+    if store.marks is not None:  # the rest workers could give back, or it goes when the clock closes
+        in_place &= store.marks.copied & ~store.changed
+    ids = store.ids[in_place]
     if not len(ids):
         return False
     if copy is None or (copy.find_blocks(ids) < 0).any():
