@@ -75,6 +75,8 @@ def test_a_replica_of_what_workers_lack_has_what_its_owner_has_copied() -> None:
     assert check_replicas({OWNER: owner, COPY: copy}) == []  # workers have it
     store.marks.copied[0] = True
     store.changed[0] = False
+    assert check_replicas({OWNER: owner, COPY: copy}) == []  # of a former neighbour: this one has nothing
+    owner.chain._acked[OWNER] = 1
     assert "has not all of table w" in check_replicas({OWNER: owner, COPY: copy})[0]
     replica = BlockStore(JOB.table("w"), IDS)
     copy.replicas.by_owner[OWNER] = OwnerReplica(OWNER, stores={"w": replica})
