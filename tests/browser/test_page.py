@@ -105,7 +105,7 @@ def test_each_view_says_what_the_cluster_says(chromium: Browser, url: str) -> No
     expect(page.locator("#block-words")).to_have_text(words)  # what takes several looks is there then
     tiles = page.locator("#facts dd").all_text_contents()
     assert tiles == [
-        *("40", "bsp, epoch 3", "0.025", "of clock 39", "1 of 2", "alive", "1 of 1", "alive"),
+        *("40", "iterations, bsp, epoch 3", "0.025", "of clock 39", "1 of 2", "alive", "1 of 1", "alive"),
         *("2", "recovering", "400 ms", "ago, at clock 39"),
     ]
     expect(page.locator("#summary")).to_have_text("recovering from the loss of ps-1")

@@ -51,7 +51,7 @@ function showStoredRun(run) {
     ? ["good", `finished: the model is saved in manifest ${state.job.finished_manifest}`]
     : ["", "not finished, when it was seen last"]);
   showTiles([
-    ["clock", state.clock, state.job.consistency],
+    ["clock", state.clock, `iterations, ${state.job.consistency}`],
     ["loss", ...lossWords(state)],
     ["lowest loss", number(run.lowest, 4), ""],
     ["clocks a second", number(run.pace, 3), "on average"],
@@ -89,7 +89,7 @@ function showHead(state) {
   showTitle(job?.name, summary(state));
   const saved = state.checkpoint;
   showTiles([
-    ["clock", state.clock, job ? `${job.consistency}, epoch ${state.epoch}` : ""],
+    ["clock", state.clock, job ? `iterations, ${job.consistency}, epoch ${state.epoch}` : ""],
     ["loss", ...lossWords(state)],
     ["shards", `${state.shards.well} of ${state.shards.total}`, "alive"],
     ["workers", `${state.workers.well} of ${state.workers.total}`, "alive"],
