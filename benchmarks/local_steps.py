@@ -49,7 +49,12 @@ class Turns:
             store = self._stores[table.name] = BlockStore(table, ids)
             store.values[:] = table.initial(0, ids, table.init.array)
 
-    def pull(self, names: list[str], bfloat16: Collection[str] = ()) -> dict[str, Array]:
+    def pull(
+        self,
+        names: list[str],
+        rows: object = None,  # noqa: ARG002 - none of this model
+        bfloat16: Collection[str] = (),
+    ) -> dict[str, Array]:
         self.moved += sum(self._stores[name].values.nbytes >> (name in bfloat16) for name in names)
         return {name: self._pulled(name, name in bfloat16) for name in names}
 
