@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,9 +25,9 @@ JOB = Job("test", [Table("a", (8, 2)), Table("free", 4, allow_nonfinite=True)])
 class Saved:
     """Manifests 1, 2, ...; each saves one block of table a (``table``) more, at ``clock``."""
 
-    def __init__(self) -> None:
+    def __init__(self, job: Job = JOB) -> None:
         self.store = MemoryStore().under("test")
-        self.headers = HeaderCache(self.store, JOB)
+        self.headers = HeaderCache(self.store, job)
         self._refs: list[object] = []
 
     def save(self, block: int, clock: int, value: float = 1.0, full: bool = False, table: str = "a") -> None:
@@ -54,6 +55,15 @@ def test_no_block_of_it_is_of_the_bad_clock_or_a_later_one() -> None:
         saved.save(block, clock)
     assert [saved.newest_good(below) for below in (9, 8, 7, 6, 5, 4)] == [4, 3, 3, 2, 1, 1]
     assert saved.newest_good(3) == 0, "nothing was collected: before them all is x(0)"
+
+
+def test_under_ssp_blocks_of_earlier_clocks_may_have_what_spoilt_the_loss() -> None:
+    """A worker that is ahead by the staleness has pushed into them, and who hears of it may be ahead, too."""
+    saved = Saved(replace(JOB, consistency="ssp", staleness=1))
+    for block, clock in ((0, 36), (1, 37), (2, 38), (3, 40)):
+        saved.save(block, clock)
+    assert [saved.newest_good(below) for below in (42, 41, 40, 39)] == [3, 2, 1, 0]
+    assert saved.newest_good(2) == 0, "x(0), not an error"
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

@@ -12,6 +12,7 @@ import numpy as np
 
 from scar.blocks import BlockState
 from scar.errors import CorruptCheckpoint, Diverged, ObjectNotFound
+from scar.tables import Job
 from scar_runtime.checkpoint.damage import split_ids
 from scar_runtime.checkpoint.manifest_codec import read_manifest
 from scar_runtime.checkpoint.object_reader import read_blocks
@@ -21,20 +22,21 @@ from scar_runtime.store.records import numbers, reread
 
 
 def newest_good(headers: HeaderCache, below: int, full: bool) -> int:
-    """Number of the newest manifest that can be read, none of whose blocks is of clock ``below`` or later,
-    and none of whose values is NaN or infinite, unless the table allows it; 0: x(0). ``full``: of consistent
-    ones.
+    """Number of the newest manifest that can be read, none of whose blocks is of clock ``below`` or later
+    (see :func:`first_spoilt`), and none of whose values is NaN or infinite, unless the table allows it; 0:
+    x(0). ``full``: of consistent ones.
 
     Every value is read. Raises :class:`Diverged` where nothing of before is kept.
     """
     kept = numbers(headers.store, MANIFESTS)
+    spoilt = first_spoilt(headers.job, below)
     for number in reversed(kept):
         try:
             manifest = reread(partial(read_manifest, headers.store, number))
             if full and not manifest.full:
                 continue
             running = load_running(headers.store, headers.job, manifest, headers)
-            if newest_clock(running) < below and is_finite(headers, running):
+            if newest_clock(running) < spoilt and is_finite(headers, running):
                 return number
         except (CorruptCheckpoint, ObjectNotFound):
             continue
@@ -45,6 +47,15 @@ def newest_good(headers: HeaderCache, below: int, full: bool) -> int:
         "Keep more states, by Checkpoint(keep=...), or save less often; or lower the learning rate and start"
         " anew",
     )
+
+
+def first_spoilt(job: Job, clock: int) -> int:
+    """The lowest clock whose blocks may have what spoilt the loss of this ``clock``, at least 1.
+
+    BSP: that clock. SSP: blocks have pushes of workers that are ahead by the staleness, and who hears of the
+    loss is ahead by as much of whose push it was. ASP: nobody knows; taken as for BSP.
+    """
+    return max(1, clock - 1 - 2 * job.staleness) if job.consistency == "ssp" else clock
 
 
 def newest_clock(running: RunningCheckpoint) -> int:
