@@ -65,8 +65,8 @@ BREAKS = (
     Break(
         "rollback-too-late",  # to what was saved with the bad clock open
         "services/scar_runtime/checkpoint/good_state.py",
-        "newest_clock(running) < below",
-        "newest_clock(running) <= below",
+        "newest_clock(running) < spoilt",
+        "newest_clock(running) <= spoilt",
         "tests/unit/test_good_state.py::test_no_block_of_it_is_of_the_bad_clock_or_a_later_one",
     ),
     Break(
