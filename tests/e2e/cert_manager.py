@@ -112,11 +112,13 @@ class CertificateController:
         return items
 
     def _issue(self, spec: Mapping[str, Any]) -> None:
-        """Nothing where the Secret is there, or its issuer is not ready yet."""
+        """Nothing where the Secret is there, or its issuer is not there yet, or not ready."""
         if self._secret(spec["secretName"]) is not None:
             return
         issuers = {one["metadata"]["name"]: one["spec"] for one in self._list("issuers")}
-        issuer = issuers[spec["issuerRef"]["name"]]
+        issuer = issuers.get(spec["issuerRef"]["name"])
+        if issuer is None:
+            return
         key = ec.generate_private_key(ec.SECP256R1())
         if "selfSigned" in issuer:
             certificate = sign(spec, key, None)
