@@ -222,9 +222,8 @@ class RecoveryStore:
         for _ in range(SEAL_ATTEMPTS):
             number, newest_saved = self._load_newest(full=False)
             running = (self._newest_consistent(suspects) if full else newest_saved).running
-            copy = self._copy_state(running, number, newest_saved, author)
-            consistent = full or (running.manifest.full and not running.unreadable)
-            copy = replace(copy, full=consistent, sealed_for=epoch)
+            copy = self._copy_state(running, number, newest_saved, author, epoch)
+            copy = replace(copy, full=full or (running.manifest.full and not running.unreadable))
             if not full:
                 key = compact_key(copy.number, f"{author}-{uuid.uuid4().hex[:8]}")
                 patched = write_patches(self._headers, newest_saved.running, suspects, key, author)
@@ -254,8 +253,8 @@ class RecoveryStore:
         wanted = load_running(self._store, self.job, number)
         for _ in range(SEAL_ATTEMPTS):
             last, newest_saved = self._load_newest(full=False)
-            copy = self._copy_state(wanted, last, newest_saved, author)
-            copy = replace(copy, full=wanted.manifest.full or not number, sealed_for=epoch)
+            copy = self._copy_state(wanted, last, newest_saved, author, epoch)
+            copy = replace(copy, full=wanted.manifest.full or not number)
             try:
                 create_manifest(self._store, copy)
             except AlreadyExists:
@@ -264,9 +263,9 @@ class RecoveryStore:
         raise StoreUnavailable(CREATED_TOO_FAST)
 
     def _copy_state(
-        self, running: RunningCheckpoint, last: int, newest_saved: SavedBlocks, author: str
+        self, running: RunningCheckpoint, last: int, newest_saved: SavedBlocks, author: str, epoch: int
     ) -> Manifest:
-        """A manifest of this state that comes after the ``last`` number, and after the newest one."""
+        """A manifest of this state, for this epoch, behind the ``last`` number and the newest one."""
         return replace(
             running.manifest,
             objects=tuple(running.objects),
@@ -277,6 +276,7 @@ class RecoveryStore:
             job=self.job.name,
             author=author,
             passed_over=tuple(newest_saved.unread),
+            sealed_for=epoch,
         )
 
     def _newest_consistent(self, suspects: Mapping[str, Ids]) -> SavedBlocks:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from scar._client.pull_requests import PullFuture
-from scar.blocks import Array
+from scar.blocks import Array, unite_ascending
 from scar.errors import ConfigError
 from scar.torch.batch_ids import BatchIds, Inputs, ModelInputs, RowIds, as_ids
 from scar.training import Worker
@@ -52,14 +52,18 @@ class PulledRows:
         that is not known, or there already.
         """
         batch = self._inputs.find_batch(self._input)
-        is_there = self._coming is not None and self._is_new(self._coming[0])
-        if self._held is not None and self._held[1] is batch:
-            is_there |= self._is_new(self._held[0])
+        is_coming = self._coming is not None and self._is_new(self._coming[0])
+        is_there = is_coming or (batch is not None and self._held_rows(batch) is not None)
         return None if is_there else batch
 
     def hold_rows(self, batch: BatchIds, rows: Array) -> None:
         """These have come with the parameters of the open clock."""
         self._held = self._worker.clock_number, batch, rows
+
+    def _held_rows(self, batch: BatchIds) -> Array | None:
+        """Those that have come with the parameters; None: none did, or they are of an earlier clock."""
+        held = self._held
+        return held[2] if held is not None and held[1] is batch and self._is_new(held[0]) else None
 
     def look_up(self, ids: torch.Tensor) -> Lookup:
         self._input = self._inputs.find_input(ids)
@@ -82,8 +86,8 @@ class PulledRows:
 
     def _pull(self, batch: BatchIds) -> Array:
         wanted = batch.unique
-        if self._held is not None and self._held[1] is batch and self._is_new(self._held[0]):
-            return self._held[2]
+        if (held := self._held_rows(batch)) is not None:
+            return held
         if self._coming is not None:
             clock, ids, future = self._coming
             if self._is_new(clock) and np.isin(wanted, ids).all():
@@ -194,8 +198,7 @@ class ModelRows:
         for name, pulled in self._pulled.items():
             batches = [batch for one in pulled if (batch := one.find_expected()) is not None]
             if batches:
-                several = np.concatenate([batch.unique for batch in batches])
-                found[name] = np.unique(several) if len(batches) > 1 else several
+                found[name] = unite_ascending([batch.unique for batch in batches])
         return found
 
     def hold_rows(self, ids: Mapping[str, RowIds], values: Mapping[str, Array]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
-from scar.errors import InvalidRequest, TooLarge
+from scar.errors import InvalidRequest
 from scar.v1 import ps_pb2, ps_pb2_grpc
 from scar.wire import codec, small_message
 from scar.wire.codec import Chunk
@@ -66,7 +66,7 @@ class ShardLink(Link):
             try:
                 chunks: list[Chunk] = self.call(self._pull_small, request, timeout)
                 return chunks
-            except (TooLarge, InvalidRequest):  # of more workers than one message has room for
+            except InvalidRequest:  # of more workers than one message has room for
                 if not request.contents:
                     raise
                 self._refuses_contents = True

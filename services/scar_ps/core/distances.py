@@ -27,12 +27,13 @@ def block_distances(store: BlockStore, positions: Positions | None = None) -> Bl
     the block is compared, by "tv". So it is the total variation of two distributions, scaled by the size of
     the block; the order of its elements does not matter (a document's topics in LDA).
     """
-    whole = positions is None or len(positions) == len(store)
-    layout = store.layout if whole or positions is None else store.layout.take(positions)
+    if positions is not None and len(positions) == len(store):
+        positions = None
+    layout = store.packed_layout(positions)
     sums = np.empty(len(layout), np.float64)
     with np.errstate(all="ignore"):
         for first, last in split_runs(layout, RUN_ELEMENTS):
-            if whole or positions is None:
+            if positions is None:
                 run = slice(layout.find_start(first), layout.find_start(last))
                 values = store.values[run]
                 saved = store.saved[run]
