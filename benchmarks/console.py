@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from benchmarks.measure import processor_seconds_of
 from scar_admin.observer import ClusterObserver
 from scar_cli.cluster_ref import ClusterRef
 from scar_cli.clusters import find_cluster
@@ -169,10 +170,10 @@ async def _watch(
         await asyncio.sleep(0.1)
     await asyncio.sleep(SETTLE_SECONDS)
     received[:] = [0] * options.viewers
-    before, own_before, started = _processor_seconds(page.pid), time.process_time(), time.monotonic()
+    before, own_before, started = processor_seconds_of(page.pid), time.process_time(), time.monotonic()
     clock_ms = await asyncio.to_thread(_measure_clocks, observer, options.seconds)
     passed = time.monotonic() - started
-    core = (_processor_seconds(page.pid) - before) / passed
+    core = (processor_seconds_of(page.pid) - before) / passed
     own = (time.process_time() - own_before) / passed
     for task in watching:
         task.cancel()
@@ -185,12 +186,6 @@ async def _view(url: str, received: list[int], number: int) -> None:
     writer.write(f"GET /events?{where.query} HTTP/1.1\r\nHost: {where.netloc}\r\n\r\n".encode())
     while data := await reader.read(1 << 16):
         received[number] += len(data)
-
-
-def _processor_seconds(pid: int) -> float:
-    """User and system time of a process so far; Linux only."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / float(os.sysconf("SC_CLK_TCK"))
 
 
 def _measure_clocks(observer: ClusterObserver, seconds: float) -> float:

@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 import scar
+from benchmarks.measure import processor_seconds_of
 from benchmarks.recover import kill_and_recover
 from benchmarks.training import BenchTraining, start_training
 from scar_compare.statistics import mean_estimate
@@ -48,11 +47,8 @@ def start_both(shape: tuple[int, int]) -> Iterator[Runs]:
 
 def processor_seconds(run: BenchTraining) -> float:
     """That this process, the worker, and both servers have used; other work on the machine is not in it."""
-    ticks = 0
-    for name in ("ps-0", "ps-1"):
-        fields = Path(f"/proc/{run.cluster.pid(name)}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])  # user, system
-    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
+    servers = (run.cluster.pid(name) for name in ("ps-0", "ps-1"))
+    return time.process_time() + sum(map(processor_seconds_of, servers))
 
 
 def train(run: BenchTraining, gradient: NDArray[np.float32], clocks: int) -> NDArray[np.float64]:
