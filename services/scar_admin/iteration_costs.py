@@ -28,7 +28,7 @@ class MeasuredCost:
     """Above ``more_than`` and at most ``at_most`` clocks; None: not measured, and ``reason`` says why.
 
     ``back``: the first clock whose loss is as low again. ``predicted``: what was to be expected by the first
-    loss since; None: too little was known.
+    loss since; None: too little was known. ``until``: the clock of the next failure, as far as it was known.
     """
 
     more_than: int | None = None
@@ -36,6 +36,7 @@ class MeasuredCost:
     reason: str = ""
     back: int | None = field(default=None, compare=False)
     predicted: float | None = field(default=None, compare=False)
+    until: int | None = field(default=None, compare=False)
 
     @property
     def text(self) -> str:
@@ -46,7 +47,7 @@ class MeasuredCost:
 
     @property
     def final(self) -> bool:
-        """No later loss changes it."""
+        """No later loss changes it; a failure after this one may, see ``until``."""
         return self.at_most is not None or self.reason in (NEXT_CAME, UNBOUNDED)
 
     @property
@@ -83,9 +84,15 @@ def _record_cost(
 ) -> MeasuredCost:
     if not record.epoch or not record.clock:
         return MeasuredCost(reason="it is not healed yet, or came before the first clock was closed")
+    until = next_failure(record, failures)
+    measured = measure_cost(series, record.clock, ahead, until)
+    return replace(measured, predicted=predict_cost(series, record.clock, ahead), until=until)
+
+
+def next_failure(record: FailureRecord, failures: Sequence[FailureRecord]) -> int | None:
+    """The clock of the first failure after this one; its own where that one's is not known yet."""
     others = [one.clock or record.clock for one in failures if one.number > record.number]
-    measured = measure_cost(series, record.clock, ahead, min(others, default=None))
-    return replace(measured, predicted=predict_cost(series, record.clock, ahead))
+    return min(others, default=None)
 
 
 def measure_cost(series: LossSeries, clock: int, ahead: int = 0, until: int | None = None) -> MeasuredCost:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from scar.v1.recovery_pb2 import FailureRecord, HistorySample
-from scar_admin.iteration_costs import MeasuredCost, costs_in
+from scar_admin.iteration_costs import MeasuredCost, costs_in, next_failure
 from scar_admin.status import ClusterStatus
 from scar_console.page_model import is_repaired
 from scar_console.push_rates import PushRates
@@ -63,10 +63,15 @@ class RunHistory:
     def note_failures(self, status: ClusterStatus, failures: Sequence[FailureRecord]) -> None:
         self._note_repairs(failures, status.clock)
         self.whole.add({at: loss for at, loss in status.losses.items() if at not in status.fractions})
-        known = {number: cost for number, cost in self.costs.items() if cost.final}
+        known = {one.number: self.costs[one.number] for one in failures if self._is_known(one, failures)}
         if any(record.number not in known for record in failures):
             known = costs_in(self.whole.series(), status.job, failures) | known
         self.costs = {record.number: known[record.number] for record in failures}
+
+    def _is_known(self, record: FailureRecord, failures: Sequence[FailureRecord]) -> bool:
+        """The ledger may tell of a next failure, or its clock, after the loss was seen to be back."""
+        cost = self.costs.get(record.number)
+        return cost is not None and cost.final and cost.until == next_failure(record, failures)
 
     def _note_repairs(self, failures: Sequence[FailureRecord], clock: int) -> None:
         """Those of the first look may have been repaired at any clock before."""

@@ -11,7 +11,7 @@ import pytest
 from scar.tables import Job, Table
 from scar.v1.recovery_pb2 import FailureRecord, HistorySample, RecoveryStatus
 from scar.wire.codec import job_to_proto
-from scar_admin.iteration_costs import measured_costs
+from scar_admin.iteration_costs import NEXT_CAME, measured_costs
 from scar_admin.status import ClusterStatus
 from scar_console.moments import moments_document
 from scar_console.run_history import RunHistory
@@ -78,6 +78,20 @@ def test_the_costs_of_failures_are_those_of_all_losses() -> None:
     assert truth[1].at_most is not None
     history.note_failures(at_clock(80, losses={}), failures[1:])
     assert list(history.costs) == [2], "of failures that are shown no more nothing stays"
+
+
+def test_a_cost_that_was_measured_gives_way_to_a_failure_that_is_told_later() -> None:
+    """The ledger has the second failure, and then its clock, after the loss was seen to be back."""
+    losses = {clock: 10.0 - clock for clock in range(8)}
+    first, second = repaired(1, 3), repaired(2, 4)
+    unhealed = record(2)
+    history = RunHistory()
+    for failures in ((first,), (first, unhealed), (first, second), (first, repaired(2, 6))):
+        status = at_clock(8, losses=losses)
+        history.note_failures(status, failures)
+        assert history.costs == measured_costs(status, failures)
+    assert history.costs[1].at_most == 2, "the last one came after the loss was back"
+    assert measured_costs(status, (first, second))[1].reason == NEXT_CAME
 
 
 def test_a_cost_is_on_the_page_as_the_command_says_it() -> None:
