@@ -44,9 +44,17 @@ BREAKS = (
     Break(
         "rewind-nothing",
         "services/scar_recovery/core/epoch_intent.py",
-        "self.job.worker_strategy.rollback and bool(self.shards) and lost_worker",
-        "self.job.worker_strategy.rollback and lost_worker",
+        "return lost_worker and any(member.key in before for member in self.shards)",
+        "return lost_worker",
         "tests/unit/test_worker_strategies.py::test_with_every_shard_dead_nothing_is_left_to_take_back",
+    ),
+    Break(
+        "rewind-newcomers",  # shards that have just come stand for those that would go back
+        "services/scar_recovery/core/epoch_intent.py",
+        "any(member.key in before for member in self.shards)",
+        "bool(self.shards)",
+        "tests/unit/test_worker_strategies.py::"
+        "test_a_worker_that_dies_when_no_shard_stays_takes_nothing_back",
     ),
     Break(
         "rollback-moves",  # blocks that were being moved are installed as they were, not put back

@@ -54,11 +54,14 @@ class Play:
 
     def dies(self, *names: str) -> Epoch:
         """Together: one epoch leaves all of them out."""
+        self.reported(*names)
+        return self.commit()
+
+    def reported(self, *names: str) -> None:
         for member in (*self.epoch.shards, *self.epoch.workers):
             if member.name in names:
                 report = FailureReport(member, proved=True, evidence="test")
                 self.planner.handle(MemberFailed(report), self.now)
-        return self.commit()
 
     def commit(self) -> Epoch:
         self.now += 1.0
@@ -137,6 +140,25 @@ def test_with_every_shard_dead_nothing_is_left_to_take_back() -> None:
     assert not back.rollback
     assert sum(len(group.ids) for group in back.moved) == make_job(2).blocks
     assert [(record.strategy, record.number) for record in play.ledger.records] == [("partial", back.failure)]
+
+
+@pytest.mark.parametrize("dying", [("worker-1",), ("ps-0", "ps-1", "worker-1")])
+def test_a_worker_that_dies_when_no_shard_stays_takes_nothing_back(dying: tuple[str, ...]) -> None:
+    """Before the first new shard serves, or together with all shards. The ledger says what was done."""
+    play = Play(worker_recovery="ckpt", checkpoint=FULL)
+    before = play.epoch if len(dying) > 1 else play.dies("ps-0", "ps-1")
+    for name in ("ps-2", "ps-3"):
+        play.planner.handle(MemberArrived(Member(Role.SHARD, name, "first", "host:1")), play.now)
+    play.reported(*dying)
+    play.now += 60.0  # nobody waits longer for more shards
+    back = play.commit()
+    assert back.shards
+    assert not back.rollback
+    assert [(one.strategy, one.number) for one in play.ledger.records] == [("partial", back.failure)]
+    if before.shards:
+        rebuilt = Ledger(make_job(2, worker_recovery="ckpt", checkpoint=FULL))
+        rebuilt.rebuild_record(before, back, 0.0)
+        assert [one.strategy for one in rebuilt.records] == ["partial"]
 
 
 def test_a_later_leader_finds_the_rollback_in_its_epoch() -> None:

@@ -126,11 +126,13 @@ class EpochIntent:
     def rewinds_workers(self) -> bool:
         """A worker's death takes everything back.
 
-        Without any shard there is nothing to take back: what comes later comes from the checkpoint anyway.
+        Where no shard stays there is nothing to take back: what comes comes from the checkpoint anyway.
         """
-        workers = self.previous.workers if self.previous is not None else ()
-        lost_worker = any(member.key in self.dead for member in workers)
-        return self.job.worker_strategy.rollback and bool(self.shards) and lost_worker
+        if self.previous is None or not self.job.worker_strategy.rollback:
+            return False
+        lost_worker = any(member.key in self.dead for member in self.previous.workers)
+        before = {member.key for member in self.previous.shards}
+        return lost_worker and any(member.key in before for member in self.shards)
 
     def lost_blocks(self) -> dict[str, GlobalIds]:
         """Former owner -> blocks that have to come back from the running checkpoint."""

@@ -146,7 +146,8 @@ class Ledger:
         gone = [one for one in (*before.shards, *before.workers) if one.key not in inside]
         dead = tuple(member.key for member in gone if member.incarnation in epoch.fenced)
         worker_died = any(worker.key in dead for worker in before.workers)
-        rewinds = worker_died and self._job.worker_strategy.rollback
+        stays = any(shard.key in inside for shard in before.shards)
+        rewinds = worker_died and stays and self._job.worker_strategy.rollback
         asked = epoch.restart > before.restart and not rewinds
         record = FailureRecord(
             number=epoch.failure,

@@ -11,6 +11,7 @@ from scar.placement import BlockGroup, Epoch, Role
 from scar.tables import Job
 from scar.v1 import checkpoint_pb2, types_pb2
 from scar.wire.codec import epoch_from_proto, job_from_proto
+from scar.wire.timing import TIMING
 from scar_ps.core.core_state import CoreState
 from scar_runtime.checkpoint.manifest import Manifest
 from scar_runtime.checkpoint.manifest_codec import manifest_from_proto
@@ -215,7 +216,9 @@ class ClusterTruth:
 
     def _note_sweeping(self) -> None:
         """Who was paused or had no Redis for a moment begins again: it has met the dead anew. So does
-        everybody after a failover that brought their heartbeats back.
+        everybody after a failover that brought their heartbeats back, and who had accused them before takes
+        that for a sign of life: it remembers them as long as after any accusation, and then accuses them
+        once more.
         """
         world, now = self._cluster.world, self._scheduler.now
         redis = world.redis[self._cluster.redis]
@@ -228,9 +231,11 @@ class ClusterTruth:
             and world.network.reaches(life.host, redis.host)
             and world.network.reaches(redis.host, life.host)
         ]
-        before = self._sweeping if redis.failovers == self._failovers else {}
+        if redis.failovers == self._failovers:
+            self._sweeping = {key: self._sweeping.get(key, now) for key in well}
+        else:
+            self._sweeping = dict.fromkeys(well, now + TIMING.remember(TIMING.lease))
         self._failovers = redis.failovers
-        self._sweeping = {key: before.get(key, now) for key in well}
         self.sweeping_since = min(self._sweeping.values(), default=now)
 
     def _living_states(self) -> dict[str, CoreState]:
