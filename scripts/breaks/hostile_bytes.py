@@ -118,8 +118,8 @@ BREAKS = (
     Break(
         "initial-key",  # shards are told of a job whose arrays have no place
         "services/scar_recovery/job_lifecycle.py",
-        "declared = self._registry.declare_job(job, given, resume)",
-        "self._registry.declare_job(job, given, resume); declared = job",
+        "declared = self._registry.declare_job(job, given, resume, start)",
+        "self._registry.declare_job(job, given, resume, start); declared = job",
         "tests/component/test_recovery_service.py::test_a_job_names_the_array_that_was_given_by_its_digest",
     ),
     Break(

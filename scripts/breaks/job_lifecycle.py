@@ -6,6 +6,7 @@ from scripts.breaks.kind import Break
 
 FINISHER = "tests/unit/test_recovery_job_finisher.py"
 RENDEZVOUS = "tests/unit/test_recovery_rendezvous.py"
+START = "tests/component/test_recovery_start_again.py"
 EPOCHS = "tests/unit/test_checkpoint_epochs.py"
 
 BREAKS = (
@@ -15,6 +16,42 @@ BREAKS = (
         "                self._state.begin_run()\n",
         "                pass\n",
         "tests/component/test_recovery_service.py::test_workers_of_a_resumed_job_wait_for_each_other",
+    ),
+    Break(
+        "start-again",  # whoever's answer was lost hears that somebody else has started the job
+        "services/scar_recovery/job_lifecycle.py",
+        "if answer is not None and not resume and",
+        "if False and",
+        f"{START}::test_who_started_the_job_is_answered_by_every_leader",
+    ),
+    Break(
+        "start-content",
+        "services/scar_recovery/job_registry.py",
+        "        if known.digest != start.digest:\n",
+        "        if False:\n",
+        f"{START}::test_an_id_of_another_job_is_refused",
+    ),
+    Break(
+        "resume-again",
+        "services/scar_recovery/job_lifecycle.py",
+        "self._registry.revise_job(job, start)",
+        "self._registry.revise_job(job)",
+        f"{START}::test_a_resumption_with_other_settings_is_told_again_what_it_has_changed",
+    ),
+    Break(
+        "start-race",  # a coordinator that led before may have carried the same request out
+        "services/scar_recovery/job_registry.py",
+        '            raise NotServing(f"job {spec.name!r} has just been started',
+        '            raise JobExists(f"job {spec.name!r} has just been started',
+        "tests/unit/test_recovery_job_start.py::test_whoever_loses_a_race_is_told_to_ask_again",
+    ),
+    Break(
+        "start-id",
+        "services/scar_runtime/job_start.py",
+        "request_id=str(uuid.uuid4())",
+        'request_id="start"',
+        "tests/unit/test_job_start.py"
+        "::test_a_request_that_is_sent_again_is_the_same_and_the_next_one_is_another",
     ),
     Break(
         "strategy-chosen",

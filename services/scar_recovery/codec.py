@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from google.protobuf.message import Message
@@ -18,8 +19,22 @@ from scar_recovery.core.job_diff import JobFields
 from scar_recovery.core.ledger import RerouteReport
 from scar_runtime.failure_records import UNKNOWN_SECONDS
 from scar_runtime.store.failure_codec import deltas_from_proto
+from scar_runtime.store.records import message_digest
 
 MAX_EVIDENCE = 500  # characters
+_REQUEST_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
+
+
+def job_start_from_proto(request: recovery_pb2.StartJobRequest) -> types_pb2.JobStart | None:
+    """Which request it is; None: it does not say. Raises :class:`scar.errors.InvalidRequest`."""
+    if not request.request_id:
+        return None
+    if not _REQUEST_ID.fullmatch(request.request_id):
+        raise InvalidRequest(
+            f"request_id {request.request_id[:80]!r} of StartJob is not valid",
+            "Draw 1 to 64 letters, digits and '-' for each request, such as a UUID",
+        )
+    return types_pb2.JobStart(request_id=request.request_id, digest=message_digest(request))
 
 
 def failure_report_from_proto(message: recovery_pb2.FailureReport) -> FailureReport:

@@ -10,6 +10,7 @@ from functools import partial
 from scar.errors import JobExists, NotServing, StoreUnavailable
 from scar.placement import Member
 from scar.tables import Job
+from scar.v1 import types_pb2
 from scar.wire.codec import job_to_proto
 from scar_recovery.checkpoint_client import CheckpointClient
 from scar_recovery.core.events import JobEnded, LeaderReplaced
@@ -84,35 +85,57 @@ class JobLifecycle:
             self._begin_job(job, begins_run=False)
 
     def start_job(
-        self, job: Job, given: Mapping[str, bytes], resume: bool, take_over: bool = False
+        self,
+        job: Job,
+        given: Mapping[str, bytes],
+        resume: bool,
+        take_over: bool = False,
+        start: types_pb2.JobStart | None = None,
     ) -> tuple[int, str]:
         """Newest epoch, 0: it waits for shards; and what a resumed job has otherwise than before, in words.
 
         The job that ran before is saved and ended, once nobody trains it any more, and so is this one where
         its settings change: all shards begin anew with the new ones. ``take_over``: even from a cluster that
-        trains it. Raises what :meth:`JobRegistry.declare_job` and :meth:`JobOwnership.claim` raise.
+        trains it. ``start``: which request it is; one that comes again, perhaps because the coordinator that
+        heard it is dead, gets the answer of the first. Raises what :meth:`JobRegistry.find_answer`,
+        :meth:`JobRegistry.declare_job` and :meth:`JobOwnership.claim` raise.
         """
         with self._starting:
+            answer = self._find_answer(job.name, start)
             running = self._executor
+            if answer is not None and not resume and self._goes_on_with(job.name):
+                return self.running().epochs.newest, answer
             changes = self._registry.find_changes(job, resume)
             ends = running is not None and (
                 running.job.name != job.name or self._state.ending or bool(changes)
             )
             if ends:
                 self._check_idle()
-            declared = self._registry.declare_job(job, given, resume)
+            declared = self._registry.declare_job(job, given, resume, start)
             self._ownership.claim(job.name, take_over)
             if ends:
                 self._end_job()
             if changes:
-                declared = self._registry.revise_job(job)
+                declared = self._registry.revise_job(job, start)
             if ends or running is None:
                 declared = self._registry.choose_strategy(declared)
             self._registry.record_run(declared)
             self.replaced = ends
             if running is not None:
                 self._state.begin_run()
-            return (0 if ends else self._begin_job(declared, begins_run=True).epochs.newest), changes
+            number = 0 if ends else self._begin_job(declared, begins_run=True).epochs.newest
+            return number, changes or answer or ""
+
+    def _find_answer(self, job: str, start: types_pb2.JobStart | None) -> str | None:
+        """See :meth:`JobRegistry.find_answer`."""
+        if self.replaced:
+            raise NotServing("this cluster has just ended its job to begin another one")
+        if self.job is not None and self.job.name != job:
+            self._registry.find_answer(self.job.name, start)  # refuses an id under which that one was started
+        return self._registry.find_answer(job, start)
+
+    def _goes_on_with(self, job: str) -> bool:
+        return self.job is not None and self.job.name == job and not self._state.ending
 
     def _begin_job(self, job: Job, begins_run: bool) -> Executor:
         with self._starting:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from scar.errors import AlreadyExists, InvalidRequest, JobExists, JobNotFound, ObjectNotFound
+from scar.errors import AlreadyExists, InvalidRequest, JobExists, JobNotFound, NotServing, ObjectNotFound
 from scar.strategies import AUTO
 from scar.tables import Job
 from scar.v1 import types_pb2
@@ -21,7 +21,7 @@ from scar_recovery.job_settings import resumed_spec
 from scar_recovery.recovery_store import RecoveryStore
 from scar_recovery.strategy_facts import gather_facts
 from scar_runtime.store import Store
-from scar_runtime.store.job_records import create_revision, read_job_spec, replace_job_spec
+from scar_runtime.store.job_records import create_revision, read_job_spec, read_start, replace_job_spec
 from scar_runtime.store.layout import EPOCHS, JOB, cluster_jobs, initial_key, numbered
 from scar_runtime.store.records import create_record, get_record, newest, numbers
 
@@ -50,15 +50,42 @@ class JobRegistry:
         known = self._read_job(job.name) if resume else None
         return self._revise(known, job)[1] if known is not None else ""
 
-    def revise_job(self, job: Job) -> Job:
-        """Make it durable that the job goes on with these settings; the job as it is then."""
+    def find_answer(self, job: str, start: types_pb2.JobStart | None) -> str | None:
+        """What this request has changed of the job, in words, where it made the job what it is; None: it is
+        a new one. Raises :class:`InvalidRequest` for another one that came under the same id.
+        """
+        if start is None:
+            return None
+        try:
+            known, changes = read_start(self._store.under(job))
+        except ObjectNotFound:
+            return None
+        if known.request_id != start.request_id:
+            return None
+        if known.digest != start.digest:
+            raise InvalidRequest(
+                f"request_id {start.request_id!r} was of another request, which started job {job!r}",
+                "Draw a new one for each request; only the same request may be sent again under its id",
+            )
+        return changes
+
+    def revise_job(self, job: Job, start: types_pb2.JobStart | None = None) -> Job:
+        """Make it durable that the job goes on with these settings; the job as it is then. Raises
+        :class:`NotServing` when another coordinator does the same at the same time.
+        """
         known = self._read_job(job.name)
         if known is None:
             raise JobNotFound(f"job {job.name!r} cannot be resumed: the store has none of this name")
         spec, changes = self._revise(known, job)
         if changes:
-            create_revision(self._store.under(job.name), spec, changes, time.time())
+            self._create_revision(_started(spec, start), changes)
         return job_from_proto(spec)
+
+    def _create_revision(self, spec: types_pb2.JobSpec, changes: str) -> None:
+        try:
+            create_revision(self._store.under(spec.name), spec, changes, time.time())
+        except AlreadyExists as error:
+            raise NotServing(f"job {spec.name!r} has just been resumed by another coordinator") from error
 
     def _revise(self, known: Job, job: Job) -> tuple[types_pb2.JobSpec, str]:
         """With the keys of the arrays with which it began."""
@@ -70,21 +97,27 @@ class JobRegistry:
             spec.choice.CopyFrom(before.choice)
         return spec, changes
 
-    def declare_job(self, job: Job, given: Mapping[str, bytes], resume: bool) -> Job:
+    def declare_job(
+        self, job: Job, given: Mapping[str, bytes], resume: bool, start: types_pb2.JobStart | None = None
+    ) -> Job:
         """Make the job's description durable, or check it against the one that is; the job as it is recorded.
 
         A job that is resumed keeps the arrays with which it began, whatever is ``given``. Can be
-        repeated before the job has begun. Raises :class:`JobExists` for a job that is there already,
-        unless ``resume`` is set and only settings differ (:meth:`revise_job`); :class:`JobNotFound` when
-        there is nothing to resume.
+        repeated before the job has begun; then the job is of the newest ``start``. Raises :class:`JobExists`
+        for a job that is there already, unless ``resume`` is set and only settings differ
+        (:meth:`revise_job`); :class:`JobNotFound` when there is nothing to resume; :class:`NotServing` when
+        another coordinator creates it at the same time.
         """
         known = self._read_job(job.name)
         if known is not None:
             self._check_resumable(known, job, given, resume)
+            if not resume and start is not None:
+                store = self._store.under(job.name)
+                replace_job_spec(store, _started(read_job_spec(store), start))
             return known
         if resume:
             raise JobNotFound(f"job {job.name!r} cannot be resumed: the store has none of this name")
-        return self._create_job(job, given)
+        return self._create_job(_with_keys(job, given), given, start)
 
     def choose_strategy(self, job: Job) -> Job:
         """The job with the strategy that suits it best by what is known now, which is in its record from
@@ -128,17 +161,18 @@ class JobRegistry:
                 f" `scar jobs rm {job.name}`",
             )
 
-    def _create_job(self, job: Job, given: Mapping[str, bytes]) -> Job:
+    def _create_job(
+        self, spec: types_pb2.JobSpec, given: Mapping[str, bytes], start: types_pb2.JobStart | None
+    ) -> Job:
         """Arrays first: from the moment that the job's record exists, x(0) can be made again by anybody."""
-        store = self._store.under(job.name)
-        spec = _with_keys(job, given)
+        store = self._store.under(spec.name)
         for table in spec.tables:
             if table.init.key:
                 store.put(table.init.key, given[table.name])
         try:
-            create_record(store, JOB, spec)
-        except AlreadyExists as error:
-            raise JobExists(f"job {job.name!r} was started by somebody else at the same time") from error
+            create_record(store, JOB, _started(spec, start))
+        except AlreadyExists as error:  # perhaps this very request, by a coordinator that leads no more
+            raise NotServing(f"job {spec.name!r} has just been started by another coordinator") from error
         return job_from_proto(spec)
 
     def _read_job(self, name: str) -> Job | None:
@@ -160,6 +194,13 @@ def _with_keys(job: Job, given: Mapping[str, bytes]) -> types_pb2.JobSpec:
                 f"table {table.name}: the given initial array is missing or has not {table.bytes} bytes"
             )
         message.init.key = initial_key(table.name, raw)
+    return spec
+
+
+def _started(spec: types_pb2.JobSpec, start: types_pb2.JobStart | None) -> types_pb2.JobSpec:
+    """The job's record, by this request."""
+    if start is not None:
+        spec.started.CopyFrom(start)
     return spec
 
 

@@ -11,7 +11,7 @@ from scar.placement import Role
 from scar.v1 import recovery_pb2 as pb
 from scar.v1 import recovery_pb2_grpc
 from scar.wire import codec, tracing
-from scar_recovery.codec import MAX_EVIDENCE, failure_report_from_proto
+from scar_recovery.codec import MAX_EVIDENCE, failure_report_from_proto, job_start_from_proto
 from scar_recovery.leader_session import RecoverySession
 from scar_runtime.process.claims import ClaimCheck
 
@@ -43,8 +43,9 @@ class RecoveryServicer(recovery_pb2_grpc.RecoveryServicer):
 
     def StartJob(self, request: pb.StartJobRequest, _context: grpc.ServicerContext) -> pb.StartJobReply:
         job = codec.job_from_proto(request.job)
+        start = job_start_from_proto(request)
         jobs = self._opened().jobs
-        epoch, changes = jobs.start_job(job, request.given, request.resume, request.take_over)
+        epoch, changes = jobs.start_job(job, request.given, request.resume, request.take_over, start)
         return pb.StartJobReply(epoch=epoch, changes=changes)
 
     def GetJob(self, _request: pb.GetJobRequest, _context: grpc.ServicerContext) -> pb.GetJobReply:

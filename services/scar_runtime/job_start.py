@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable
 
 import grpc
@@ -27,18 +28,20 @@ def start_job(
     waits: Callable[[str], None] = lambda _reason: None,
 ) -> str:
     """Create the job, or go on with it; returns what one that is resumed has otherwise than before, in words.
-    Retries what is temporary; raises every other ``ScarError``, and :class:`TooLarge` where given initial
-    values do not go into one message. A job that is resumed has its own, which nobody sends again.
+    Retries what is temporary, as one request (``StartJobRequest.request_id``); raises every other
+    ``ScarError``, and :class:`TooLarge` where given initial values do not go into one message. A job that is
+    resumed has its own, which nobody sends again.
 
     ``take_over``: even if another cluster trains it. ``waits`` hears once of each reason to wait.
     """
     deadline = time.monotonic() + timeout
     reason = ""
-    spec = job_to_proto(job)
+    request = recovery_pb2.StartJobRequest(
+        job=job_to_proto(job), resume=resume, take_over=take_over, request_id=str(uuid.uuid4())
+    )
     if not resume:
-        _ensure_given_fits(job, spec.ByteSize())
-    given = {} if resume else dict(job_arrays(job))
-    request = recovery_pb2.StartJobRequest(job=spec, resume=resume, given=given, take_over=take_over)
+        _ensure_given_fits(job, request.ByteSize())
+        request.given.update(job_arrays(job))
     while True:
         try:
             reply = recovery.StartJob(request, timeout=timeout, wait_for_ready=True)

@@ -28,7 +28,12 @@ from scar_ps.core.block_store import BlockStore
 from scar_ps.core.update_rules import apply_push
 from scar_ps.servicer import _decode_pulled
 from scar_ps.wire.shared_memory_pool import SharedMemoryPool
-from scar_recovery.codec import failure_report_from_proto, job_fields_from_proto, reroute_report_from_proto
+from scar_recovery.codec import (
+    failure_report_from_proto,
+    job_fields_from_proto,
+    job_start_from_proto,
+    reroute_report_from_proto,
+)
 from scar_recovery.offer_board import offer_from_proto
 from scar_recovery.shard_client import kept_from_proto
 from scar_runtime.checkpoint.selection import RoundSelection
@@ -192,6 +197,11 @@ def _kept() -> ps_pb2.Kept:
     return ps_pb2.Kept(table="w", block_ids=ids, clock=3, watermark={WORKER.key: 4})
 
 
+def _job_start() -> recovery_pb2.StartJobRequest:
+    given = {"w": b"\0" * 16}
+    return recovery_pb2.StartJobRequest(job=codec.job_to_proto(JOB), given=given, request_id="a-1")
+
+
 def _read_losses(message: ps_pb2.TensorHeader) -> None:
     loss_messages.point_from_header(message)
 
@@ -249,6 +259,7 @@ TARGETS = [
     message_target("kept-blocks", [_kept()], kept_from_proto),
     message_target("reroute-report", [_reroute()], _read_reroute, cost=2),
     message_target("failure-report", [_failure_report()], failure_report_from_proto),
+    message_target("job-start", [_job_start()], job_start_from_proto),
     message_target(
         "loss-part",
         [loss_messages.part_to_proto(LossPart(0.5, 0, 1, 3, 3, True, (1,)))],

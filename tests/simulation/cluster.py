@@ -87,6 +87,7 @@ class Cluster:
         self._known = {kind: self.names[kind] for kind in COORDINATORS if kind in present}
         self._settings: dict[str, dict[str, Any]] = {}  # of members, beside those that all have
         self._held: set[str] = set()  # that are not started again for now
+        self._starts = 0  # of jobs
         for member in members:
             self.start(member)
 
@@ -221,7 +222,13 @@ class Cluster:
             self.world.scheduler.sleep(0.1)
 
     def start_job(self, job: Job, **how: bool) -> None:
-        self.insist("StartJob", recovery_pb2.StartJobRequest(job=codec.job_to_proto(job), **how))
+        self._starts += 1
+        self.insist(
+            "StartJob",
+            recovery_pb2.StartJobRequest(
+                job=codec.job_to_proto(job), request_id=f"{self.name}-{self._starts}", **how
+            ),
+        )
 
     def report_death(self, member: Member) -> None:
         report = recovery_pb2.FailureReport(

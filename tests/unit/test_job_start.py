@@ -1,9 +1,12 @@
-"""What is sent to start a job: initial values that fit, and none where the job has its own."""
+"""What is sent to start a job: initial values that fit, none where the job has its own, one request however
+often it is sent.
+"""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 
+import grpc
 import numpy as np
 import pytest
 
@@ -15,15 +18,25 @@ from scar_runtime.job_start import start_job
 
 
 class Coordinator:
-    """Takes what the wire takes."""
+    """Takes what the wire takes. ``failures``: what it answers first."""
 
-    def __init__(self) -> None:
+    def __init__(self, *failures: Exception) -> None:
         self.requests: list[recovery_pb2.StartJobRequest] = []
+        self._failures = list(failures)
 
     def StartJob(self, request: recovery_pb2.StartJobRequest, **_: object) -> SimpleNamespace:
         assert request.ByteSize() <= MAX_MESSAGE_BYTES
         self.requests.append(request)
+        if self._failures:
+            raise self._failures.pop(0)
         return SimpleNamespace(changes="")
+
+
+class Lost(grpc.RpcError):
+    """The connection broke, with the answer or without."""
+
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.UNAVAILABLE
 
 
 def given_job(rows: int) -> scar.Job:
@@ -54,3 +67,13 @@ def test_a_job_that_is_resumed_keeps_its_own_however_large() -> None:
     coordinator = Coordinator()
     start_job(coordinator, given_job(1 << 16), resume=True)  # type: ignore[arg-type]
     assert not coordinator.requests[0].given
+
+
+def test_a_request_that_is_sent_again_is_the_same_and_the_next_one_is_another() -> None:
+    coordinator = Coordinator(Lost(), Lost())
+    job = scar.Job("small", [scar.Table("w", 4)])
+    start_job(coordinator, job, resume=False)  # type: ignore[arg-type]
+    assert coordinator.requests == coordinator.requests[:1] * 3
+    assert coordinator.requests[0].request_id
+    start_job(coordinator, job, resume=False)  # type: ignore[arg-type]
+    assert coordinator.requests[3].request_id != coordinator.requests[0].request_id

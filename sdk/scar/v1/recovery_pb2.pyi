@@ -47,10 +47,13 @@ class StartJobRequest(_message.Message):
     RESUME_FIELD_NUMBER: _builtins.int
     GIVEN_FIELD_NUMBER: _builtins.int
     TAKE_OVER_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     resume: _builtins.bool
     """the job exists: go on from its newest manifest"""
     take_over: _builtins.bool
     """even from a cluster that trains it"""
+    request_id: _builtins.str
+    """[A-Za-z0-9-]{1,64}, drawn for this request and the same when it is sent again (idempotency key); empty: it cannot be"""
     @_builtins.property
     def job(self) -> _types_pb2.JobSpec:
         """what to train"""
@@ -66,10 +69,11 @@ class StartJobRequest(_message.Message):
         resume: _builtins.bool = ...,
         given: _abc.Mapping[_builtins.str, _builtins.bytes] | None = ...,
         take_over: _builtins.bool = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["given", b"given", "job", b"job", "resume", b"resume", "take_over", b"take_over"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["given", b"given", "job", b"job", "request_id", b"request_id", "resume", b"resume", "take_over", b"take_over"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -100,7 +100,7 @@ class RecoveryServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def StartJob(self, request, context):
-        """Create a job in the store, or go on with it when resume is set.
+        """Create a job in the store, or go on with it when resume is set. Idempotent for requests with a request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -32,7 +32,7 @@ class RecoveryStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RecoveryAsyncStub: ...
     StartJob: _grpc.UnaryUnaryMultiCallable[_recovery_pb2.StartJobRequest, _recovery_pb2.StartJobReply]
-    """Create a job in the store, or go on with it when resume is set."""
+    """Create a job in the store, or go on with it when resume is set. Idempotent for requests with a request_id."""
     GetJob: _grpc.UnaryUnaryMultiCallable[_recovery_pb2.GetJobRequest, _recovery_pb2.GetJobReply]
     """The job that runs."""
     Join: _grpc.UnaryUnaryMultiCallable[_recovery_pb2.JoinRequest, _recovery_pb2.JoinReply]
@@ -62,7 +62,7 @@ class RecoveryStub:
 class RecoveryAsyncStub(RecoveryStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     StartJob: _aio.UnaryUnaryMultiCallable[_recovery_pb2.StartJobRequest, _recovery_pb2.StartJobReply]  # type: ignore[assignment]
-    """Create a job in the store, or go on with it when resume is set."""
+    """Create a job in the store, or go on with it when resume is set. Idempotent for requests with a request_id."""
     GetJob: _aio.UnaryUnaryMultiCallable[_recovery_pb2.GetJobRequest, _recovery_pb2.GetJobReply]  # type: ignore[assignment]
     """The job that runs."""
     Join: _aio.UnaryUnaryMultiCallable[_recovery_pb2.JoinRequest, _recovery_pb2.JoinReply]  # type: ignore[assignment]
@@ -95,7 +95,7 @@ class RecoveryServicer(metaclass=_abc_1.ABCMeta):
         request: _recovery_pb2.StartJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_recovery_pb2.StartJobReply, _abc.Awaitable[_recovery_pb2.StartJobReply]]:
-        """Create a job in the store, or go on with it when resume is set."""
+        """Create a job in the store, or go on with it when resume is set. Idempotent for requests with a request_id."""
 
     @_abc_1.abstractmethod
     def GetJob(

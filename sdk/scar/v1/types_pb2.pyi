@@ -482,6 +482,7 @@ class JobSpec(_message.Message):
     SERVER_MTBF_FIELD_NUMBER: _builtins.int
     CHOICE_FIELD_NUMBER: _builtins.int
     REPLICATE_FIELD_NUMBER: _builtins.int
+    STARTED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """prefix in the store; [a-z0-9-]{1,63}"""
     seed: _builtins.int
@@ -522,6 +523,10 @@ class JobSpec(_message.Message):
     def choice(self) -> Global___StrategyChoice:
         """recovery "auto": what the recovery coordinator chose"""
 
+    @_builtins.property
+    def started(self) -> Global___JobStart:
+        """in the store alone: the request that made the job what it is; unset: it had no request_id"""
+
     def __init__(
         self,
         *,
@@ -542,14 +547,41 @@ class JobSpec(_message.Message):
         server_mtbf: _builtins.float = ...,
         choice: Global___StrategyChoice | None = ...,
         replicate: _builtins.str = ...,
+        started: Global___JobStart | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "choice", b"choice"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "choice", b"choice", "started", b"started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "choice", b"choice", "consistency", b"consistency", "name", b"name", "recovery", b"recovery", "replica_period", b"replica_period", "replicas", b"replicas", "replicate", b"replicate", "seed", b"seed", "server_mtbf", b"server_mtbf", "shards", b"shards", "share", b"share", "sources", b"sources", "staleness", b"staleness", "tables", b"tables", "worker_recovery", b"worker_recovery", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "choice", b"choice", "consistency", b"consistency", "name", b"name", "recovery", b"recovery", "replica_period", b"replica_period", "replicas", b"replicas", "replicate", b"replicate", "seed", b"seed", "server_mtbf", b"server_mtbf", "shards", b"shards", "share", b"share", "sources", b"sources", "staleness", b"staleness", "started", b"started", "tables", b"tables", "worker_recovery", b"worker_recovery", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___JobSpec: _TypeAlias = JobSpec  # noqa: Y015
+
+@_typing.final
+class JobStart(_message.Message):
+    """Which StartJob it was, so that one that comes again gets the answer of the first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """as in StartJobRequest"""
+    digest: _builtins.bytes
+    """SHA-256 of the request"""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        digest: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobStart: _TypeAlias = JobStart  # noqa: Y015
 
 @_typing.final
 class StrategyChoice(_message.Message):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scar.v1.recovery_pb2 import JobRevision
-from scar.v1.types_pb2 import JobSpec
+from scar.v1.types_pb2 import JobSpec, JobStart
 from scar_runtime.store import Store
 from scar_runtime.store.layout import JOB, REVISIONS, numbered
 from scar_runtime.store.records import create_record, get_record, newest, numbers, put_record
@@ -11,22 +11,33 @@ from scar_runtime.store.records import create_record, get_record, newest, number
 
 def read_job_spec(store: Store) -> JobSpec:
     """As the job is now. ``store`` is the job's. Raises :class:`scar.errors.ObjectNotFound` without one."""
+    return _newest_revision(store).job
+
+
+def read_start(store: Store) -> tuple[JobStart, str]:
+    """The request that made the job what it is now, and what it changed, in words. ``store`` is the job's.
+    Raises :class:`scar.errors.ObjectNotFound` without one.
+    """
+    revision = _newest_revision(store)
+    return revision.job.started, revision.changes
+
+
+def _newest_revision(store: Store) -> JobRevision:
+    """Number 0: the job is as it was created."""
     number = newest(store, REVISIONS)
     if not number:
-        return get_record(store, JOB, JobSpec)
-    return get_record(store, numbered(REVISIONS, number), JobRevision).job
+        return JobRevision(job=get_record(store, JOB, JobSpec))
+    return get_record(store, numbered(REVISIONS, number), JobRevision)
 
 
 def replace_job_spec(store: Store, spec: JobSpec) -> None:
     """The description that holds now is this one."""
-    number = newest(store, REVISIONS)
-    if not number:
+    revision = _newest_revision(store)
+    if not revision.number:
         put_record(store, JOB, spec)
         return
-    key = numbered(REVISIONS, number)
-    revision = get_record(store, key, JobRevision)
     revision.job.CopyFrom(spec)
-    put_record(store, key, revision)
+    put_record(store, numbered(REVISIONS, revision.number), revision)
 
 
 def read_revisions(store: Store) -> list[JobRevision]:
