@@ -49,6 +49,10 @@ FOCUSES: dict[str, Focus] = {
         },
         (*_DEATHS, "power-loss", "partition", "delay", "request-lost", "answer-lost"),
     ),
+    "damage": Focus(
+        {"seconds": 60.0, "disk": False},
+        ("manifest-flipped", "store-flipped", "store-removed", *_DEATHS, "kill-all-shards", "depose"),
+    ),
     "edge": Focus({}, _names(hosts.KINDS, clocks.KINDS, redis.KINDS, store.KINDS)),
     "scaling": Focus({"seconds": 60.0}, (*_names(scaling.KINDS), *_DEATHS, "store-busy", "delay")),
     "moments": Focus(
@@ -57,6 +61,12 @@ FOCUSES: dict[str, Focus] = {
         faults=(10, 16),
         draws={"crash-at-moment": hosts.apt_moment},
         early={"crash-at-moment": hosts.start_moment},
+    ),
+    "reports": Focus(  # who stays away long enough is reported; else its next life proves its death first
+        {"seconds": 20.0, "standby": True},
+        ("crash-at-moment", "hold-down", "pause"),
+        faults=(6, 10),
+        draws={"crash-at-moment": hosts.report_moment},
     ),
     **BUG_FOCUSES,
 }

@@ -21,7 +21,10 @@ from tests.simulation.scheduler import Host, Scheduler
 KINDS = (*hosts.KINDS, *clocks.KINDS, *redis.KINDS, *store.KINDS)
 SHAPES = (RunShape(), RunShape(shards=4, workers=3, standby=True))
 DRAWS = 20
-KEYS = tuple(f"store/counting/objects/e00000001-ps-{number}-r00000001" for number in range(20))
+KEYS = (
+    *(f"store/counting/objects/e00000001-ps-{number}-r00000001" for number in range(20)),
+    *(f"store/counting/manifests/{number:08d}" for number in (1, 2)),
+)
 
 
 class ClusterDouble:
@@ -114,7 +117,7 @@ def test_a_fault_changes_something_and_ends(kind: FaultKind, shape: RunShape) ->
         assert_over(kind, cluster)
 
 
-DAMAGES = ("store-flipped", "store-truncated", "store-swapped", "store-removed")
+DAMAGES = ("store-flipped", "store-truncated", "store-swapped", "store-removed", "manifest-flipped")
 
 
 def assert_over(kind: FaultKind, cluster: Any) -> None:

@@ -142,6 +142,8 @@ def test_what_the_last_manifests_name_has_to_be_there() -> None:
     assert "no bytes" in history.missing({"objects/3": 10})[0]
     assert "9 bytes" in history.missing({"objects/2": 9, "objects/3": 10})[0]
     assert history.missing({"objects/3": 10}, {"objects/2"}) == []
+    history.damaged.add(2)
+    assert history.missing({"objects/3": 10}) == [], "nobody can read what names it"
     assert history.remove(1) == []
     assert "one of the last" in history.remove(3)[0]
 

@@ -83,7 +83,7 @@ def test_a_chunk_has_one_heartbeat_and_every_seed_is_in_one(first: int, seeds: i
 def test_a_focused_kind_changes_nothing_of_what_seeds_of_the_swarm_mean() -> None:
     """All is drawn from one row of random numbers: a kind more would change everything behind it."""
     others = {name: kind.draw for name, kind in KINDS.items() if not kind.focused}
-    assert set(KINDS) - set(others) == {"scale-out", "scale-in"}
+    assert set(KINDS) - set(others) == {"scale-out", "scale-in", "manifest-flipped"}
     assert [plan_of(seed) for seed in SEEDS[:20]] == [draw_plan(seed, others) for seed in SEEDS[:20]]
     scaled = [fault.kind for seed in SEEDS[:20] for fault in plan_of(seed, FOCUSES["scaling"]).faults]
     assert {"scale-out", "scale-in", "kill"} <= set(scaled)
@@ -104,6 +104,13 @@ def test_moments_are_drawn_for_members_that_may_come_to_them() -> None:
     }
     assert len({target for moment, target in drawn if moment == "service.started"}) > 5
     assert {target[:6] for moment, target in drawn if moment == "ShardControl/Clock"} == {"worker"}
+
+
+def test_reports_are_tried_at_moments_of_detectors() -> None:
+    plans = [plan_of(seed, FOCUSES["reports"]) for seed in SEEDS[:20]]
+    crashes = [one for plan in plans for one in plan.faults if one.kind == "crash-at-moment"]
+    assert {one.target for one in crashes} == {"detector-0", "detector-1"}
+    assert {CRASH_MOMENTS[int(one.amount)] for one in crashes} >= {"report.taken", "member.accused"}
 
 
 def test_a_moment_before_the_job_trains_is_met_before_it() -> None:

@@ -186,6 +186,12 @@ def apt_moment(draw: random.Random, shape: RunShape) -> tuple[str, float, float]
     return draw.choice(_apt(CRASH_MOMENTS[number], shape.members)), TRAP_SECONDS, float(number)
 
 
+def report_moment(draw: random.Random, shape: RunShape) -> tuple[str, float, float]:
+    """Of those that only detectors come to."""
+    moment = draw.choice(WHO_COMES_THERE["detector"])
+    return draw.choice(_apt(moment, shape.members)), TRAP_SECONDS, float(CRASH_MOMENTS.index(moment))
+
+
 def start_moment(draw: random.Random, shape: RunShape) -> tuple[str, float, float]:
     """The same of moments that come before the job trains, for those that are there by then."""
     moment = draw.choice(START_MOMENTS)

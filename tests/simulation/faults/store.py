@@ -12,6 +12,7 @@ from tests.simulation.plan import RunShape, SimulatedFault
 
 STORE = "store"
 ROUND = "/objects/e"  # in the keys of what shards save
+MANIFEST = "/manifests/"
 Damage = Callable[[Bucket, str], None]
 
 
@@ -64,6 +65,13 @@ def _swap(bucket: Bucket, key: str) -> None:
     bucket.replace_object(key, bucket.random.choice(sorted(one for one in bucket.objects if ROUND in one)))
 
 
+def _damage_newest_manifest(cluster: Cluster, _fault: SimulatedFault) -> None:
+    bucket = cluster.world.bucket
+    manifests = sorted(key for key in bucket.objects if MANIFEST in key)
+    if manifests:
+        _flip_bit(bucket, manifests[-1])
+
+
 SHARE = choose_between(0.01, 0.5)
 OFTEN = choose_between(0.05, 1.0)
 
@@ -84,4 +92,5 @@ KINDS: tuple[FaultKind, ...] = (
     FaultKind("store-truncated", ("S7",), sudden(_store, SHARE), _damages(_truncate)),
     FaultKind("store-swapped", ("S7",), sudden(_store, SHARE), _damages(_swap)),
     FaultKind("store-removed", ("S7",), sudden(_store, SHARE), _damages(Bucket.remove)),
+    FaultKind("manifest-flipped", ("S8",), sudden(_store), _damage_newest_manifest, focused=True),
 )

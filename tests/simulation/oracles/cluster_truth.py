@@ -92,6 +92,8 @@ class ClusterTruth:
             self._removed(kind, rest)
         elif kind in self._created and rest not in self.damaged:
             self._created[kind](int(rest.rpartition("/")[2]), body)
+        elif kind == MANIFESTS:
+            self.manifests.damaged.add(int(rest.rpartition("/")[2]))
 
     def _begin(self, job: Job) -> None:
         self.job = job

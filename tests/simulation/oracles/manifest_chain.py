@@ -9,10 +9,13 @@ from scar_runtime.store.layout import manifest_key
 
 
 class ManifestHistory:
-    """``manifests``: those that exist, by number; ``keep``: how many stay restorable."""
+    """``manifests``: those that exist, by number; ``damaged``: numbers of those that a fault has changed;
+    ``keep``: how many stay restorable.
+    """
 
     def __init__(self, keep: int) -> None:
         self.manifests: dict[int, Manifest] = {}
+        self.damaged: set[int] = set()
         self._keep = keep
         self._newest = 0
         self._collected: set[int] = set()  # numbers of manifests that have been deleted
@@ -20,8 +23,9 @@ class ManifestHistory:
 
     @property
     def last(self) -> list[Manifest]:
-        """The last K."""
-        return [self.manifests[number] for number in sorted(self.manifests)[-self._keep :]]
+        """The last K, less those that nobody can read any more."""
+        numbers = sorted(self.manifests)[-self._keep :]
+        return [self.manifests[number] for number in numbers if number not in self.damaged]
 
     @property
     def needed(self) -> set[str]:
