@@ -64,7 +64,7 @@ def assigned_names(node: ast.stmt) -> set[str]:
 def shared_by_cores() -> set[str]:
     """Types from outside that the cores of at least two packages use: the words that they have in common."""
     users = defaultdict(set)
-    for path in (path for path in SHIPPED if "core" in path.parts):
+    for path in (path for path in SHIPPED if "core" in path.relative_to(ROOT).parts):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("scar"):
                 for alias in node.names:
