@@ -72,4 +72,18 @@ BREAKS = (
         "counters[full] >>= 0",
         f"{KEPT}::test_counters_of_rare_keys_are_halved_before_all_keys_are_known",
     ),
+    Break(
+        "keyed-row-names",  # rows of a store are taken for keys while a round copies it
+        "services/scar_ps/core/block_snapshot.py",
+        "self._store.row_counts.find_blocks(rows)",
+        "self._store.find_row_blocks(rows)",
+        "tests/unit/test_keyed_snapshot.py::test_a_copy_is_of_the_moment_at_which_it_was_begun",
+    ),
+    Break(
+        "keyed-torn",  # a row changes hands while a round copies its block
+        "services/scar_ps/core/keyed_store.py",
+        "        self._announce_rows(at)\n",
+        "",
+        "tests/unit/test_keyed_snapshot.py::test_a_copy_is_of_the_moment_at_which_it_was_begun",
+    ),
 )

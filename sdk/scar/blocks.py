@@ -70,6 +70,13 @@ class Layout:
         """Where this block begins; of ``n``: where the last one ends."""
         return block * self.width if self.width else int(self.starts[block])
 
+    def find_blocks(self, elements: NDArray[Any]) -> Positions:
+        """Which block each of these elements lies in."""
+        if self.width:
+            return elements.astype(np.int64, copy=False) // self.width
+        found: Positions = np.searchsorted(self.starts, elements, side="right") - 1
+        return found
+
     def take(self, positions: Positions) -> Layout:
         """The layout of these blocks when they are packed one after the other."""
         return Layout.even(len(positions), self.width) if self.width else Layout(self.sizes[positions])

@@ -191,7 +191,7 @@ class BlockSnapshot:
     def preserve_rows(self, rows: Positions) -> None:
         """These rows of the store (ascending) are about to change: the others of their blocks can wait."""
         with self._timer:
-            blocks = self._store.find_row_blocks(rows)
+            blocks = self._store.row_counts.find_blocks(rows)
             at = self._index[blocks].astype(np.int64)
             wanted = np.flatnonzero(at >= 0)
             wanted = wanted[self._waiting[at[wanted]]]

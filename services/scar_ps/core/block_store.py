@@ -189,10 +189,7 @@ class BlockStore:
 
     def find_row_blocks(self, rows: StoreRows) -> Positions:
         """Position of the block of each of these rows of the store."""
-        if self.row_counts.width:
-            return rows.astype(np.int64, copy=False) // self.row_counts.width
-        found: Positions = np.searchsorted(self.row_counts.starts, rows, side="right") - 1
-        return found
+        return self.row_counts.find_blocks(rows)
 
     def rows_of(self, positions: Positions | None) -> StoreRows:
         """All rows of the store in these blocks, ascending."""

@@ -29,6 +29,7 @@ from scar_ps.core.block_store import (
 )
 from scar_ps.core.key_index import KeyIndex
 from scar_ps.core.key_sightings import count_sightings
+from scar_ps.core.update_rules import announce_change
 
 CHECKS_A_LIFE = 8  # rows are looked through for old ones so often in the time of the largest age
 
@@ -141,9 +142,10 @@ class KeyedBlockStore(BlockStore):
         """The row of each of these keys (ascending), which was pushed to in this clock; -1: it gets none."""
         rows = np.empty(len(images), np.int64)
         for first, last in self._runs(len(images)):
+            found = self._index.find_rows(images[first:last], self.keys, self.used)
+            known = found[found >= 0]
+            self._announce_rows(known)
             with self.lock:
-                found = self._index.find_rows(images[first:last], self.keys, self.used)
-                known = found[found >= 0]
                 self.used[known] = np.maximum(self.used[known], clock + 1)
             rows[first:last] = found
             progress()
@@ -169,6 +171,7 @@ class KeyedBlockStore(BlockStore):
         mine = images[got]
         at = rows[got]
         values = self.initial_rows(mine)
+        self._announce_rows(at)
         with self.lock:
             free = self.used[at] == 0
             self._live += np.bincount(at[free] // self.rows_of_block, minlength=len(self))
@@ -179,6 +182,11 @@ class KeyedBlockStore(BlockStore):
             self._write_rows(at, values)
             self._index.add_rows(mine, at, self.keys, self.used)
         return rows
+
+    def _announce_rows(self, at: Positions) -> None:
+        """These rows, in any order, are about to change."""
+        if self.before_change and len(at):
+            announce_change(self, np.sort(at), by_row=True)
 
     def _write_rows(self, at: Positions, values: Array) -> None:
         """Rows without a history: what would come back for them is what they hold."""
@@ -242,6 +250,7 @@ class KeyedBlockStore(BlockStore):
                 self._forget_rows(old)
 
     def _forget_rows(self, rows: Positions) -> None:
+        self._announce_rows(rows)
         with self.lock:
             self.used[rows] = 0
             self._write_rows(rows, np.zeros(len(rows) * self.table.row_elements, self.table.dtype))

@@ -54,7 +54,7 @@ def apply_push(
             piece = pushed[layout.find_start(start) : layout.find_start(stop)]
             if store.before_change:
                 run = np.arange(first + start, first + stop) if at is None else at[start:stop]
-                _announce_change(store, run, by_row)
+                announce_change(store, run, by_row)
             with store.lock:
                 if at is None:
                     _apply_run(store, rule, whole, slice(first + start, first + stop), piece)
@@ -63,7 +63,7 @@ def apply_push(
             progress()
 
 
-def _announce_change(store: BlockStore, run: Positions, by_row: bool) -> None:
+def announce_change(store: BlockStore, run: Positions, by_row: bool) -> None:
     """These (ascending) blocks or rows of the store are about to change."""
     for observer in store.before_change:
         if by_row:
