@@ -3,6 +3,8 @@
 from prometheus_client import Counter, Histogram
 
 EPOCHS = Counter("scar_recovery_epochs", "Epochs created, by cause", ["cause"])
+for cause in ("start", "resume", "join", "leave", "workers", "failure", "end"):
+    EPOCHS.labels(cause)  # counted from 0, or the first one would be no increase for Prometheus
 FAILURES = Counter("scar_recovery_failures", "Members declared dead")
 COMMIT_SECONDS = Histogram(
     "scar_recovery_commit_seconds",
