@@ -1,4 +1,4 @@
-"""Breaks of the live page: who sees it, and what it shows of a long run."""
+"""Breaks of the live page: who sees it, what it shows of a long run, and what it breaks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ SERVER = "tests/component/test_console.py"
 CURVE = "tests/unit/test_console_curve.py"
 PAGE = "tests/unit/test_console_page.py"
 FAULTS = "tests/unit/test_kube_faults.py"
+POD_CUT = "tests/unit/test_pod_cut.py"
 HISTORY = "tests/unit/test_console_history.py"
 BLOCKS = "tests/unit/test_console_blocks.py"
 SAVED = "tests/unit/test_console_map_reader.py"
@@ -83,6 +84,34 @@ BREAKS = (
         "known[name].component not in BREAKABLE",
         "False",
         f"{PAGE}::test_only_shards_and_workers_that_run_are_broken_from_the_page",
+    ),
+    Break(
+        "console-absent-button",
+        CS + "run_view.py",
+        '"cannot_break": self._cluster.cannot_break',
+        '"cannot_break": ()',
+        f"{PAGE}::test_a_button_that_is_absent_is_accounted_for",
+    ),
+    Break(
+        "cut-owner",
+        "services/scar_kube/nftables.py",
+        "NFT_TABLE_F_OWNER = 2",
+        "NFT_TABLE_F_OWNER = 0",
+        "tests/unit/test_nftables.py::test_one_transaction_makes_an_owned_table_and_two_chains_that_drop",
+    ),
+    Break(
+        "cut-was-none",
+        "services/scar_kube/pod_cut.py",
+        "0 < ended.exit_code < SIGNALLED",
+        "ended.exit_code >= SIGNALLED",
+        f"{POD_CUT}::test_a_cut_that_was_none_says_why",
+    ),
+    Break(
+        "cut-refused",
+        "services/scar_kube/pod_cut.py",
+        '_join_pod(api, namespace, pod, _cutting_container(f"{CUT}try", image, 1.0), dry_run="All")',
+        "pass",
+        f"{POD_CUT}::test_whether_it_can_be_done_is_known_before",
     ),
     Break(
         "console-breaks-release",

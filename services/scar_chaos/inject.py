@@ -52,7 +52,7 @@ def _inject_and_heal(run: ChaosRun, faults: Sequence[Fault]) -> list[InjectedFau
                 continue
             met = _await_moment(run, fault.moment)
             injected.append(InjectedFault(fault, time.monotonic(), met))
-            run.target.inject(fault.kind, fault.target)
+            run.target.inject(fault.kind, fault.target, fault.duration)
             heapq.heappush(steps, (time.monotonic() - started + fault.duration, next(order), fault, True))
     finally:
         for _, _, fault, _ in steps:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +21,7 @@ from scar_cli.desktop import open_browser
 from scar_cli.member_faults import check_breakable, faults_of
 from scar_cli.output import make_console
 from scar_cli.up import stop_signal
-from scar_console.server import ConsoleServer, serve_cluster
+from scar_console.server import ConsoleServer, serve_cluster, served_beside
 from scar_console.stored_runs import stored_view
 from scar_local import ClusterDirectory
 from scar_local.cluster_logs import ClusterLogs
@@ -37,8 +40,10 @@ class ConsoleCluster:
     def __init__(self, target: ClusterTarget, own_release: str = "") -> None:
         self._target = target
         self._own_release = own_release
-        self._faults = faults_of(target)
-        self.can_break = tuple(self._faults)
+        faults = faults_of(target)
+        self._offered = faults.offered
+        self.can_break = tuple(faults.offered)
+        self.cannot_break = faults.missing
 
     def observer(self) -> ClusterObserver:
         return self._target.observer()
@@ -70,7 +75,7 @@ class ConsoleCluster:
     def break_member(self, how: str, name: str) -> str:
         """A shard or a worker. Raises :class:`ConfigError` for others, and for one that does not run."""
         check_breakable(self._target, name)
-        return self._faults[how](name)
+        return self._offered[how](name)
 
 
 @dataclass(frozen=True)
@@ -116,12 +121,26 @@ def run_console(ref: ClusterRef, options: ConsoleOptions) -> None:
     cluster = ConsoleCluster(target, options.own_release)
     with stop_signal() as stop:
         server = serve_cluster(cluster, stop, options.port, options.interval, token)
-        who = "sees the run and may break it" if cluster.can_break else "sees the run"
-        _print_url(server, options, f"Whoever has this URL {who}. Ctrl-C ends the page alone.")
+        _print_url(server, options, f"{_who_may(cluster)} Ctrl-C ends the page alone.")
         server.run()
     if not stop.is_set():
         make_console().print("the cluster has ended")
     return None
+
+
+@contextmanager
+def cluster_page(target: ClusterTarget) -> Iterator[None]:
+    """Served beside what the caller does, until the cluster has ended, with the end of the block."""
+    cluster = ConsoleCluster(target)
+    stop = threading.Event()
+    server = serve_cluster(cluster, stop)
+    _print_url(server, ConsoleOptions(), _who_may(cluster))
+    with served_beside(server, stop):
+        yield
+
+
+def _who_may(cluster: ConsoleCluster) -> str:
+    return f"Whoever has this URL sees the run{' and may break it' if cluster.can_break else ''}."
 
 
 def show_stored_runs(options: ConsoleOptions, token: str) -> None:

@@ -1,27 +1,37 @@
-"""`scar cut`: a process of this machine is without network for some seconds."""
+"""`scar cut`: a process of this machine, or a pod, is without network for some seconds."""
 
 from __future__ import annotations
 
 from scar.errors import ConfigError
 from scar_cli.cluster_ref import ClusterRef
-from scar_cli.clusters import ClusterTarget, DirectTarget, find_cluster
+from scar_cli.clusters import ClusterTarget, DirectTarget, find_cluster, find_release
 from scar_cli.kill import running_process
 from scar_cli.output import make_console
 from scar_local.cuts import begin_cut
 
+CUT_NEEDS = "It takes Linux 5.6, and a sandbox that lets a parent copy its children's sockets"
+
 
 def cut_process(ref: ClusterRef, name: str, seconds: float) -> None:
-    """Raises :class:`ConfigError` for a release, for a name that is not there or does not run now, and where
-    the system does not let it be done.
+    """Of a release: returns when it is over, since only then it is known that it was done.
+
+    Raises :class:`ConfigError` for a name that is not there or does not run now, and where the system does
+    not let it be done.
     """
-    if ref.release is not None:
-        raise ConfigError(
-            "scar cut needs a cluster of this machine",
-            "Use `scar chaos --on kubernetes --fault cut:ps-1`, on a release with chaos.enabled=true",
-        )
-    what = cut_local(find_cluster(ref), name, seconds)
+    if ref.release is None:
+        return _print_cut(ref, f"cut off[/] {cut_local(find_cluster(ref), name, seconds)}", seconds)
+    from scar_kube.faults import cut_pod
+
+    with find_release(ref.release) as release:
+        cut = cut_pod(release, name, seconds)
+        _print_cut(ref, f"cutting off[/] {cut.pod}", seconds)
+        cut.wait()
+    return None
+
+
+def _print_cut(ref: ClusterRef, what: str, seconds: float) -> None:
     make_console().print(
-        f"[bold yellow]cut off[/] {what} for {seconds:g} s; see `scar watch{ref.options()}`", soft_wrap=True
+        f"[bold yellow]{what} for {seconds:g} s; see `scar watch{ref.options()}`", soft_wrap=True
     )
 
 
@@ -42,7 +52,7 @@ def cut_local(target: ClusterTarget, name: str, seconds: float) -> str:
     if problem or not isinstance(target, DirectTarget) or target.directory is None:
         raise ConfigError(
             f"{name} cannot be cut off: {problem}",
-            f"Use `scar freeze {name}`: it is silent, too, though it does nothing meanwhile",
+            f"{CUT_NEEDS}. `scar freeze {name}` needs neither: it is silent, too, but does nothing meanwhile",
         )
     begin_cut(target.directory, target.processes, name, seconds)
     return f"{name} (pid {process.pid})"

@@ -1,13 +1,12 @@
-"""`scar freeze`: a process of this machine stands still for some seconds, and is woken in any case."""
+"""`scar freeze`: a process, here or in a pod, stands still for some seconds, and is woken in any case."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-from scar.errors import ConfigError
 from scar_cli.cluster_ref import ClusterRef
-from scar_cli.clusters import ClusterTarget, find_cluster
+from scar_cli.clusters import ClusterTarget, find_cluster, find_release
 from scar_cli.kill import running_process, send_local_signal
 from scar_cli.output import make_console
 
@@ -19,13 +18,13 @@ os.killpg(int(sys.argv[2]), signal.SIGCONT)
 
 
 def freeze_process(ref: ClusterRef, name: str, seconds: float) -> None:
-    """Raises :class:`ConfigError` for a release, and for a name that is not there or does not run now."""
+    """Raises :class:`ConfigError` for a name that is not there or does not run now."""
     if ref.release is not None:
-        raise ConfigError(
-            "scar freeze needs a cluster of this machine",
-            f"Use `scar kill {name} --signal STOP`, and later `--signal CONT`",
-        )
-    what = freeze_local(find_cluster(ref), name, seconds)
+        from scar_kube.faults import freeze_pod
+
+        what = freeze_pod(find_release(ref.release), name, seconds)
+    else:
+        what = freeze_local(find_cluster(ref), name, seconds)
     make_console().print(
         f"[bold yellow]frozen[/] {what} for {seconds:g} s; see `scar watch{ref.options()}`", soft_wrap=True
     )

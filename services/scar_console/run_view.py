@@ -44,11 +44,12 @@ class StatusReader(Protocol):
 
 
 class WatchedCluster(Protocol):
-    """A cluster that can be looked at. ``can_break``: what may be done to its members, of
-    :data:`BREAKS`; empty: it is only looked at.
+    """A cluster that can be looked at. ``can_break``: what may be done to its members: "kill", "freeze",
+    "cut"; empty: it is only looked at. ``cannot_break``: why not the rest, and what would allow it.
     """
 
     can_break: tuple[str, ...]
+    cannot_break: tuple[str, ...]
 
     def observer(self) -> StatusReader: ...
 
@@ -139,7 +140,8 @@ class RunView:
         rates = self._run.rates.note(status.shards, time.monotonic())
         before = SeenBefore(self._run.healed, self._run.costs, rates, blocks.oldest)
         state = page_model(status, self._cluster.processes(), before)
-        state |= {"can_break": self._cluster.can_break, "ended": ended, "log_problem": self._log_problem}
+        state |= {"can_break": self._cluster.can_break, "cannot_break": self._cluster.cannot_break}
+        state |= {"ended": ended, "log_problem": self._log_problem}
         return self._update(state, 0 if another else since, blocks)
 
     def _update(self, state: dict[str, Any], since: int, blocks: BlockMap) -> PageUpdate:

@@ -6,8 +6,8 @@ import asyncio
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 import uvicorn
@@ -91,6 +91,21 @@ class ConsoleServer:
         finally:
             await self._feed.close()
             self._server.should_exit = True
+
+
+@contextmanager
+def served_beside(server: ConsoleServer, stop: threading.Event) -> Iterator[None]:
+    """In a thread of its own. ``stop``: the server's. What it shows has ended when the block does: viewers
+    are told so.
+    """
+    thread = threading.Thread(target=server.run, name="page", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join(CLOSE_SECONDS)
+        stop.set()  # if it has not seen the end
+        thread.join()
 
 
 async def _read_on(read: Callable[[], None]) -> None:

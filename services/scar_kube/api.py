@@ -79,6 +79,12 @@ class Api:
         create = client.AuthorizationV1Api(self._client).create_self_subject_access_review
         return bool(self.ask("ask for its rights", create, review).status.allowed)
 
+    def refused_right(self, namespace: str, verb: str, resource: str) -> str:
+        """As :meth:`is_allowed`, in words; empty: it is."""
+        if self.is_allowed(namespace, verb, resource):
+            return ""
+        return f"context {self.context!r} may not {verb} {resource} in namespace {namespace!r}"
+
     def tunnel(self, namespace: str, pod: str, port: int) -> Tunnel:
         """A connection to a port of a pod. Raises what the client raises, and
         :data:`scar_kube.tunnel.ENDED`.
@@ -121,14 +127,14 @@ class Api:
         return client.ApiClient(settings)
 
     def _explain_refusal(self, what: str, error: Any) -> ConfigError:
-        if error.status in (401, 403):
+        """403 is said of missing rights, and by admission: of quotas, and of what Pod Security forbids."""
+        message = _error_message(error)
+        if error.status == 401 or (error.status == 403 and " cannot " in message):
             return ConfigError(
                 f"context {self.context!r} may not {what}",
                 "Choose a context with that right, or ask for a role that has it",
             )
-        return ConfigError(
-            f"the API server refused to {what}: {_error_message(error)}", "Change what it complains about"
-        )
+        return ConfigError(f"the API server refused to {what}: {message}", "Change what it complains about")
 
 
 def _kubeconfig_path() -> str | None:

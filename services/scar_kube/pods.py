@@ -17,12 +17,13 @@ NAME = "app.kubernetes.io/name=scar"
 # exit codes after which it is right that a worker starts again: asked to end, fenced
 RETRIED = frozenset({0, 3})
 SIGNALLED = 128  # exit codes from here on: ended by a signal
+CUT = "cut-"  # how names of containers begin that cut their pod off
 
 
 @dataclass(frozen=True)
 class Pod:
-    """``state``: "running", or why it is not, in Kubernetes' words. ``code``: exit code of its container's
-    last end.
+    """``state``: "running", "cut" (so, but off from the network), or why it is not, in Kubernetes' words.
+    ``code``: exit code of its container's last end.
 
     ``leaving``: it was asked to end.
     """
@@ -70,6 +71,8 @@ def read_pod(found: Any) -> Pod:
     code = None
     if container is not None:
         state = _state_of(container.state)
+        if state == "running" and any(map(_cuts_off, status.ephemeral_container_statuses or ())):
+            state = "cut"
         ended = container.state.terminated or (
             container.last_state.terminated if container.last_state else None
         )
@@ -83,6 +86,10 @@ def read_pod(found: Any) -> Pod:
         code,
         found.metadata.deletion_timestamp is not None,
     )
+
+
+def _cuts_off(joined: Any) -> bool:
+    return joined.name.startswith(CUT) and joined.state.running is not None
 
 
 def _state_of(state: Any) -> str:

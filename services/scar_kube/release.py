@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Mapping
 from functools import partial
-from typing import Self
+from typing import Any, Self
 from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
 from scar.errors import ConfigError, NotServing
@@ -104,13 +104,20 @@ class Release:
 
     def shards(self) -> int:
         """How many shards the release is to have."""
-        found = self.api.ask(
+        return int(self._read_shards().spec.replicas)
+
+    def shard_container(self) -> Container:
+        """Of a shard, with the release's own image."""
+        container: Container = self._read_shards().spec.template.spec.containers[0]
+        return container
+
+    def _read_shards(self) -> Any:
+        return self.api.ask(
             "read the StatefulSet of the shards",
             self.api.apps.read_namespaced_stateful_set,
             f"{self.fullname}-ps",
             self.namespace,
         )
-        return int(found.spec.replicas)
 
     def observer(self) -> ClusterObserver:
         """Looks at the release's services through forwards that it opens."""

@@ -88,6 +88,7 @@ class StillCluster:
     """Always the same. Its second failure is open."""
 
     can_break = ("kill", "freeze", "cut")
+    cannot_break = ()
 
     def __init__(self, folder: Path) -> None:
         self.broken: list[tuple[str, str]] = []

@@ -43,6 +43,7 @@ class MadeUpCluster:
 
     def __init__(self, *can_break: str) -> None:
         self.can_break = can_break
+        self.cannot_break = ("it is only looked at",)
         self.broken: list[tuple[str, str]] = []
         self.observers = 0
         self.over = threading.Event()

@@ -27,7 +27,7 @@ from scar_kube.where import Where
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "helm" / "scar"
 TOOLS = ROOT / ".venv" / "tools"  # where `make tools` puts what is not on PATH
-RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+ENFORCED = "pod-security.kubernetes.io/enforce"
 MAKE_SECONDS = 540.0  # to make a cluster and an image
 READY_SECONDS = 360  # for all pods of a release, which an upgrade replaces one after the other
 HELM_SECONDS = READY_SECONDS + 40.0
@@ -160,6 +160,18 @@ class Site:
             process.kill()
             process.communicate(timeout=10)
 
+    @contextmanager
+    def privileged(self) -> Iterator[None]:
+        """Meanwhile the namespace admits any container."""
+        self._admit("privileged")
+        try:
+            yield
+        finally:
+            self._admit("restricted")
+
+    def _admit(self, level: str) -> None:
+        self.core.patch_namespace(self.namespace, {"metadata": {"labels": {ENFORCED: level}}})
+
     # --- looking
     # --------------------------------------------------------------------------------------------------------
 
@@ -238,7 +250,7 @@ def settled(image: str) -> Iterator[Site]:
     all that is in it.
     """
     site = Site(f"scar-e2e-{secrets.token_hex(3)}", image)
-    site.core.create_namespace({"metadata": {"name": site.namespace, "labels": RESTRICTED}})
+    site.core.create_namespace({"metadata": {"name": site.namespace, "labels": {ENFORCED: "restricted"}}})
     try:
         yield site
     finally:

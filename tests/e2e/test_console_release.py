@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from playwright.sync_api import expect, sync_playwright
 
 from tests.browser.conftest import OPTIONS
 from tests.e2e.site import ROOT, WAIT_SECONDS, Site, environment, missing
+from tests.framework.asked_metrics import check_query, queries, read_samples
 from tests.system.test_console import LOOKS, is_settled, ledger_facts, looks, page_facts
 
 if reason := missing():
@@ -28,6 +30,9 @@ pytestmark = pytest.mark.timeout(600)
 
 STEADY = str(ROOT / "tests" / "e2e" / "steady.py")
 DENIED = (ROOT / "tests" / "e2e" / "denied.py").read_text()
+MEASURED = {"ps", "worker", "checkpoint", "recovery", "detector"}
+SCRAPE = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9090/metrics').read().decode())"
+FENCED = 3  # exit code of who has heard that it was replaced
 CHANGES = {  # of each service, some of what a reader must not do
     *("Recovery/Join", "Recovery/StartJob", "Recovery/ReportFailure", "Checkpoint/Trigger"),
     *("ShardData/Push", "ShardData/Restore", "ShardControl/Adopt", "ShardControl/Freeze", "Detector/Beat"),
@@ -113,6 +118,15 @@ def test_a_killed_shard_heals_on_it_as_the_ledger_has_it(site: Site, page: Forwa
     )
 
 
+def test_each_query_of_boards_and_alerts_finds_what_it_asks_for(site: Site) -> None:
+    """In a release that has trained, saved, and lost a shard."""
+    found = [(part, site.python(pod, SCRAPE)) for part in MEASURED for pod in site.pods(part)]
+    samples = read_samples(found)
+    assert {component for component, _ in samples} == MEASURED
+    for place, query in queries():
+        check_query(samples, place, query)
+
+
 @contextmanager
 def operator_page(site: Site) -> Iterator[ForwardedPage]:
     """`scar console --on kubernetes`."""
@@ -133,6 +147,7 @@ def test_the_page_of_the_operator_breaks_what_it_shows_where_chaos_is_allowed(si
         seen = looks(page.host, page.token)
         state = next(seen)["state"]
         assert state["can_break"] == ["kill", "freeze"]
+        assert "violates PodSecurity" in state["cannot_break"][0]
         before = state["failure_count"]
         for count, how, name in ((1, "kill", "scar-ps-2"), (2, "freeze", "scar-ps-0")):
             status, said = page.ask("POST", f"/{how}/{name}", **{"X-Scar-Token": page.token})
@@ -164,6 +179,43 @@ def test_a_browser_kills_a_shard_by_its_button_and_sees_it_heal_as_the_ledger_ha
         opened.to_contain_text(f"{told['lost_blocks']} of {told['total_blocks']} blocks lost")
         opened.to_contain_text(f"epoch {told['epoch']} ")
         browser.close()
+
+
+def test_a_shard_that_the_page_cuts_off_is_replaced_while_it_lives_and_joins_again(site: Site) -> None:
+    """Where a container with NET_ADMIN may join its pod."""
+    with site.privileged(), operator_page(site) as page, ThreadPoolExecutor() as threads:
+        seen = looks(page.host, page.token)
+        state = next(seen)["state"]
+        assert state["can_break"] == ["kill", "freeze", "cut"]
+        before, failures = site.pods("ps")["scar-ps-1"], state["failure_count"]
+        cut = threads.submit(page.ask, "POST", "/cut/scar-ps-1", **{"X-Scar-Token": page.token})
+        states = (look["state"] for look in seen)
+        next(one for one in states if shard(one, "scar-ps-1")["hindered"] == "cut off")
+        next(
+            one for one in states if one["failure_count"] > failures and not shard(one, "scar-ps-1")["blocks"]
+        )
+        assert cut.result() == (200, '{"done":"scar-ps-1 was cut off for 5 s"}')
+        healed = next(one for one in states if is_healed(one, failures + 1))
+        next(one for one in states if shard(one, "scar-ps-1")["blocks"])
+        (killed,) = [one for one in healed["failures"][failures:] if "scar-ps-1" in one["members"]]
+        assert any("silent for" in said for said in killed["evidence"]), killed["evidence"]
+        told = json.loads(site.run("failures", "-o", "json"))["failures"][failures:]
+        assert page_facts(killed) in map(ledger_facts, told)
+        check_restart(before, site.pods("ps")["scar-ps-1"])
+        assert "cutting off scar-worker-0 for 1 s" in site.run("cut", "worker-0", "--seconds", "1")
+
+
+def shard(state: dict[str, Any], name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(row for row in state["shards"]["rows"] if row["name"] == name)
+    return found
+
+
+def check_restart(before: Any, after: Any) -> None:
+    """The pod is the same one, and its container began anew by itself: no probe has killed it."""
+    assert after.metadata.uid == before.metadata.uid
+    (was,), (now,) = before.status.container_statuses, after.status.container_statuses
+    assert now.restart_count == was.restart_count + 1
+    assert now.last_state.terminated.exit_code == FENCED
 
 
 def is_healed(state: dict[str, Any], failures: int) -> bool:

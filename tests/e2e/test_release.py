@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -91,6 +92,21 @@ def test_half_of_the_shards_die(site: Site, kind: str, seed: int) -> None:
         assert group["failures"] >= 1
         assert group["lost_blocks"] > 0
         assert group["detect"] + group["recover"] < 10
+
+
+@pytest.mark.parametrize(("level", "seed"), [("privileged", 13), ("restricted", 14)])
+def test_a_shard_is_cut_off(site: Site, level: str, seed: int) -> None:
+    """By a container that joins its pod, and where that is refused by a policy."""
+    with site.privileged() if level == "privileged" else nullcontext():
+        site.run("chaos", "--seed", str(seed), "--workers", "2", "--fault", "cut:ps-1", timeout=400)
+    found = report(site, seed)
+    assert found["passed"]
+    (group,) = found["groups"]
+    assert group["violations"] == []
+    if level == "privileged":
+        joined = site.pods("ps")["scar-ps-1"].spec.ephemeral_containers
+        assert [one.name.startswith("cut-") for one in joined] == [True]
+        assert group["failures"] == 1
 
 
 def test_upgrade_moves_blocks_to_new_shards_while_training_goes_on(site: Site) -> None:

@@ -70,7 +70,7 @@ class SimulatedTarget:
     def store(self) -> Store:
         return open_store(self._world.store_url)
 
-    def inject(self, kind: str, name: str) -> None:
+    def inject(self, kind: str, name: str, seconds: float) -> None:
         raise NotImplementedError("faults of a simulation come from its plan")
 
     def heal(self, kind: str, name: str) -> None:

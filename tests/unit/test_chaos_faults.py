@@ -85,7 +85,7 @@ def test_every_kind_is_done_to_a_process_or_has_an_action(tmp_path: Path, target
         processes = Processes()
         made._cluster = processes  # type: ignore[assignment]
         name = f"{target}-0" if target in ("ps", "worker") else target
-        made.inject(kind, name)
+        made.inject(kind, name, 1.0)
         made.heal(kind, name)
         assert processes.calls or kind == "slow"
         healed = {"outage": "restart", "freeze": "resume", "blink": "resume", "depose": "resume"}
@@ -98,7 +98,7 @@ def test_a_process_is_not_broken_by_a_kind_that_has_no_signal(tmp_path: Path) ->
     made = local.LocalTarget(tmp_path)
     made._cluster = Processes()  # type: ignore[assignment]
     with pytest.raises(ValueError, match="no signal does 'flood'"):
-        made.inject("flood", "ps-0")
+        made.inject("flood", "ps-0", 1.0)
     made._proxy.close()
 
 

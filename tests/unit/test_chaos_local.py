@@ -27,8 +27,8 @@ def test_a_fault_reaches_what_it_can_signal(
     target = LocalTarget(tmp_path)
     reached = []
     monkeypatch.setattr(target, "process_state", lambda name: state)
-    monkeypatch.setattr(target, "_signal", lambda kind, process: reached.append((kind, process)))
+    monkeypatch.setattr(target, "_signal", lambda kind, process, seconds: reached.append((kind, process)))
     if is_slow:
         target._slowed["ps-0"] = threading.Event()
-    target.inject(kind, "ps-0")
+    target.inject(kind, "ps-0", 1.0)
     assert reached == ([(kind, "ps-0")] if reaches else [])

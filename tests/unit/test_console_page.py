@@ -246,6 +246,7 @@ class Looks:
     """A cluster and its observer: each look is the next of ``statuses``. Notes what was asked for."""
 
     can_break = ()
+    cannot_break = ("because",)
 
     def __init__(self, *statuses: ClusterStatus) -> None:
         self._statuses: Iterator[ClusterStatus] = iter(statuses)
@@ -350,5 +351,12 @@ def test_only_shards_and_workers_that_run_are_broken_from_the_page(tmp_path: Pat
         cluster.break_member(how, "ps-0")
 
 
-def test_what_is_not_on_this_machine_is_not_broken() -> None:
-    assert ConsoleCluster(Fixed("127.0.0.1:1")).can_break == ()
+def test_a_button_that_is_absent_is_accounted_for(tmp_path: Path) -> None:
+    elsewhere = ConsoleCluster(Fixed("127.0.0.1:1"))
+    assert elsewhere.can_break == ()
+    assert "only an address is known" in elsewhere.cannot_break[0]
+    state = ClusterState(1, "", "", cut_problem="this system does not let it")
+    here = ConsoleCluster(Fixed("127.0.0.1:1", directory=tmp_path, state=state))
+    assert here.can_break == ("kill", "freeze")
+    assert here.cannot_break[0].startswith("No cut: this system does not let it. It takes Linux 5.6")
+    assert json.loads(Looks(STATUS, STATUS).view().look().whole)["state"]["cannot_break"] == ["because"]

@@ -49,7 +49,13 @@ def pod(
     meta = Made(name="scar-worker-0", labels={"app.kubernetes.io/component": "worker"})
     meta.deletion_timestamp = "now" if leaving else None
     return Made(
-        metadata=meta, status=Made(phase="Running", pod_ip="10.0.0.7", container_statuses=[container])
+        metadata=meta,
+        status=Made(
+            phase="Running",
+            pod_ip="10.0.0.7",
+            container_statuses=[container],
+            ephemeral_container_statuses=None,
+        ),
     )
 
 

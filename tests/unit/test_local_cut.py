@@ -321,11 +321,11 @@ def test_where_the_system_does_not_allow_it_there_is_no_button_and_the_command_s
     def target(problem: str) -> OwnProcess:
         return OwnProcess("", directory=tmp_path, state=ClusterState(1, "", "", cut_problem=problem))
 
-    assert "cut" in faults_of(target(""))
+    assert "cut" in faults_of(target("")).offered
     monkeypatch.setattr(socket_filters, "copy_descriptor", refuse)
     problem = socket_filters.filter_problem(os.getpid())
     assert problem.endswith("sockets of other processes be filtered: Operation not permitted")
-    assert "cut" not in faults_of(target(problem))
+    assert "cut" not in faults_of(target(problem)).offered
     with pytest.raises(ConfigError, match="ps-0 cannot be cut off: this system does not let"):
         cut_local(target(problem), "ps-0", 1.0)
     with pytest.raises(ConfigError, match="it is not a cluster of this machine"):

@@ -27,7 +27,7 @@ DURATIONS = {  # seconds; 0: it happens at once and ends by itself
     "depose": 4.0,  # a leader, frozen until its standby has long taken over, and woken
     "slow": LONG,  # runs half of the time, in slices of 0.1 s: every message from it is late
     "outage": LONG,  # down, and not coming back before it is healed
-    "cut": 4.0,  # by policy; a network plugin may take a second for that, and leave open connections alone
+    "cut": 4.0,  # off from the network; what does it may take a second or two to begin
     "node": NODE,  # the whole node on which it runs
     "late": LONG,  # its answers come after their readers have given up
     "garble": LONG,  # its answers are nonsense

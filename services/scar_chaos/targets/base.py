@@ -53,8 +53,8 @@ class ChaosTarget(Protocol):
     def store(self) -> Store:
         """The store, opened again: what a fresh process would see."""
 
-    def inject(self, kind: str, name: str) -> None:
-        """Break it; returns at once. Nothing to do when it is down already."""
+    def inject(self, kind: str, name: str, seconds: float) -> None:
+        """Break it, for so long; returns at once. Nothing to do when it is down already."""
 
     def heal(self, kind: str, name: str) -> None:
         """End what does not end by itself."""

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Any
 
 import yaml
 
@@ -19,12 +20,12 @@ from scar.wire.transport import RECOVERY, open_channel
 from scar_admin.observer import ClusterObserver
 from scar_admin.status import ClusterStatus
 from scar_chaos import workload
-from scar_chaos.core.faults import DURATIONS
 from scar_chaos.core.schedule import FaultKinds
 from scar_chaos.targets.leadership import is_leader
 from scar_chaos.targets.node_control import NodeControl
 from scar_chaos.targets.pod_api import PARTITIONED, PodApi, ReleasePods
 from scar_chaos.targets.release import ReleaseEnvironment, fill_worker_template
+from scar_kube.pod_cut import PodCut, begin_pod_cut
 from scar_kube.pods import COMPONENT
 from scar_runtime.job_start import start_job
 from scar_runtime.store import Store, open_store
@@ -70,6 +71,7 @@ class KubernetesTarget:
             release.recovery, {"checkpoint": release.checkpoint, "detector": release.detector}
         )
         self._struck: dict[tuple[str, str], str] = {}  # (kind, target) -> pod
+        self._cuts: dict[str, PodCut] = {}  # pod -> the one that is under way
         self._scripts: list[threading.Thread] = []  # that run in pods
         self._wanted = self._count_replicas()
         self.damaged = frozenset[str]()  # nothing is done to the store's disk
@@ -114,10 +116,7 @@ class KubernetesTarget:
         namespace = self._release.namespace
         name = f"{self._release.fullname}-worker-template"
         owner = self.api.ask("read the worker template", core.read_namespaced_config_map, name, namespace)
-        shards = self.api.ask(
-            "read the shards", apps.read_namespaced_stateful_set, self.member("ps"), namespace
-        )
-        image = shards.spec.template.spec.containers[0].image  # a user's own image may lack the workload
+        image = self._read_shards().containers[0].image  # a user's own image may lack the workload
         environment = {
             "SCAR_TRAIN": workload.__file__,
             "SCAR_FUNCTION": "train",
@@ -129,6 +128,12 @@ class KubernetesTarget:
         made = fill_worker_template(template, count, image, environment, reference)
         self.api.ask("create workers", apps.create_namespaced_stateful_set, namespace, made)
         self._wanted["worker"] = count
+
+    def _read_shards(self) -> Any:
+        """What their pods are."""
+        read = self.api.apps.read_namespaced_stateful_set
+        found = self.api.ask("read the shards", read, self.member("ps"), self._release.namespace)
+        return found.spec.template.spec
 
     def end(self) -> None:
         """Workers get the time that their pods have."""
@@ -196,37 +201,51 @@ class KubernetesTarget:
 
     # --- faults
 
-    def inject(self, kind: str, name: str) -> None:
+    def inject(self, kind: str, name: str, seconds: float) -> None:
         component, pod = self._find_pod(name)
         self._struck[kind, name] = pod
         if kind in ("delete", "leave"):
             self._pods.delete_pod(pod, 0 if kind == "delete" else None)
         elif kind == "cut":
-            self._pods.label_pod(pod, {PARTITIONED: "true"})
+            self._cut_off(pod, seconds)
         elif kind == "node" and self._nodes is not None:
             self._nodes.stop_node(self._pods.node_of(pod))
         elif kind in SCRIPTS:
-            self._start_script(kind, pod, component)
+            script = SCRIPTS[kind].format(seconds=seconds, slice=SLICE, slices=round(seconds / SLICE / 2))
+            self._start_script(kind, pod, component, script)
 
     def heal(self, kind: str, name: str) -> None:
-        """What runs as a script in the pod ends by itself."""
+        """What runs as a script in the pod ends by itself.
+
+        Raises :class:`ScarError` for a cut that was none.
+        """
         pod = self._struck.pop((kind, name), "")
-        if kind == "cut" and pod:
+        if kind == "cut" and pod in self._cuts:
+            self._cuts.pop(pod).wait()
+        elif kind == "cut" and pod:
             self._pods.label_pod(pod, {PARTITIONED: None})
         elif kind == "node" and self._nodes is not None:
             self._nodes.start_node()
 
-    def _start_script(self, kind: str, pod: str, component: str) -> None:
+    def _cut_off(self, pod: str, seconds: float) -> None:
+        """By a policy where no container may join the pod; many plugins let open connections go on then."""
+        image = self._read_shards().containers[0]
+        try:
+            self._cuts[pod] = begin_pod_cut(self.api, self._release.namespace, pod, image, seconds)
+        except ConfigError:
+            self._pods.label_pod(pod, {PARTITIONED: "true"})
+        except KeyError:  # it is down already
+            pass
+
+    def _start_script(self, kind: str, pod: str, component: str, script: str) -> None:
         """In the background: what goes on in one pod must not keep another one from being struck."""
         self._scripts = [thread for thread in self._scripts if thread.is_alive()]
-        arguments = (kind, pod, component)
+        arguments = (kind, pod, component, script)
         thread = threading.Thread(target=self._run_script, args=arguments, name="chaos", daemon=True)
         self._scripts.append(thread)
         thread.start()
 
-    def _run_script(self, kind: str, pod: str, component: str) -> None:
-        seconds = DURATIONS[kind]
-        script = SCRIPTS[kind].format(seconds=seconds, slice=SLICE, slices=round(seconds / SLICE / 2))
+    def _run_script(self, kind: str, pod: str, component: str, script: str) -> None:
         self._pods.run_script(pod, component, script)
         if kind == "kill":
             self._pods.delete_pod(pod)

@@ -40,7 +40,6 @@ KINDS: FaultKinds = {
 PLAYED: FaultKinds = {
     target: (*kinds, "cut") if target not in ("store", "job") else kinds for target, kinds in KINDS.items()
 }
-CUT_MOST = 3600.0  # seconds; each is ended before
 LEASE = {"SCAR_LEASE_SECONDS": "1"}  # faults last longer than that
 PAUSES = ("freeze", "blink", "depose")
 
@@ -166,14 +165,14 @@ class LocalTarget:
 
     # --- faults
 
-    def inject(self, kind: str, name: str) -> None:
+    def inject(self, kind: str, name: str, seconds: float) -> None:
         if (kind, name) in self._actions:
             self._actions[kind, name].inject()
             return
         process = self._find_process(name)
         self._struck[kind, name] = process
         if self._can_signal(kind, process):
-            self._signal(kind, process)
+            self._signal(kind, process, seconds)
 
     def _can_signal(self, kind: str, process: str) -> bool:
         """A slow process stands still half of the time; a notice that comes then is read when it goes on."""
@@ -196,7 +195,7 @@ class LocalTarget:
         elif kind in PAUSES and self.process_state(process) == "paused":
             self.local.resume(process)
 
-    def _signal(self, kind: str, process: str) -> None:
+    def _signal(self, kind: str, process: str, seconds: float) -> None:
         if kind == "kill":
             self.local.kill(process)
         elif kind == "outage":
@@ -208,7 +207,7 @@ class LocalTarget:
         elif kind == "slow":
             self._slow_down(process)
         elif kind == "cut":
-            begin_cut(self.local.directory, self.local.processes, process, CUT_MOST)
+            begin_cut(self.local.directory, self.local.processes, process, seconds)
         else:
             raise ValueError(f"no signal does {kind!r} to a process")
 

@@ -123,8 +123,8 @@ def freeze_process(
         float, typer.Option(min=0.1, max=600, metavar="SECONDS", help="After which it is woken.")
     ] = 5.0,
 ) -> None:
-    """Let a process of this machine stand still for some seconds: it keeps its connections and answers
-    nothing. It is woken even if this command is killed.
+    """Let a process stand still for some seconds: it keeps its connections and answers nothing. It is woken
+    even if this command is killed.
     """
     from scar_cli.freeze import freeze_process as freeze
 
@@ -139,8 +139,8 @@ def cut_process(
         float, typer.Option(min=0.5, max=600, metavar="SECONDS", help="After which it is reached again.")
     ] = 5.0,
 ) -> None:
-    """Cut a process of this machine off from the network for some seconds: it lives and goes on, but nothing
-    reaches it, nor does what it sends reach others of the cluster. No connection is closed. On Linux.
+    """Cut a process, or on Kubernetes a pod, off from the network for some seconds: it lives and goes on, but
+    nothing reaches it, nor does what it sends reach others of the cluster. No connection is closed. On Linux.
     """
     from scar_cli.cut import cut_process as cut
 

@@ -12,7 +12,7 @@ from scar.errors import ConfigError
 from scar_admin.log_text import LogText
 from scar_admin.observer import ClusterObserver
 from scar_admin.status import ClusterStatus, ProcessInfo
-from scar_console.server import serve_cluster
+from scar_console.server import serve_cluster, served_beside
 from scar_local import LocalCluster
 from scar_local.cluster_logs import ClusterLogs
 from scar_runtime.store import Store, open_store
@@ -23,6 +23,10 @@ class DemoStage:
     """What the page looks at. Nobody kills from the page: the demo counts what its own kills cost."""
 
     can_break: tuple[str, ...] = ()
+    cannot_break: tuple[str, ...] = (
+        "No buttons kill, freeze or cut here: the demo kills by itself, and counts what that costs. Try them"
+        " with `scar up` and `scar console`.",
+    )
 
     def __init__(self) -> None:
         self.url = ""
@@ -121,12 +125,11 @@ class StageLogs:
 def open_stage() -> Iterator[DemoStage]:
     """Its page is served as long as this lasts; viewers keep what they have seen last."""
     stage = DemoStage()
-    server = serve_cluster(stage, threading.Event())
+    stop = threading.Event()
+    server = serve_cluster(stage, stop)
     stage.url = server.url
-    thread = threading.Thread(target=server.run, name="page", daemon=True)
-    thread.start()
-    try:
-        yield stage
-    finally:
-        stage.closed.set()
-        thread.join()
+    with served_beside(server, stop):
+        try:
+            yield stage
+        finally:
+            stage.closed.set()

@@ -10,6 +10,7 @@ const bars = new Map();
 export function showShards(state, breakMember) {
   const most = Math.max(1, ...state.shards.rows.map((row) => row.blocks));
   showCount("shard-count", state.shards);
+  setText(byId("cannot-break"), state.cannot_break.join(" "));
   fillTable(byId("shards"), ["shard", "~break", "health", "owns", ">blocks", ">bytes", ">pushes/s", ">clock", ">last saved", ">oldest block"],
     state.shards.rows.map((row) => [
       row.name, breakButtons(row, state, breakMember), health(row), barOf(row.name, row.blocks / most, `${(100 * row.blocks / (state.job?.blocks || 1)).toFixed(1)} %`),
