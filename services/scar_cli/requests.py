@@ -27,7 +27,7 @@ class UpRequest:
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Return when it is up; `scar down` stops it.")
     ] = False
-
+    web: Annotated[bool, typer.Option("--web", help="With its page, as of `scar console`.")] = False
     tls: Annotated[bool, typer.Option("--tls", help="Processes know each other by certificates.")] = False
 
     @property

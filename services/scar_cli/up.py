@@ -8,8 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -52,6 +52,7 @@ def _command_line(request: UpRequest) -> list[str]:
 
 def run_cluster(request: UpRequest) -> None:
     """Returns after SIGINT or SIGTERM, when everything has stopped."""
+    open_page = _find_page() if request.web else None
     screen = make_console()
     with stop_signal() as stop:
         cluster = LocalCluster(
@@ -61,16 +62,32 @@ def run_cluster(request: UpRequest) -> None:
             redis=request.redis or None,
             tls=request.tls,
         )
-        cluster.start()
-        try:
+        with ExitStack() as page, _started(cluster, screen):
             _print_addresses(
                 screen, request, cluster.endpoints.recovery_address, cluster.store_url, cluster.directory
             )
+            target = running_cluster(request.cluster)
+            if open_page is not None and target is not None:
+                page.enter_context(open_page(target))
             _print_next_steps(screen, request, "Ctrl-C stops all")
             _follow_processes(screen, cluster, stop)
-        finally:
-            screen.print("stopping: one last checkpoint, then every process")
-            cluster.stop()
+
+
+def _find_page() -> Callable[[DirectTarget], AbstractContextManager[None]]:
+    """Its packages come with an extra, which is found missing before anything has started."""
+    from scar_cli.console import cluster_page
+
+    return cluster_page
+
+
+@contextmanager
+def _started(cluster: LocalCluster, screen: Console) -> Iterator[None]:
+    cluster.start()
+    try:
+        yield
+    finally:
+        screen.print("stopping: one last checkpoint, then every process")
+        cluster.stop()
 
 
 @contextmanager
@@ -137,6 +154,11 @@ def start_detached(request: UpRequest) -> None:
 
     Raises :class:`ConfigError` with its log when it ended before that.
     """
+    if request.web:
+        raise ConfigError(
+            "a detached cluster has no page of its own",
+            f"Leave --web out, and use `scar console{request.cluster_option}` when you want to see it",
+        )
     if running_cluster(request.cluster):
         raise ConfigError(f"cluster {request.cluster!r} runs already", "Use it, or stop it by `scar down`")
     home = ClusterDirectory(default_directory(request.cluster))

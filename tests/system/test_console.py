@@ -138,3 +138,25 @@ def test_watch_opens_the_page_in_the_browser(tmp_path: Path) -> None:
         watch.communicate(timeout=PATIENCE)
         shell.run("down")
     assert watch.returncode == 0
+
+
+def test_a_cluster_comes_up_with_its_page_and_ends_with_it(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    refused = shell.run("up", "--web", "--detach", code=1)
+    assert "a detached cluster has no page of its own" in refused
+    cluster = shell.start("up", "--shards", "2", "--web")
+    assert cluster.stdout is not None
+    try:
+        said = list(itertools.takewhile(lambda line: not line.startswith("next: "), cluster.stdout))
+        (shown,) = [line for line in said if line.startswith("the page: ")]
+        url = urlsplit(shown.split()[2])
+        states = (look["state"] for look in looks(url.netloc, url.query.removeprefix("token=")))
+        first = next(states)
+        assert [row["name"] for row in first["shards"]["rows"]] == ["ps-0", "ps-1"]
+        assert (first["can_break"][:2], first["ended"]) == (["kill", "freeze"], False)
+        cluster.send_signal(signal.SIGINT)
+        assert [state["ended"] for state in states][-1]
+    finally:
+        cluster.send_signal(signal.SIGINT)
+        _, err = cluster.communicate(timeout=PATIENCE)
+    assert (cluster.returncode, "Traceback" in err) == (0, False), err
