@@ -178,4 +178,12 @@ BREAKS = (
         "",
         f"{POLICY}::test_a_successor_goes_on_with_what_was_seen",
     ),
+    Break(
+        "ck-seal-no-problem",  # each recovery that met a round under way showed a problem
+        "services/scar_checkpoint/core/coordinator.py",
+        "if manifest.sealed_for:",
+        "if False:",
+        "tests/unit/test_checkpoint_commit.py"
+        "::test_no_round_follows_a_copy_before_the_epoch_that_it_was_made_for",
+    ),
 )

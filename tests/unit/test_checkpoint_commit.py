@@ -57,6 +57,7 @@ def test_behind_another_coordinators_manifest_the_round_fails_and_we_go_on_from_
     )
     play.do(ManifestTaken(action.round, theirs, 2))
     assert "another coordinator has committed manifest 2" in play.take(RoundDone)[0].summary.error
+    assert "another coordinator" in play.core.problem
     assert play.finish() == {"ps-0": False, "ps-1": False}
     play.later(0.5)
     assert {(one.round, one.min_clock) for one in play.take(MeasureDistances)} == {(9, 11)}
@@ -76,6 +77,7 @@ def test_no_round_follows_a_copy_before_the_epoch_that_it_was_made_for() -> None
     )
     play.do(ManifestTaken(action.round, seal, 2))
     assert play.take(RoundDone)[0].result == "failed"
+    assert play.core.problem == "", "nobody has to do anything about it"
     play.finish()
     play.later(30.0)
     assert not play.take(MeasureDistances)

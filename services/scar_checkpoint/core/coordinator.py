@@ -230,9 +230,8 @@ class Coordinator:
     def _follow_winner(
         self, current: ActiveRound | None, event: ManifestTaken, now: float
     ) -> list[CoordinatorAction]:
-        """Is it this round's own manifest, then the answer of the put was lost. An older one of ours (a put
-        that arrived late) is a parent like any other. Behind somebody else's our objects may be older than
-        theirs, so the round fails.
+        """Of this round's own manifest the answer was lost. An older one of ours (a put that arrived late) is
+        a parent like any other. Our objects may be older than somebody else's, so the round fails.
         """
         manifest = event.running.manifest
         if current is not None and manifest.author == self._author and manifest.round == event.round:
@@ -243,7 +242,10 @@ class Coordinator:
         if manifest.author == self._author:
             return self._commit(current)
         self.schedule.skip_to(manifest.clock)
-        return self._fail_round(current, f"another coordinator has committed manifest {manifest.number}", now)
+        done = self._fail_round(current, f"another coordinator has committed manifest {manifest.number}", now)
+        if manifest.sealed_for:
+            self.schedule.problem = ""  # rounds go on with the epoch of the recovery
+        return done
 
     def _follow_manifest(self, running: RunningCheckpoint, number: int) -> None:
         self.chain.follow_manifest(running, number)
@@ -279,9 +281,7 @@ class Coordinator:
         return [measure_distances(current, shard, self.epoch.number) for shard in shards]
 
     def _restart_round(self, current: ActiveRound, now: float) -> list[CoordinatorAction]:
-        """The round under way gives way to one with another number; whoever waited for it waits for that
-        one.
-        """
+        """The round under way gives way to another one, for which waits whoever waited for it."""
         if current.ticket is not None:
             self._tickets.insert(0, current.ticket)
         self._round = None

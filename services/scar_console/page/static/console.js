@@ -139,7 +139,7 @@ function lossWords(state) {
 function summary(state) {
   const job = state.job;
   const hurt = state.failures.filter((one) => !one.repaired);
-  if (!job) return ["", "start a job by `scar train FILE`"];
+  if (!job) return ["", "waiting for a job: `scar train FILE` starts one"];
   if (job.finished_manifest) return ["good", `finished: the model is saved in manifest ${job.finished_manifest}`];
   if (hurt.length) return ["bad", `recovering from the loss of ${hurt.map((one) => memberNames(one)).join(", ")}`];
   if (job.loading) return ["bad", `${plural(job.loading, "block")} loading`];
