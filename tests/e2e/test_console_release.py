@@ -20,7 +20,7 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 
 from tests.browser.conftest import OPTIONS
-from tests.e2e.site import ROOT, WAIT_SECONDS, Site, environment, missing
+from tests.e2e.site import READY_SECONDS, ROOT, WAIT_SECONDS, Site, environment, missing
 from tests.framework.asked_metrics import check_query, queries, read_samples
 from tests.system.test_console import LOOKS, is_settled, ledger_facts, looks, page_facts
 
@@ -65,7 +65,9 @@ def _training(site: Site) -> Iterator[None]:
         chaos__enabled="true",
     )
     with site.background("train", STEADY, "--shards", "3"):
-        site.until(lambda status: len(status.workers) == 2 and status.clock >= 5, "training to begin")
+        site.until(
+            lambda status: len(status.workers) == 2 and status.clock >= 5, "training to begin", READY_SECONDS
+        )
         yield
 
 
