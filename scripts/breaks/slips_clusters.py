@@ -193,4 +193,12 @@ BREAKS = (
         "return all(",
         "tests/unit/test_compare.py::test_a_training_is_not_over_before_the_ledger_names_who_was_killed",
     ),
+    Break(
+        "kube-convoy",  # on a machine that was full, forwards waited in a row that grew
+        "services/scar_kube/release.py",
+        "if called > self._asked and time.monotonic() > self._pods[0]:",
+        "if time.monotonic() > self._pods[0]:",
+        "tests/unit/test_kube_reach.py"
+        "::test_one_answer_serves_all_who_wait_for_it_however_slow_the_api_server_is",
+    ),
 )

@@ -52,7 +52,8 @@ class Release:
         self.allows_chaos = annotations.get(CHAOS) == "allowed"
         self.operator = ReleaseOperator(api, namespace, annotations.get(SECRET, ""))
         self._dialers: list[Forwards] = []
-        self._pods: tuple[float, list[Pod]] = (0.0, [])
+        self._pods: tuple[float, list[Pod]] = (0.0, [])  # fresh until
+        self._asked = 0.0  # when they were asked for; monotonic
         self._asking = threading.Lock()  # many ask at once, and one answer is enough
 
     @classmethod
@@ -92,10 +93,17 @@ class Release:
     # --- looking
 
     def pods(self) -> list[Pod]:
-        """All of its pods, by name; at most :data:`FRESH_SECONDS` old."""
+        """All of its pods, by name; at most :data:`FRESH_SECONDS` old, or asked for since the call.
+
+        So one answer serves all who wait for it, however long it takes: else, where the API server is slow,
+        they would ask one after the other, and ever more would wait.
+        """
+        called = time.monotonic()
         with self._asking:
-            if time.monotonic() > self._pods[0]:
+            if called > self._asked and time.monotonic() > self._pods[0]:
+                asked = time.monotonic()
                 pods = list_pods(self.api, self.namespace, self.name)
+                self._asked = asked
                 self._pods = (time.monotonic() + FRESH_SECONDS, pods)
             return self._pods[1]
 

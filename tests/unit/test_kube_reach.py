@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace as Made
 
@@ -67,3 +69,46 @@ def test_a_training_is_followed_only_when_job_and_file_are_the_same(
     else:
         with pytest.raises(ConfigError, match=f"job '{job}' is being trained"):
             training._is_running()
+
+
+class CountedLock:
+    """``asked``: how often it was wanted."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.asked = 0
+
+    def __enter__(self) -> None:
+        self.asked += 1
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_one_answer_serves_all_who_wait_for_it_however_slow_the_api_server_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or they would ask one after the other, and with new ones all the time that would never end."""
+    answers, begun, go_on = [], threading.Event(), threading.Event()
+
+    def answer(*_: object) -> list[Pod]:
+        begun.set()
+        go_on.wait(60)
+        answers.append(len(answers))
+        return []
+
+    monkeypatch.setattr("scar_kube.release.list_pods", answer)
+    monkeypatch.setattr("scar_kube.release.FRESH_SECONDS", -1.0)
+    release = Release(Made(), "mine", "scar", "scar", Where(), {})  # type: ignore[arg-type]
+    lock = CountedLock()
+    release._asking = lock  # type: ignore[assignment]
+    with ThreadPoolExecutor(21) as threads:
+        first = threads.submit(release.pods)
+        assert begun.wait(60)
+        waiting = [threads.submit(release.pods) for _ in range(20)]
+        while lock.asked < 21:
+            time.sleep(0.001)
+        go_on.set()
+        assert [one.result(60) for one in (first, *waiting)] == [[]] * 21
+    assert len(answers) == 2, "the first was asked for before they came"
