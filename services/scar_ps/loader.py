@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import dataclass
 from threading import Lock
 
 from scar.blocks import Ids
@@ -24,7 +25,7 @@ from scar_ps.core.core_state import CoreState
 from scar_ps.core.events import BlocksLoaded, Event, LoadFailed
 from scar_runtime.checkpoint.damage import unreadable_in
 from scar_runtime.checkpoint.initial_arrays import read_initial
-from scar_runtime.checkpoint.manifest import ObjectRef
+from scar_runtime.checkpoint.manifest import Manifest, ObjectRef
 from scar_runtime.checkpoint.manifest_codec import read_manifest
 from scar_runtime.checkpoint.object_reader import read_blocks
 from scar_runtime.checkpoint.running_checkpoint import HeaderCache
@@ -49,7 +50,7 @@ class Loader:
         self._lock = Lock()
         self._computing = Lock()  # of x(0): threads that wait for no store only keep others waiting
         self._closed = False
-        self._headers: tuple[int, HeaderCache] | None = None  # shared by the loads of one epoch
+        self._sources: _Sources | None = None  # shared by the loads of one epoch
 
     def start_load(self, action: StartLoad, apply_thread: ApplyThread) -> None:
         """Returns at once. The shard hears of the result from ``apply_thread``."""
@@ -71,18 +72,18 @@ class Loader:
             self._fail(error)
 
     def _make_load(self, load: BlockLoad) -> Event:
-        headers: HeaderCache | None = None
+        sources: _Sources | None = None
         try:
             job = self._require_job()
-            headers = self._header_cache(job, load.epoch)
+            sources = self._sources_of(job, load.epoch)
             with self._computing if load.source is BlockSource.INITIAL else nullcontext():
-                return BlocksLoaded(load, read_load(job, headers, load))
+                return BlocksLoaded(load, read_load(job, sources, load))
         except ScarError as error:
             about = {"table": load.table, "blocks": len(load.ids), "reason": str(error)}
             _log.warning("load.failed", extra=about)
             unreadable = None
-            if headers is not None and isinstance(error, CorruptCheckpoint | ObjectNotFound):
-                unreadable = _find_unreadable(headers, load)
+            if sources is not None and isinstance(error, CorruptCheckpoint | ObjectNotFound):
+                unreadable = _find_unreadable(sources.headers, load)
             return LoadFailed(load, error.message, unreadable)
 
     def _require_job(self) -> Job:
@@ -90,25 +91,42 @@ class Loader:
             raise NotServing("this shard has no job yet")
         return self._state.job
 
-    def _header_cache(self, job: Job, epoch: int) -> HeaderCache:
+    def _sources_of(self, job: Job, epoch: int) -> _Sources:
         with self._lock:
-            if self._headers is None or self._headers[0] != epoch:
-                self._headers = epoch, HeaderCache(self._store.under(job.name), job)
-            return self._headers[1]
+            if self._sources is None or self._sources.epoch != epoch:
+                self._sources = _Sources(epoch, HeaderCache(self._store.under(job.name), job))
+            return self._sources
 
 
-def read_load(job: Job, headers: HeaderCache, load: BlockLoad) -> BlockContents:
+@dataclass(eq=False)
+class _Sources:
+    """What the pieces of an epoch's loads read of the store in common. ``manifest``: once one has read it;
+    it never changes.
+    """
+
+    epoch: int
+    headers: HeaderCache
+    manifest: Manifest | None = None
+
+    def find_object(self, load: BlockLoad) -> ObjectRef:
+        manifest = self.manifest
+        if manifest is None or manifest.number != load.manifest:
+            manifest = self.manifest = read_manifest(self.headers.store, load.manifest)
+        return _named_object(manifest, load)
+
+
+def read_load(job: Job, sources: _Sources, load: BlockLoad) -> BlockContents:
     """The contents of a load. Raises errors of the store, and :class:`CorruptCheckpoint`."""
+    headers = sources.headers
     if load.source is BlockSource.INITIAL:
         table = job.table(load.table)
         return BlockContents(table.initial(job.seed, load.ids, read_initial(headers.store, table)))
-    ref = _find_object(headers.store, load)
+    ref = sources.find_object(load)
     payload = read_blocks(headers.store, ref, headers.get([ref])[0], job, load.table, load.ids)
     return BlockContents(payload.values, payload.slots, payload.steps)
 
 
-def _find_object(store: Store, load: BlockLoad) -> ObjectRef:
-    manifest = read_manifest(store, load.manifest)
+def _named_object(manifest: Manifest, load: BlockLoad) -> ObjectRef:
     ref = next((ref for ref in manifest.objects if ref.key == load.object_key), None)
     if ref is None:
         raise CorruptCheckpoint(f"manifest {load.manifest} does not name {load.object_key}")
@@ -120,7 +138,7 @@ def _find_unreadable(headers: HeaderCache, load: BlockLoad) -> Ids | None:
     if load.source is BlockSource.INITIAL:
         return load.ids[:0]  # there is nothing else than x(0)
     try:
-        ref = _find_object(headers.store, load)
+        ref = _named_object(read_manifest(headers.store, load.manifest), load)
     except (CorruptCheckpoint, ObjectNotFound):
         return load.ids
     except ScarError:

@@ -17,9 +17,10 @@ from scar.errors import DeadlineExceeded, StoreUnavailable
 from scar.placement import BlockSource, Epoch
 from scar_ps import loader as module
 from scar_ps.apply_thread import ApplyThread
+from scar_ps.core import ownership
 from scar_ps.core.actions import AnnounceEpoch, CheckStore, JoinCluster, ShardAction, StartLoad
-from scar_ps.core.block_data import BlockLoad
-from scar_ps.core.events import Event, LoadFailed, ShardTick, StatusRequested
+from scar_ps.core.block_data import BlockContents, BlockLoad
+from scar_ps.core.events import BlocksLoaded, Event, LoadFailed, ShardTick, StatusRequested
 from scar_ps.core.loads import UnreadableLoad
 from scar_ps.core.ownership import BlockOwnership
 from scar_ps.core.status import ShardSummary
@@ -239,6 +240,38 @@ def saved(scene: Following, number: int, blocks: Ids, value: float) -> str:
     ref = object_ref(key, encoded, [saved_group], "ps-1@1", 1, number)
     create_manifest(store, Manifest(number=number, job=SPEC.name, objects=(ref,)))
     return key
+
+
+def test_pieces_of_a_load_read_their_manifest_together(follow, monkeypatch):
+    """A request to the store for each piece, which a recovery would wait for."""
+    monkeypatch.setattr(ownership, "LOAD_BYTES", 4)
+    threads, read, made = 2, module.read_manifest, list[int]()
+
+    def counted(store, number):
+        made.append(number)
+        return read(store, number)
+
+    monkeypatch.setattr(module, "read_manifest", counted)
+    shard, epoch = started(SPEC, {"w": ids(0)})
+    scene = follow(shard)
+    mine = ids(1, 2, 3, 4, 5)
+    restored = replace(group("w", mine), object_key=saved(scene, 1, mine, 7.0))
+    scene.epochs.adopt_epoch(next_epoch(epoch, {"w": mine}, moved=[restored], manifest=1), SPEC, SECONDS)
+    assert len(shard.ownership.loads) > 2
+    scene.loaded()
+    assert values(shard) == [0.0] * 2 + [7.0] * 10
+    assert 1 <= len(made) <= threads
+
+
+def test_a_load_that_an_epoch_has_cut_down_is_over_with_the_one_before():
+    shard, epoch = gained()
+    (load,) = shard.adopt(epoch, SPEC)
+    (rest,) = shard.adopt(next_epoch(epoch, lost={"w": ids(5)}), SPEC)
+    assert [rest] == list(shard.ownership.loads)
+    assert rest.ids.tolist() == [3, 4]
+    shard.handle(BlocksLoaded(load, BlockContents(np.full(6, 7, np.float32))))
+    assert shard.ownership.loads == ()
+    assert shard.ownership.loading_blocks == 0
 
 
 def reported(scene: Following) -> Sequence[UnreadableLoad]:

@@ -28,7 +28,9 @@ from scar_ps.core.segments import Segments
 
 # about 1 MiB: temporaries stay in the cache, a lock is held for a quarter of a millisecond
 RUN_ELEMENTS = 1 << 18
-LOAD_BYTES = 32 << 20  # of values that one load brings: what is installed at once holds up everything else
+# of values that one load brings: what is installed at once holds up everything else, and what loads hold
+# together is memory that a recovery touches for the first time
+LOAD_BYTES = 8 << 20
 Mask = NDArray[np.bool_]
 StoreRows = NDArray[np.integer[Any]]  # rows of a store, or uint64 images of keys
 OnProgress = Callable[[], None]  # called during long work, about every millisecond

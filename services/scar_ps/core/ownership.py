@@ -223,7 +223,9 @@ class BlockOwnership:
                 store.forget_change(at[waiting])
             store.update_blocked()
         others = [one for one in self.loads if one is not load]
-        self.loads = tuple(one for one in others if self._remaining_load(one) is not None)
+        self.loads = tuple(
+            one for one in others if not _may_share(one, load) or self._remaining_load(one) is not None
+        )
 
     def _remaining_load(self, load: BlockLoad) -> BlockLoad | None:
         """What still waits for this load; None: nothing."""
@@ -316,6 +318,11 @@ class BlockOwnership:
             return origin
         self._base_watermarks.append(base)
         return len(self._base_watermarks) - 1
+
+
+def _may_share(one: BlockLoad, other: BlockLoad) -> bool:
+    """Whether blocks may be in both: quick, since it is asked of each pair of the pieces of a group."""
+    return one.table == other.table and one.ids[0] <= other.ids[-1] and other.ids[0] <= one.ids[-1]
 
 
 def _begin_marking(store: BlockStore) -> None:
