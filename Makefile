@@ -99,8 +99,8 @@ verify: $(DEV) ## generated code and docs are up to date, layers are kept
 	$(BIN)/python scripts/lock_image.py --check
 	$(BIN)/lint-imports
 
-bench: $(DEV) ## measure speed on this machine
-	$(BIN)/python -m benchmarks
+bench: $(DEV) ## measure speed on this machine, beside what is recorded; RECORD=docs/results/bench.json records it
+	$(BIN)/python -m benchmarks $(if $(RECORD),--record $(RECORD))
 
 lock: $(DEV) ## write what .venv holds to requirements/ci.txt, and the image's part of it to requirements/image.txt
 	@{ head -1 requirements/ci.txt; $(BIN)/python -m pip freeze --disable-pip-version-check --all --exclude-editable --exclude pip --exclude uv | sed "s/+cpu$$//"; } > $(VENV)/ci.txt

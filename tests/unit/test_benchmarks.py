@@ -48,7 +48,8 @@ def test_an_unknown_benchmark_is_a_usage_error(capsys: pytest.CaptureFixture[str
 
 
 def test_the_table_has_a_line_for_each_row() -> None:
-    assert report_table([measure.rate_row("r", 1.0, Pair(1.0, 1.0), "GB/s", "x")] * 3).row_count == 3
+    rows = [measure.rate_row("r", 1.0, Pair(1.0, 1.0), "GB/s", "x")]
+    assert report_table({"one": rows * 2, "two": rows}, {}).row_count == 3
 
 
 @pytest.mark.parametrize(
