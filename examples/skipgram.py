@@ -84,9 +84,9 @@ def main() -> None:
 
         result = cluster.train(job, train, watch=watch)
     for failure in result.ledger:
-        print(", ".join(failure.members), "lost", failure.lost_blocks, "of", failure.total_blocks, "blocks")  # noqa: T201
+        print(", ".join(failure.members), "lost", failure.lost_blocks, "of", failure.total_blocks, "blocks")
     for word in ("god", "windows", "space", "hockey"):
-        print(f"{word}: {' '.join(nearest(result.model['words'], word))}")  # noqa: T201
+        print(f"{word}: {' '.join(nearest(result.model['words'], word))}")
     clocks = sorted(result.history)
     pyplot.plot(clocks, [result.history[clock] for clock in clocks])
     pyplot.axvline(killed[0], color="tab:red", linestyle="--", label="ps-1 killed")

@@ -66,4 +66,4 @@ def train(worker: scar.Worker) -> None:
     if worker.is_leader:
         with torch.no_grad():
             error = model(fields[held_out]) - ratings[held_out]
-        print(f"root mean square error on ratings that were held out: {(error**2).mean().sqrt():.3f}")  # noqa: T201
+        print(f"root mean square error on ratings that were held out: {(error**2).mean().sqrt():.3f}")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import get_args
 
 from chart_values import values_page  # type: ignore[import-not-found]  # beside this script
+from example_diffs import torch_page  # type: ignore[import-not-found]
 from faults_page import faults_page  # type: ignore[import-not-found]
 from licenses_page import licenses_page  # type: ignore[import-not-found]
 from module_map import modules_page  # type: ignore[import-not-found]
@@ -139,6 +140,7 @@ def main(check: bool) -> int:
         "docs/modules.md": modules_page,
         "docs/faults.md": faults_page,
         "docs/licenses.md": licenses_page,
+        "docs/torch.md": lambda: torch_page((ROOT / "docs" / "torch.md").read_text()),
         "README.md": readme_page,
     }
     for name, page in pages.items():

@@ -17,6 +17,7 @@ from scar.jobfile import load_job
 from scar.joining import join
 from scar.keyed_rows import KeyedValues, KeyPolicy
 from scar.reader import Reader, connect
+from scar.scripts import initialize
 from scar.snapshots import Snapshot
 from scar.stopping import Divergence, EarlyStopping
 from scar.tables import (
@@ -78,6 +79,7 @@ __all__ = [
     "constant",
     "ftrl",
     "given",
+    "initialize",
     "join",
     "keys",
     "layer",

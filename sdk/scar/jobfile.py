@@ -1,18 +1,24 @@
-"""A user's training file: loaded by its path, and when that fails, the user's own lines of the traceback."""
+"""A user's training file: loaded by its path, and when that fails, the user's own lines of the traceback.
+
+It has a ``job`` and a training function, or it is a script that calls :func:`scar.scripts.initialize`.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import runpy
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from scar.errors import ConfigError, ScarError
+from scar.scripts import JobDeclared, declaring, training_as
 from scar.tables import Job
 
 if TYPE_CHECKING:
@@ -47,10 +53,13 @@ def load_file(path: str, function: str = "train", arguments: Sequence[str] = ())
 
     ``arguments``: what the file finds in ``sys.argv`` behind its own path.
     """
-    module = _load_module(path, arguments)
+    module = _load_module(path, function, arguments)
     job = getattr(module, "job", None)
     if not isinstance(job, Job):
-        raise ConfigError(f"{path} has no job", "Add job = scar.Job(...)")
+        raise ConfigError(
+            f"{path} has no job",
+            "Add job = scar.Job(...), or call scar.initialize(scar.Job(...)) in a script",
+        )
     callbacks = getattr(module, "callbacks", list)
     if not callable(callbacks):
         raise ConfigError(
@@ -71,22 +80,37 @@ def load_file(path: str, function: str = "train", arguments: Sequence[str] = ())
 
 def load_function(path: str, function: str, arguments: Sequence[str]) -> Callable[[Worker], object]:
     """As :func:`load_job`, of a file that needs no job: it trains one that somebody else has started."""
-    return _find_function(path, _load_module(path, arguments), function)
+    return _find_function(path, _load_module(path, function, arguments), function)
 
 
-def _load_module(path: str, arguments: Sequence[str]) -> ModuleType:
+def _load_module(path: str, function: str, arguments: Sequence[str]) -> ModuleType:
     file = Path(path).resolve()
     spec = importlib.util.spec_from_file_location(f"scar_job_{file.stem}", file)
     if not file.is_file() or spec is None or spec.loader is None:
         raise ConfigError(f"{path} is no Python file", "Give the path of a training file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # pickling and dataclasses look a class's module up
-    with _run_as_script(file, arguments):
+    with _run_as_script(file, arguments), declaring():
         try:
             spec.loader.exec_module(module)
+            if not hasattr(module, "job") and not hasattr(module, function):
+                runpy.run_path(str(file), run_name="__main__")
+        except JobDeclared as declared:
+            vars(module)["job"] = declared.job
+            vars(module)[function] = partial(_train_by_script, file, arguments)
         except Exception as error:
             raise _load_error(path, error) from error
     return module
+
+
+def _train_by_script(file: Path, arguments: Sequence[str], worker: Worker) -> None:
+    """The training function of a script, of which ``sys.exit()`` is an end like any other."""
+    with _run_as_script(file, arguments), training_as(worker):
+        try:
+            runpy.run_path(str(file), run_name="__main__")
+        except SystemExit as ended:
+            if ended.code:
+                raise
 
 
 def _find_function(path: str, module: ModuleType, function: str) -> Callable[[Worker], object]:

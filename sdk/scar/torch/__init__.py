@@ -2,16 +2,16 @@
 
     model = nn.Sequential(nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    job = scar.Job("mlp", scar.torch.tables(model, optimizer), shards=4, workers=2)
+    worker, optimizer = scar.torch.initialize(model, optimizer, shards=4, workers=2)
+    for clock in worker.clocks(limit=500):
+        loss = ...  # model(x) pulls the parameters, once a clock
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()  # pushes the gradient, as a mean over the workers
+        worker.report(loss.item() / worker.world_size)
 
-    def train(worker):
-        optimizer = scar.torch.Optimizer(worker, model)
-        for clock in worker.clocks(limit=500):
-            loss = ...  # model(x) pulls the parameters, once a clock
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()  # pushes the gradient, as a mean over the workers
-            worker.report(loss.item() / worker.world_size)
+`scar train` runs such a script. Files with a job and a training function have :func:`tables` for the one and
+:class:`Optimizer` for the other.
 
 Workers that shall meet only every so many steps have :class:`DiLoCo` in its place. docs/torch.md says what
 becomes of buffers, of frozen and of shared parameters.
@@ -24,6 +24,7 @@ try:
     from scar.torch.keyed_embeddings import KeyedEmbedding, KeyedEmbeddingBag
     from scar.torch.model_tables import load, tables
     from scar.torch.sampler import DistributedSampler
+    from scar.torch.script import initialize
     from scar.torch.worker_optimizer import Optimizer
 except ModuleNotFoundError as error:
     if error.name != "torch":
@@ -42,6 +43,7 @@ __all__ = [
     "Optimizer",
     "export_checkpoint",
     "import_checkpoint",
+    "initialize",
     "load",
     "tables",
 ]

@@ -1,0 +1,35 @@
+"""An MLP on MNIST, or on the digits that come with SCAR, in plain PyTorch.
+
+examples/torch_mlp.py is the same script on SCAR. It needs scar-ps[torch].
+
+python examples/plain/mlp.py
+"""
+
+import numpy as np
+import torch
+from torch import nn
+
+from scar import datasets
+
+SEED = 0
+BATCH = 64
+STEPS = 300
+
+torch.set_num_threads(1)
+torch.manual_seed(SEED)
+model = nn.Sequential(nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+data = datasets.load()
+images, labels = torch.tensor(data.images).float() / 255, torch.tensor(data.labels)
+train_size = len(labels) * 5 // 6
+for step in range(STEPS):
+    batch = np.random.default_rng([SEED, step]).integers(train_size, size=BATCH)
+    loss = nn.functional.cross_entropy(model(images[batch]), labels[batch])
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+with torch.no_grad():
+    hits = model(images[train_size:]).argmax(1) == labels[train_size:]
+print(f"accuracy on digits that were held out: {hits.double().mean():.3f}")

@@ -1,0 +1,58 @@
+"""A factorisation machine with a deep part (DeepFM) on the ratings of MovieLens, in plain PyTorch.
+
+examples/torch_recommender.py is the same script on SCAR. It needs scar-ps[torch], and SCAR_DATA names the
+folder with movielens/ (docs/datasets.md).
+
+python examples/plain/recommender.py
+"""
+
+import numpy as np
+import torch
+from torch import nn
+
+from scar import paper_datasets
+
+SEED = 0
+BATCH = 512
+STEPS = 1500
+FACTORS = 16
+
+torch.set_num_threads(1)
+torch.manual_seed(SEED)
+known = paper_datasets.ratings("movielens")
+USERS, MOVIES = known.shape
+
+
+class DeepFM(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = nn.Parameter(torch.tensor([3.5]))
+        self.linear = nn.Embedding(USERS + MOVIES, 1, sparse=True)
+        self.factors = nn.Embedding(USERS + MOVIES, FACTORS, sparse=True)
+        self.deep = nn.Sequential(nn.Linear(2 * FACTORS, 32), nn.ReLU(), nn.Linear(32, 1))
+        nn.init.zeros_(self.linear.weight)
+        nn.init.normal_(self.factors.weight, std=0.1)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        rows = self.factors(ids)
+        pairs = (rows[:, 0] * rows[:, 1]).sum(1)
+        return self.mean + self.linear(ids).sum((1, 2)) + pairs + self.deep(rows.flatten(1))[:, 0]
+
+
+model = DeepFM()
+optimizer = torch.optim.Adagrad(model.parameters(), lr=0.05)
+
+fields = torch.from_numpy(np.stack((known.rows, USERS + known.columns), axis=1)).long()
+ratings = torch.from_numpy(known.values)
+held_out = np.random.default_rng(0).random(len(ratings)) < 0.1
+seen = np.flatnonzero(~held_out)
+for step in range(STEPS):
+    batch = np.random.default_rng([SEED, step]).choice(seen, size=BATCH)
+    loss = nn.functional.mse_loss(model(fields[batch]), ratings[batch])
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+with torch.no_grad():
+    error = model(fields[held_out]) - ratings[held_out]
+print(f"root mean square error on ratings that were held out: {(error**2).mean().sqrt():.3f}")
