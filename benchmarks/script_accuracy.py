@@ -3,8 +3,9 @@
     python -m benchmarks.script_accuracy [--scripts mlp cnn recommender] [--seeds 5]
 
 Scripts are those of examples/plain/ and their twins examples/torch_*.py, which print what they reach on
-examples that were held out. On SCAR two workers share each batch. ps-1 dies by SIGKILL at a third of the steps,
-worker-1 at two thirds; strategy and checkpoint are the defaults. Seeds change initial values and batches.
+examples that were held out. On SCAR two workers share each batch. ps-1 dies by SIGKILL at a third of the
+steps and worker-1 at two thirds. Strategy and checkpoint are the defaults; seeds change initial values
+and batches.
 """
 
 from __future__ import annotations
