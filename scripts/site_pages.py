@@ -23,7 +23,15 @@ ROLE = re.compile(r":(?:class|func|meth|mod|attr|data):(<code>)~?")
 API = {  # page -> its title, and whole modules or single names
     "worker": (
         "Workers and readers",
-        ["scar.join", "scar.Worker", "scar.PullFuture", "scar.connect", "scar.Reader", "scar.BatchSampler"],
+        [
+            "scar.initialize",
+            "scar.join",
+            "scar.Worker",
+            "scar.PullFuture",
+            "scar.connect",
+            "scar.Reader",
+            "scar.BatchSampler",
+        ],
     ),
     "job": (
         "Jobs, tables and blocks",
