@@ -64,7 +64,7 @@ def _describe_run(record: dict[str, Any]) -> list[str]:
 
 def _describe_failed(seeds: list[int]) -> list[str]:
     """What was wrong with the project, or with its judges, at the commits of the run."""
-    kept = {int(path.stem.removeprefix("swarm-")) for path in KEPT.glob("swarm-*.json")}
+    kept = {int(path.stem.rpartition("-")[2]) for path in KEPT.glob("*-[0-9]*.json")}
     lines = []
     for words, found in (
         ("Mended since, kept below `tests/simulation/kept` and played by every run of the tests", kept),

@@ -101,8 +101,8 @@ BREAKS = (
     Break(
         "revision-unread",  # settings hold until a coordinator or a shard is started again
         "services/scar_runtime/store/job_records.py",
-        "if not number:\n        return get_record(store, JOB, JobSpec)",
-        "if True:\n        return get_record(store, JOB, JobSpec)",
+        "if not number:\n        return JobRevision(job=get_record(store, JOB, JobSpec))",
+        "if True:\n        return JobRevision(job=get_record(store, JOB, JobSpec))",
         "tests/unit/test_job_settings.py::test_a_setting_changes_and_the_record_says_so",
     ),
     Break(
