@@ -109,8 +109,8 @@ def _record(url: str) -> list[tuple[float, bytes]]:
         page.evaluate(ALONE)
         frames: list[tuple[float, bytes]] = []
         _take(page, frames, BEFORE_SECONDS)
-        for label in ("Kill {}", "Really kill {}?"):
-            for name in KILLED:
+        for name in KILLED:
+            for label in ("Kill {}", "Really kill {}?"):  # within the seconds that the button waits
                 page.get_by_label(label.format(name), exact=True).click()
                 _take(page, frames, BETWEEN_SECONDS)
         _take(page, frames, AFTER_SECONDS)
