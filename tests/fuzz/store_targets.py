@@ -32,7 +32,7 @@ from scar_runtime.failure_records import FailureRecord, TableDelta, WorkerReport
 from scar_runtime.progress_history import ProgressHistory
 from scar_runtime.store.failure_codec import failure_from_proto, failure_to_proto
 from scar_runtime.store.failure_log import FailureLog
-from scar_runtime.store.job_records import read_job_spec, read_revisions
+from scar_runtime.store.job_records import read_job_spec, read_revisions, read_start
 from scar_runtime.store.layout import REVISIONS, manifest_key, numbered, pin_key
 from scar_runtime.store.pins import Pins
 from scar_runtime.store.records import decode_record, encode_record
@@ -115,6 +115,7 @@ def _read_revision(data: bytes) -> None:
     store = MemoryStore({numbered(REVISIONS, 2): data})
     codec.job_from_proto(read_job_spec(store))
     read_revisions(store)
+    read_start(store)
 
 
 def _read_pin(data: bytes) -> None:
