@@ -80,7 +80,9 @@ def check_push(trace: list[SeenSpan], worker: str) -> None:
 def is_round(trace: list[SeenSpan]) -> bool:
     """Each process hands in its own part, when it likes."""
     calls = names(trace, "checkpoint-0")
-    return len(members(trace)) > 2 and all(calls.count(f"ShardControl/{method}") >= 2 for method in ("Distances", "Save", "Finish"))
+    return len(members(trace)) > 2 and all(
+        calls.count(f"ShardControl/{method}") >= 2 for method in ("Distances", "Save", "Finish")
+    )
 
 
 def is_recovery(trace: list[SeenSpan]) -> bool:
