@@ -62,13 +62,17 @@ def run_on_cluster(name: str, seed: int, kill: bool) -> float:
             cluster.start_job(load_job(str(file))[0])
             cluster.start_workers(file, WORKERS)
             for at, dying in ((steps // 3, "ps-1"), (2 * steps // 3, "worker-1")) if kill else ():
-                cluster.until(lambda status, at=at: status.clock >= at, PATIENCE, f"clock {at}")  # type: ignore[misc]
+                await_clock(cluster, at)
                 cluster.kill(dying)
             codes = cluster.wait(PATIENCE)
             assert set(codes.values()) == {0}, codes
             dead = {one.partition("@")[0] for failure in cluster.status().failures for one in failure.members}
             assert dead == ({"ps-1", "worker-1"} if kill else set()), dead
             return read_result((cluster.directory / "logs" / "worker-0.out").read_text())
+
+
+def await_clock(cluster: LocalCluster, clock: int) -> None:
+    cluster.until(lambda status: status.clock >= clock, PATIENCE, f"clock {clock}")
 
 
 def read_result(printed: str) -> float:

@@ -5,7 +5,7 @@ Blocks are global ids here (tables in job order), so that nothing depends on tab
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -75,6 +75,16 @@ class RollbackRequest:
     reason: str
 
 
+def rewinds_workers(job: Job, before: Epoch, shards: Iterable[Member], dead: Collection[str]) -> bool:
+    """Whether a worker's death takes everything back. ``shards``: after it; ``dead``: member keys.
+
+    Where no shard stays there is nothing to take back: what comes comes from the checkpoint anyway.
+    """
+    lost_worker = any(member.key in dead for member in before.workers)
+    served = {member.key for member in before.shards}
+    return job.worker_strategy.rollback and lost_worker and any(one.key in served for one in shards)
+
+
 @dataclass(frozen=True)
 class EpochIntent:
     """Everything about the next epoch except where lost blocks come back from."""
@@ -124,15 +134,9 @@ class EpochIntent:
 
     @property
     def rewinds_workers(self) -> bool:
-        """A worker's death takes everything back.
-
-        Where no shard stays there is nothing to take back: what comes comes from the checkpoint anyway.
-        """
-        if self.previous is None or not self.job.worker_strategy.rollback:
-            return False
-        lost_worker = any(member.key in self.dead for member in self.previous.workers)
-        before = {member.key for member in self.previous.shards}
-        return lost_worker and any(member.key in before for member in self.shards)
+        """A worker's death takes everything back."""
+        before = self.previous
+        return before is not None and rewinds_workers(self.job, before, self.shards, self.dead)
 
     def lost_blocks(self) -> dict[str, GlobalIds]:
         """Former owner -> blocks that have to come back from the running checkpoint."""

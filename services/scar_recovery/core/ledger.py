@@ -13,7 +13,7 @@ from scar.lost_ranges import LostRanges, count_lost_pushes
 from scar.placement import BlockSource, Epoch, Member
 from scar.strategies import ROLLBACK
 from scar.tables import Job
-from scar_recovery.core.epoch_intent import EpochIntent
+from scar_recovery.core.epoch_intent import EpochIntent, rewinds_workers
 from scar_recovery.core.membership import MemberFailure
 from scar_runtime.failure_records import (
     UNKNOWN_NORM,
@@ -145,9 +145,7 @@ class Ledger:
         inside = {member.key for member in (*epoch.shards, *epoch.workers)}
         gone = [one for one in (*before.shards, *before.workers) if one.key not in inside]
         dead = tuple(member.key for member in gone if member.incarnation in epoch.fenced)
-        worker_died = any(worker.key in dead for worker in before.workers)
-        stays = any(shard.key in inside for shard in before.shards)
-        rewinds = worker_died and stays and self._job.worker_strategy.rollback
+        rewinds = rewinds_workers(self._job, before, epoch.shards, dead)
         asked = epoch.restart > before.restart and not rewinds
         record = FailureRecord(
             number=epoch.failure,

@@ -15,6 +15,7 @@ from scar_recovery.core.epoch_intent import (
     blocks_owned_by,
     rank_order,
     rank_seats,
+    rewinds_workers,
 )
 from scar_recovery.core.membership import MemberFailure
 from scar_recovery.core.rendezvous import awaits_workers, lacks_workers
@@ -110,7 +111,7 @@ def next_epoch(pending: PendingChanges) -> EpochIntent:
     emptied = _emptied_shards(pending, moved)
     staying = [member for member in epoch.shards if member.key not in dead | emptied]
     admitted = pending.shards if staying or pending.admit_without_survivors else ()
-    rewinds = job.worker_strategy.rollback and bool(staying) and _loses_worker(pending)
+    rewinds = rewinds_workers(job, epoch, staying, dead)
     damaged = blocks_owned_by(job, epoch, staying, pending.damage.values())
     asked = pending.rollback if staying or admitted else None
     restores = rewinds or bool(damaged) or asked is not None
