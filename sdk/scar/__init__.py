@@ -49,6 +49,7 @@ from scar.tables import (
 from scar.training import Worker
 from scar.update_rules import ftrl, rule
 from scar.version import __version__
+from scar.weight_files import init_from
 from scar.worker_state import WorkerState, worker_state_table
 
 __all__ = [
@@ -79,6 +80,7 @@ __all__ = [
     "constant",
     "ftrl",
     "given",
+    "init_from",
     "initialize",
     "join",
     "keys",

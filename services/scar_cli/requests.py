@@ -67,6 +67,12 @@ class TrainRequest:
     force: Annotated[
         bool, typer.Option("--force", help="With --resume: even if another cluster trains it.")
     ] = False
+    init_from: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.safetensors", help="Tables begin with its tensors of their names, in all of them."
+        ),
+    ] = None
     store: StoreUrl = ""
     redis: RedisUrl = ""
     image: Annotated[

@@ -12,6 +12,7 @@ from scar.errors import ConfigError
 from scar.jobfile import load_file
 from scar.strategies import AUTO, find_strategy
 from scar.tables import Job
+from scar.weight_files import init_from
 from scar_admin.status import ClusterStatus, ask_from
 from scar_admin.tracebacks import failure_reason
 from scar_cli.commentary import Commentary
@@ -33,6 +34,8 @@ def requested_job(request: TrainRequest, job: Job) -> Job:
     A strategy that rolls back gets the full checkpoints that it needs.
     """
     job = apply_settings(job, request.settings or ())
+    if request.init_from is not None:
+        job = init_from(job, request.init_from)
     recovery = request.strategy or job.recovery
     checkpoint = job.checkpoint
     if request.strategy not in ("", AUTO) and find_strategy(recovery).rollback:
@@ -58,6 +61,11 @@ def run_training(request: TrainRequest) -> None:
     if request.force and not request.resume:
         raise ConfigError(
             "--force takes a job away from another cluster to continue it", "Add --resume, or leave it out"
+        )
+    if request.init_from and request.resume:
+        raise ConfigError(
+            "--init-from is of a job that begins, and --resume goes on from its checkpoint",
+            "Leave one of them out, or start another job by --name",
         )
     file = load_file(str(request.file), arguments=request.file_arguments)
     job = requested_job(request, file.job)

@@ -177,6 +177,17 @@ def test_a_story_says_why_the_killed_server_was_accused_and_what_rounds_did(trai
     assert "no process 'ps-9' is known" in trained.run("doctor", "--story", "ps-9", code=1)
 
 
+def test_another_job_begins_where_an_exported_model_ended(trained: Shell) -> None:
+    trained.run("checkpoints", "export", "first.safetensors", "--job", "count")
+    begin = ("train", "count.py", "--name", "again", "--init-from")
+    assert "cannot be read as safetensors" in trained.run(*begin, "count.py", code=1)
+    trained.run(*begin, "first.safetensors", TEST_CLOCKS="3")
+    trained.run("checkpoints", "export", "again.safetensors", "--job", "again")
+    first, again = (load_file(trained.folder / f"{name}.safetensors")["w"] for name in ("first", "again"))
+    assert (again == first + 6).all()
+    assert "Leave one of them out" in trained.run(*begin, "first.safetensors", "--resume", code=1)
+
+
 def test_a_training_on_its_own_cluster_and_its_resumption(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     out = shell.run("train", "count.py", "--workers", "1", "--shards", "1", TEST_JOB="own")

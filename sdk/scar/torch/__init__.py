@@ -25,6 +25,7 @@ try:
     from scar.torch.model_tables import load, tables
     from scar.torch.sampler import DistributedSampler
     from scar.torch.script import initialize
+    from scar.torch.weight_files import import_safetensors
     from scar.torch.worker_optimizer import Optimizer
 except ModuleNotFoundError as error:
     if error.name != "torch":
@@ -43,6 +44,7 @@ __all__ = [
     "Optimizer",
     "export_checkpoint",
     "import_checkpoint",
+    "import_safetensors",
     "initialize",
     "load",
     "tables",
