@@ -39,7 +39,7 @@ API = {  # page -> its title, and whole modules or single names
     ),
     "rules": ("Update rules", ["scar.update_rules"]),
     "schedules": ("Learning rates by clock", ["scar.schedules"]),
-    "initial": ("Initial values", ["scar.initial_values", "scar.init_from"]),
+    "initial": ("Initial values", ["scar.initial_values", "scar.init_from", "scar.given_rows"]),
     "checkpoints": ("Checkpoints", ["scar.checkpoints"]),
     "strategies": ("Strategies", ["scar.strategies", "scar.worker_strategies"]),
     "state": ("State of a worker", ["scar.worker_state"]),

@@ -7,6 +7,7 @@ from scripts.breaks.kind import Break
 STORE = "services/scar_ps/core/keyed_store.py"
 KEPT = "tests/unit/test_keyed_store.py"
 TABLES = "tests/unit/test_keyed_tables.py"
+GIVEN = "tests/unit/test_given_rows.py"
 
 BREAKS = (
     Break(
@@ -85,5 +86,40 @@ BREAKS = (
         "        self._announce_rows(at)\n",
         "",
         "tests/unit/test_keyed_snapshot.py::test_a_copy_is_of_the_moment_at_which_it_was_begun",
+    ),
+    Break(
+        "given-unused",  # given rows look as if no key had them
+        "sdk/scar/given_rows.py",
+        "used[at] = FIRST_USED",
+        "used[at] = 0",
+        f"{GIVEN}::test_a_store_has_the_rows_and_other_keys_begin_as_declared",
+    ),
+    Break(
+        "given-at-resume",  # a job that began from a file cannot be resumed by its own declaration
+        "services/scar_recovery/job_settings.py",
+        "table.init.CopyFrom(given[table.name])",
+        "pass",
+        f"{GIVEN}::test_the_description_names_the_rows_and_what_others_begin_with",
+    ),
+    Break(
+        "given-unsorted",  # the store's keys are believed to be in order
+        "sdk/scar/given_rows.py",
+        "if (images[1:] <= images[:-1]).any():",
+        "if False:",
+        f"{GIVEN}::test_the_description_names_the_rows_and_what_others_begin_with",
+    ),
+    Break(
+        "rows-as-tables",  # keys and values of an embedding's rows become parameters of the job
+        "sdk/scar/torch/model_tables.py",
+        "or id(tensor) in seen or name in rows",
+        "or id(tensor) in seen",
+        "tests/unit/test_torch_keyed_rows.py::test_rows_come_back_and_a_job_begins_with_them",
+    ),
+    Break(
+        "rows-of-the-start-age",  # what comes back as it began is as old as the job
+        "services/scar_ps/core/loads.py",
+        "in (BlockSource.OBJECT, BlockSource.INITIAL)",
+        "is BlockSource.OBJECT",
+        f"{KEPT}::test_a_row_that_comes_back_is_not_old_for_the_time_since_it_was_saved",
     ),
 )

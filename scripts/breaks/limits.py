@@ -96,7 +96,7 @@ BREAKS = (
     Break(
         "resume-sends-again",
         "services/scar_runtime/job_start.py",
-        "        request.given.update(job_arrays(job))\n",
+        "        request.given.update(given)\n",
         "        pass\n    request.given.update(job_arrays(job))\n",
         "tests/unit/test_job_start.py::test_a_job_that_is_resumed_keeps_its_own_however_large",
     ),

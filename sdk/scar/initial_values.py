@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,15 +18,28 @@ LARGE_BLOCK = 1 << 10  # elements, from which on it is worth while to draw one b
 PHILOX_NUMBERS = 4  # of 64 bits, for each count of its counter
 
 
+class GivenRows(NamedTuple):
+    """Of a table with keys: ``images`` of the keys, uint64[n], ascending, and ``values``, [n, dim]."""
+
+    images: NDArray[np.uint64]
+    values: Array
+
+
 @dataclass(frozen=True)
 class Init:
-    """x(0). ``given`` arrays are uploaded when the job starts; all others can be made again anywhere."""
+    """x(0). ``given`` arrays are uploaded when the job starts; all others can be made again anywhere.
+
+    ``rows``: of a table with keys, in the place of ``array``; ``others``: the kind of what rows of other keys
+    begin with, which ``low`` and ``high`` are of then.
+    """
 
     kind: str = "zeros"
     low: float = 0.0
     high: float = 0.0
     array: Array | None = field(default=None, compare=False, repr=False)
     key: str = ""
+    others: str = ""
+    rows: GivenRows | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.kind not in INITIALISERS:

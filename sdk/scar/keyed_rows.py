@@ -106,10 +106,10 @@ def check_keyed(name: str, shape: tuple[int, ...], blocks: int, init: Init, coun
         )
     if shape[0] == blocks:
         raise ConfigError(f"table {name}: a block of keys has at least two rows")
-    if init.kind not in KEY_INITIALISERS:
+    if (init.others or init.kind) not in KEY_INITIALISERS:
         raise ConfigError(
             f"table {name}: rows of keys cannot begin with init {init.kind}",
-            use_one_of(init.kind, KEY_INITIALISERS),
+            use_one_of(init.kind, KEY_INITIALISERS) + "; scar.given_rows(keys, values) are of some keys",
         )
     if counts_steps:
         raise ConfigError(
@@ -206,13 +206,14 @@ def draw_rows(init: Init, seed: int, images: KeyImages, width: int, dtype: np.dt
 
     A number of each element, by a counter, from SplitMix64: so a row that is lost comes back the same.
     """
-    if init.kind in ("zeros", "constant"):
+    kind = init.others or init.kind
+    if kind in ("zeros", "constant"):
         return np.full(len(images) * width, init.low, dtype)
-    numbers = 2 * width if init.kind == "normal" else width
+    numbers = 2 * width if kind == "normal" else width
     steps = (np.arange(1, numbers + 1, dtype=np.uint64)) * np.uint64(_STEP)
     bits = mix_images((images ^ np.uint64(seed))[:, None] + steps)
     unit = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    if init.kind == "uniform":
+    if kind == "uniform":
         drawn = init.low + (init.high - init.low) * unit
     else:
         far = np.sqrt(-2 * np.log1p(-unit[:, :width])) * np.cos(2 * math.pi * unit[:, width:])

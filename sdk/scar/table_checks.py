@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from scar.blocks import is_ascending
 from scar.errors import ConfigError, use_one_of
+from scar.given_rows import ensure_rows_fit
 from scar.keyed_rows import check_keyed
 
 if TYPE_CHECKING:
@@ -83,6 +84,12 @@ def _check_blocks(table: Table) -> None:
         raise ConfigError(
             f"table {table.name}: weights must be {table.blocks} positive numbers, one for each block"
         )
+    if table.init.others and (table.keys is None or table.init.kind != "given"):
+        raise ConfigError(
+            f"table {table.name} has no keys, and so no given rows of keys", "Use scar.given(array)"
+        )
+    if table.init.rows is not None:
+        ensure_rows_fit(table, table.init.rows)
     array = table.init.array
     if array is not None and array.shape != table.shape:
         raise ConfigError(f"table {table.name}: given array has shape {array.shape}, the table {table.shape}")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,9 +29,11 @@ from scar.block_cuts import rows as rows
 from scar.blocks import Array, Ids, Layout, RowNames
 from scar.checkpoints import Checkpoint as Checkpoint
 from scar.errors import ConfigError, ShapeMismatch, UnknownTable, use_one_of
+from scar.given_rows import given_rows as given_rows
+from scar.given_rows import place_rows
+from scar.initial_values import GivenRows, draw_values
 from scar.initial_values import Init as Init
 from scar.initial_values import constant as constant
-from scar.initial_values import draw_values
 from scar.initial_values import given as given
 from scar.initial_values import normal as normal
 from scar.initial_values import uniform as uniform
@@ -198,16 +200,22 @@ class Table:
     def bytes(self) -> int:
         return self.elements * self.dtype.itemsize
 
-    def initial(self, seed: int, ids: Ids, given: Array | None = None) -> Array:
+    def initial_slots(self, ids: Ids, given: Array | GivenRows | None = None) -> Mapping[str, Array]:
+        """The slots of these blocks (ascending ids) that do not begin at 0, packed: keys of given rows."""
+        return place_rows(self, given, ids)[1] if isinstance(given, GivenRows) else {}
+
+    def initial(self, seed: int, ids: Ids, given: Array | GivenRows | None = None) -> Array:
         """x(0) of these blocks (ascending ids), packed.
 
         The same on every machine and for every number of shards. ``given``: the flat array behind
-        ``init=given(...)``, whole table. Of a table with keys: no row.
+        ``init=given(...)``, whole table. Of a table with keys: ``given`` rows, or none.
         """
         if self.keys is not None:
+            if isinstance(given, GivenRows):
+                return place_rows(self, given, ids)[0]
             return np.zeros(int(self.layout.sizes[ids].sum()), self.dtype)
         if self.init.kind == "given":
-            if given is None or given.size != self.elements:
+            if not isinstance(given, np.ndarray) or given.size != self.elements:
                 raise ShapeMismatch(
                     f"table {self.name}: the given initial array is missing or has the wrong size"
                 )

@@ -12,7 +12,10 @@ from typing import Any
 import numpy as np
 
 from scar.errors import ConfigError
+from scar.given_rows import given_rows
 from scar.initial_values import given
+from scar.keyed_rows import KeyedValues
+from scar.table_checks import ensure_table_valid
 from scar.tables import Job, Table
 
 _DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "I64": "int64", "I32": "int32"}
@@ -21,20 +24,25 @@ _DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "I64": "int64",
 def init_from(job: Job, file: str | Path, *, strict: bool = True) -> Job:
     """The same job, whose tables begin with the tensors of their names in a safetensors file.
 
-    Shapes are the tables', where a tensor without axes fits a table of shape (1,); dtypes, too, but for those
+    A table with keys has two, "<name>.keys" and "<name>.values"; rows of other keys begin as declared. Shapes
+    are the tables', where a tensor without axes fits a table of shape (1,); dtypes, too, but for those
     that grow without loss, as float16 to float32. ``strict=False``: tables that are not in the file keep
     their own first values, and tensors that are no table are left out. Raises :class:`ConfigError` that names
     what does not fit, before any values are read. A job that is resumed goes on from its own values.
     """
     with open_tensors(file, "numpy") as tensors:
         names = set(tensors.keys())
-        tables = {table.name: table for table in job.tables}
-        ensure_names_match(file, names, set(tables), strict)
-        found = [table for name, table in tables.items() if name in names]
+        parts = {table.name: _tensor_names(table) for table in job.tables}
+        ensure_names_match(file, names, {name for found in parts.values() for name in found}, strict)
+        found = [table for table in job.tables if names.issuperset(parts[table.name])]
         for table in found:
-            _ensure_fits(file, table, tensors.get_slice(table.name))
-        values = {table.name: tensors.get_tensor(table.name) for table in found}
+            _ensure_fits(file, table, *map(tensors.get_slice, parts[table.name]))
+        values = {table.name: [tensors.get_tensor(name) for name in parts[table.name]] for table in found}
     return replace(job, tables=[_with_values(table, values.get(table.name)) for table in job.tables])
+
+
+def _tensor_names(table: Table) -> list[str]:
+    return [table.name] if table.keys is None else [f"{table.name}.{part}" for part in KeyedValues._fields]
 
 
 @contextmanager
@@ -80,17 +88,20 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + more
 
 
-def _ensure_fits(file: str | Path, table: Table, tensor: Any) -> None:
-    """``tensor``: its shape and dtype, as the head of the file has them."""
-    if table.keys is not None:
-        raise ConfigError(
-            f"table {table.name} has keys, whose rows do not come from a file",
-            "Use strict=False, and a file without it",
-        )
+def _ensure_fits(file: str | Path, table: Table, *parts: Any) -> None:
+    """``parts``: their shapes and dtypes, as the head of the file has them."""
+    tensor = parts[-1]
     shape = tuple(tensor.get_shape())
-    if (shape or (1,)) != table.shape:
+    if table.keys is not None:
+        rows = tuple(parts[0].get_shape())
+        fits = parts[0].get_dtype() == "I64" and len(rows) == 1 and shape == (*rows, *table.shape[1:])
+        wanted: tuple[Any, ...] = ("number of keys", *table.shape[1:])
+    else:
+        fits = (shape or (1,)) == table.shape
+        wanted = table.shape
+    if not fits:
         raise ConfigError(
-            f"{table.name} has shape {shape} in {file}, and {table.shape} in job's table",
+            f"{table.name} has shape {shape} in {file}, and {wanted} in the job",
             "Declare the table as it was saved, or leave it out of the file by strict=False",
         )
     dtype = _DTYPES.get(tensor.get_dtype())
@@ -102,9 +113,13 @@ def _ensure_fits(file: str | Path, table: Table, tensor: Any) -> None:
         )
 
 
-def _with_values(table: Table, values: Any) -> Table:
-    if values is None:
+def _with_values(table: Table, parts: list[Any] | None) -> Table:
+    if parts is None:
         return table
     other = copy(table)
-    other.init = given(values.reshape(table.shape).astype(table.dtype, copy=False))
+    if table.keys is not None:
+        other.init = given_rows(parts[0], parts[1], table.init)
+    else:
+        other.init = given(parts[0].reshape(table.shape).astype(table.dtype, copy=False))
+    ensure_table_valid(other)
     return other

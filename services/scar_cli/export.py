@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from scar.blocks import Array
+from scar.blocks import Array, Ids
 from scar.errors import ConfigError
 from scar.keyed_rows import KEY_SLOT, USED_SLOT, KeyedValues, pack_stored, split_stored
 from scar.reader import connect
@@ -91,15 +92,26 @@ def assemble_table(job: JobStore, running: RunningCheckpoint, table: Table) -> A
 
 
 def _assemble_keys(job: JobStore, running: RunningCheckpoint, table: Table) -> KeyedValues:
-    """Blocks that were never saved have no rows."""
+    """Blocks that were never saved have the rows with which the job began, if it was given any."""
     ids = np.arange(table.blocks, dtype=np.uint32)
     source = running.sources(table.name, ids)
     pieces = [np.empty((0, table.stored.row_elements), table.dtype)]
-    for index in np.unique(source[source >= 0]).tolist():
+    for index in np.unique(source).tolist():
         mine = ids[source == index]
-        found = read_blocks(
-            job.store, running.objects[index], running.headers[index], job.job, table.name, mine
-        )
-        keys, used = (found.slots[name].view(np.uint64) for name in (KEY_SLOT, USED_SLOT))
-        pieces.append(pack_stored(found.values.reshape(-1, table.row_elements), keys, used))
+        values, slots = _read_keyed(job, running, table, index, mine)
+        if slots:
+            keys, used = (slots[name].view(np.uint64) for name in (KEY_SLOT, USED_SLOT))
+            pieces.append(pack_stored(values.reshape(-1, table.row_elements), keys, used))
     return split_stored(np.concatenate(pieces))
+
+
+def _read_keyed(
+    job: JobStore, running: RunningCheckpoint, table: Table, index: int, ids: Ids
+) -> tuple[Array, Mapping[str, Array]]:
+    """Values and slots of these blocks; ``index``: of the object that has them, -1: x(0) has."""
+    if index < 0:
+        given = read_initial(job.store, table)
+        return table.initial(job.job.seed, ids, given), table.initial_slots(ids, given)
+    ref = running.objects[index]
+    found = read_blocks(job.store, ref, running.headers[index], job.job, table.name, ids)
+    return found.values, found.slots

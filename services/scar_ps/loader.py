@@ -120,7 +120,8 @@ def read_load(job: Job, sources: _Sources, load: BlockLoad) -> BlockContents:
     headers = sources.headers
     if load.source is BlockSource.INITIAL:
         table = job.table(load.table)
-        return BlockContents(table.initial(job.seed, load.ids, read_initial(headers.store, table)))
+        given = read_initial(headers.store, table)
+        return BlockContents(table.initial(job.seed, load.ids, given), table.initial_slots(load.ids, given))
     ref = sources.find_object(load)
     payload = read_blocks(headers.store, ref, headers.get([ref])[0], job, load.table, load.ids)
     return BlockContents(payload.values, payload.slots, payload.steps)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from scar.errors import AlreadyExists, InvalidRequest, JobExists, JobNotFound, NotServing, ObjectNotFound
+from scar.given_rows import unpack_rows
 from scar.strategies import AUTO
 from scar.tables import Job
 from scar.v1 import types_pb2
@@ -189,10 +190,12 @@ def _with_keys(job: Job, given: Mapping[str, bytes]) -> types_pb2.JobSpec:
         if table.init.kind != "given":
             continue
         raw = given.get(table.name, b"")
-        if len(raw) != table.bytes:
+        if table.name not in given or (table.keys is None and len(raw) != table.bytes):
             raise InvalidRequest(
                 f"table {table.name}: the given initial array is missing or has not {table.bytes} bytes"
             )
+        if table.keys is not None:
+            unpack_rows(table, raw)
         message.init.key = initial_key(table.name, raw)
     return spec
 

@@ -15,8 +15,10 @@ CHANGEABLE = ("consistency", "staleness", "shards", "workers")
 def resumed_spec(known: JobSpec, asked: JobSpec) -> tuple[JobSpec, str]:
     """The job ``known``, with the settings of ``asked``, and what differs, in words; empty: nothing does.
 
-    Neither has the keys of given arrays. Raises :class:`JobExists` for differences that cannot be.
+    Neither has the keys of given arrays. What a table was given at the start stands, whatever is declared
+    now: it may have come from a file. Raises :class:`JobExists` for differences that cannot be.
     """
+    asked = _with_given(known, asked)
     merged = JobSpec()
     merged.CopyFrom(known)
     for name in CHANGEABLE:
@@ -38,6 +40,16 @@ def resumed_spec(known: JobSpec, asked: JobSpec) -> tuple[JobSpec, str]:
             f" `scar jobs rm {known.name}`",
         )
     return merged, describe_differences(job_fields_from_proto(known), job_fields_from_proto(merged))
+
+
+def _with_given(known: JobSpec, asked: JobSpec) -> JobSpec:
+    other = JobSpec()
+    other.CopyFrom(asked)
+    given = {table.name: table.init for table in known.tables if table.init.kind == "given"}
+    for table in other.tables:
+        if table.name in given:
+            table.init.CopyFrom(given[table.name])
+    return other
 
 
 def _keeps_state(known: Rule, asked: Rule) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import grpc
 
@@ -40,8 +40,9 @@ def start_job(
         job=job_to_proto(job), resume=resume, take_over=take_over, request_id=str(uuid.uuid4())
     )
     if not resume:
-        _ensure_given_fits(job, request.ByteSize())
-        request.given.update(job_arrays(job))
+        given = job_arrays(job)
+        _ensure_given_fits(job, given, request.ByteSize())
+        request.given.update(given)
     while True:
         try:
             reply = recovery.StartJob(request, timeout=timeout, wait_for_ready=True)
@@ -56,9 +57,9 @@ def start_job(
         time.sleep(RETRY_PAUSE)
 
 
-def _ensure_given_fits(job: Job, others: int) -> None:
+def _ensure_given_fits(job: Job, given: Mapping[str, bytes], others: int) -> None:
     """``others``: bytes of the message beside arrays."""
-    sizes = {table.name: table.bytes for table in job.tables if table.init.array is not None}
+    sizes = {name: len(raw) for name, raw in given.items()}
     framing = sum(len(name.encode()) + FRAMING_BYTES for name in sizes)
     if sum(sizes.values()) + others + framing <= MAX_MESSAGE_BYTES:
         return

@@ -9,13 +9,17 @@ import hashlib
 import struct
 import zlib
 from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
 from functools import cache, lru_cache, partial
 
 import numpy as np
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
+import scar
 from scar.blocks import BlockState
+from scar.given_rows import pack_rows
 from scar.lost_ranges import LostRanges
 from scar.tables import Job
 from scar.v1 import checkpoint_pb2, recovery_pb2, types_pb2
@@ -246,6 +250,26 @@ def _given_job() -> Job:
     return codec.job_from_proto(spec)
 
 
+def _given_rows() -> bytes:
+    init = scar.given_rows([3, -1, 2**62], np.ones((3, 3)))
+    assert init.rows is not None
+    return pack_rows(init.rows, samples.KEYED.dtype)
+
+
+@cache
+def _begun_table() -> scar.Table:
+    table = copy(samples.KEYED)
+    table.init = replace(scar.given_rows([], np.empty((0, 3))), key="init/k", rows=None)
+    return table
+
+
+def _read_given_rows(data: bytes) -> None:
+    table = _begun_table()
+    given = read_initial(MemoryStore({table.init.key: data}), table)
+    table.initial(JOB.seed, all_ids(table), given)
+    table.initial_slots(all_ids(table), given)
+
+
 TARGETS = [
     record_target(
         "job-record",
@@ -281,5 +305,6 @@ TARGETS = [
     record_target("history-record", _history().to_proto(), _read_history, cost=10),
     FuzzTarget("ledger", _ledger, _read_ledger, _mutate_ledger, cost=40),
     FuzzTarget("object", lambda: [_object()], _read_object, _mutate_object, cost=20),
+    FuzzTarget("initial-rows", lambda: [_given_rows()], _read_given_rows, cost=4),
     FuzzTarget("initial-array", lambda: [ones(JOB.tables[0]).tobytes()], _read_initial, cost=4),
 ]

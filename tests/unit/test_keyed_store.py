@@ -178,7 +178,7 @@ def keys_of_block(spec: tables.Job, block: int, count: int, start: int = 0) -> n
 def close(shard: DrivenShard, clock: int, keys: np.ndarray) -> None:
     """A clock in which these keys are pushed."""
     push_keys(shard, 0, clock + 1, clock, keys, np.ones((len(keys), WIDTH), np.float32))
-    shard.mark(sender(0), 1, clock + 1)
+    shard.mark(sender(0), shard.number, clock + 1)
 
 
 def test_a_full_block_gives_a_new_key_the_row_that_was_unused_for_longest() -> None:
@@ -241,7 +241,8 @@ def test_a_key_that_is_not_pushed_for_too_long_begins_again() -> None:
     np.testing.assert_array_equal(pull_keys(shard, 6, old), first_values(spec, old) - np.float32(0.5))
 
 
-def test_a_row_that_comes_back_is_not_old_for_the_time_since_it_was_saved() -> None:
+@pytest.mark.parametrize("source", [BlockSource.OBJECT, BlockSource.INITIAL])
+def test_a_row_that_comes_back_is_not_old_for_the_time_since_it_was_saved(source: BlockSource) -> None:
     spec = keyed_job(tables.sgd(0.5), tables.keys(max_age=4), capacity=100)
     shard, epoch = started(spec, workers=1)
     keys = np.arange(10)
@@ -250,13 +251,13 @@ def test_a_row_that_comes_back_is_not_old_for_the_time_since_it_was_saved() -> N
     saved = store_of(shard).copy_blocks(every.astype(np.int64))
     for clock in range(1, 20):
         close(shard, clock, keys)
-    back = next_epoch(epoch, moved=[group("w", every, OTHER, BlockSource.OBJECT)], failure=1)
+    back = next_epoch(epoch, moved=[group("w", every, OTHER, source)], failure=1)
     [load] = shard.adopt(back, spec)
     shard.handle(BlocksLoaded(load, saved))
     assert saved.slots[USED_SLOT].view(np.uint64).max() == 1
     shard.settle(sender(0), 2)
-    shard.mark(sender(0), 2, 21)
-    assert store_of(shard).live_rows == 10
+    close(shard, 20, np.array([99]))
+    assert store_of(shard).live_rows == 11
     assert store_of(shard).tally.expired == 0
 
 

@@ -15,6 +15,7 @@ from torch.distributed.checkpoint import filesystem, metadata
 
 from scar.errors import ConfigError
 from scar.reader import Reader
+from scar.torch.keyed_embeddings import row_entries
 from scar.torch.model_tables import load
 from scar.training import Worker
 
@@ -54,18 +55,36 @@ def export_checkpoint(
 def import_checkpoint(model: torch.nn.Module, folder: str | Path, key: str = "model") -> None:
     """Read a checkpoint of DCP into ``model``: before :func:`scar.torch.tables`, a job starts from it.
 
-    However many ranks wrote it, and in whatever shards. What else is in it, as an optimizer's state, is left
-    out. Raises :class:`ConfigError` when there is no checkpoint, or one of another model.
+    However many ranks wrote it, and in whatever shards. Rows of keyed embeddings come with it; what else is
+    in it, as an optimizer's state, is left out. Raises :class:`ConfigError` when there is no checkpoint, or
+    one of another model.
     """
     if not (Path(folder) / INDEX).is_file():
         raise ConfigError(f"{folder} has no checkpoint of torch.distributed.checkpoint: no file {INDEX}")
     reader = _FolderReader(folder)
     values = model.state_dict()
     tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
+    rows = row_entries(model)
+    for name in rows:
+        tensors[name] = _like_saved(tensors[name], reader, _saved_name(name, key))
     _ensure_same_model(tensors, reader, key)
     with _one_process():
         checkpoint.load(_wrap(tensors, key), storage_reader=reader, no_dist=True)
-    model.load_state_dict(values)
+    try:
+        model.load_state_dict(values | tensors)
+    except RuntimeError as error:  # rows that are none; all else was looked at before
+        raise ConfigError(f"{reader.path}: {error}") from error
+
+
+def _like_saved(tensor: torch.Tensor, reader: _FolderReader, name: str) -> torch.Tensor:
+    """For rows of keys, as many as the folder has."""
+    size = getattr(reader.read_metadata().state_dict_metadata.get(name), "size", None)
+    same_axes = size is not None and len(size) == tensor.dim() and size[1:] == tensor.shape[1:]
+    return tensor.new_empty(size) if same_axes else tensor
+
+
+def _saved_name(name: str, key: str) -> str:
+    return f"{key}.{name}" if key else name
 
 
 def _wrap(state: dict[str, Any], key: str) -> dict[str, Any]:
@@ -83,7 +102,7 @@ def _one_process() -> Iterator[None]:
 def _ensure_same_model(tensors: dict[str, torch.Tensor], reader: _FolderReader, key: str) -> None:
     found = reader.read_metadata().state_dict_metadata
     for name, tensor in tensors.items():
-        saved = f"{key}.{name}" if key else name
+        saved = _saved_name(name, key)
         if saved not in found:
             some = ", ".join(sorted(found)[:3])
             raise ConfigError(

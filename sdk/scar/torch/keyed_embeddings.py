@@ -2,22 +2,57 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import nn
 
+from scar.errors import ConfigError
+from scar.given_rows import given_rows
 from scar.initial_values import Init, normal
 from scar.keyed_rows import KeyedValues, KeyPolicy
 from scar.tables import Rule, Table
 from scar.torch.embeddings import Embedding, EmbeddingBag
 
 
-class KeyedEmbedding(Embedding):
+class _SavesRows:
+    """Beside ``weight`` a ``state_dict`` has "weight.keys", int64[n], and "weight.values", [n, dim]: the rows
+    that the module knows.
+    """
+
+    row_declaration: RowDeclaration
+    weight: torch.Tensor
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)  # type: ignore[misc]
+        known = self.row_declaration.known_rows(self.weight)
+        for part, array in known._asdict().items():
+            destination[f"{prefix}weight.{part}"] = torch.tensor(array)
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, metadata: Any, strict: bool, *lists: list[str]
+    ) -> None:
+        names = [f"{prefix}weight.{part}" for part in KeyedValues._fields]
+        parts = [state_dict.pop(name, None) for name in names]
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, *lists)  # type: ignore[misc]
+        missing, _, errors = lists
+        absent = [name for name, part in zip(names, parts, strict=True) if part is None]
+        if absent:
+            missing += absent if strict else []
+            return
+        try:
+            self.row_declaration.take_rows(parts[0], parts[1], self.weight)
+        except ConfigError as error:
+            errors.append(f"{prefix}weight: {error.message}")
+
+
+class KeyedEmbedding(_SavesRows, Embedding):
     """``torch.nn.Embedding`` of raw ids, of which ``capacity`` have rows at most (docs/scale.md).
 
     ``init``: of a row, default ``scar.normal(0, 1)`` as torch has it; ``keys``: which ids get a row and which
-    lose it. Out of a worker it knows the rows that :func:`scar.torch.load` read; others are zero. ``weight``
-    only says which optimizer trains the rows.
+    lose it. Out of a worker it knows the rows that :func:`scar.torch.load` or ``load_state_dict`` read;
+    others are zero. ``weight`` only says which optimizer trains the rows.
     """
 
     def __init__(
@@ -33,7 +68,7 @@ class KeyedEmbedding(Embedding):
         return nn.functional.embedding(places, rows)
 
 
-class KeyedEmbeddingBag(EmbeddingBag):
+class KeyedEmbeddingBag(_SavesRows, EmbeddingBag):
     """The same of ``torch.nn.EmbeddingBag``. ``mode``: "sum", "mean" or "max"."""
 
     def __init__(
@@ -63,7 +98,9 @@ class KeyedEmbeddingBag(EmbeddingBag):
 
 
 class RowDeclaration:
-    """How a module's table is declared, and the rows that were read of it (``known``; None: none yet)."""
+    """How a module's table is declared, and the rows that were read of it (``known``; None: none yet), with
+    which a job begins that is declared then.
+    """
 
     def __init__(self, capacity: int, init: Init, keys: str | KeyPolicy) -> None:
         self.capacity = capacity
@@ -72,6 +109,7 @@ class RowDeclaration:
         self.known: KeyedValues | None = None
 
     def declare_table(self, name: str, weight: torch.Tensor, dtype: str, rule: Rule) -> Table:
+        known = self.known_rows(weight)
         return Table(
             name,
             keys=self.keys,
@@ -79,18 +117,44 @@ class RowDeclaration:
             capacity=self.capacity,
             dtype=dtype,
             rule=rule,
-            init=self.init,
+            init=given_rows(known.keys, known.values, self.init) if len(known.keys) else self.init,
         )
+
+    def known_rows(self, like: torch.Tensor) -> KeyedValues:
+        """Those that were read; ``like``: a weight of their width."""
+        return self.known or KeyedValues(np.empty(0, np.int64), like.detach()[:0].cpu().numpy())
+
+    def take_rows(self, keys: torch.Tensor, values: torch.Tensor, like: torch.Tensor) -> None:
+        """Know these rows in the place of all others. Raises :class:`ConfigError` for what are none."""
+        if keys.dtype != torch.int64 or keys.dim() != 1 or values.shape != (len(keys), like.shape[1]):
+            raise ConfigError(
+                f"rows of keys are int64[n] and [n, {like.shape[1]}], not {keys.dtype} of shape"
+                f" {tuple(keys.shape)} and values of shape {tuple(values.shape)}"
+            )
+        found, order = np.unique(keys.numpy(force=True), return_index=True)
+        if len(found) != len(keys):
+            raise ConfigError("a key is there twice")
+        self.known = KeyedValues(found, values.detach().cpu().to(like.dtype).numpy()[order])
 
     def look_up(self, ids: torch.Tensor, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Places of these ids among rows as those of ``like``, the last of which is zero."""
-        known = self.known or KeyedValues(np.empty(0, np.int64), np.empty((0, like.shape[1]), np.float32))
+        known = self.known_rows(like)
         wanted = ids.detach().cpu().numpy()
         last = len(known.keys)
         at = np.searchsorted(known.keys, wanted)
         found = (at < last) & (np.append(known.keys, 0)[at] == wanted)
         rows = torch.cat((torch.tensor(known.values).to(like), like.new_zeros(1, like.shape[1])))
         return torch.from_numpy(np.where(found, at, last)).to(like.device), rows
+
+
+def row_entries(model: nn.Module) -> dict[str, RowDeclaration]:
+    """What keys and values are called in the ``state_dict``, by each module's names of it."""
+    return {
+        f"{path}{'.' if path else ''}weight.{part}": module.row_declaration
+        for path, module in model.named_modules(remove_duplicate=False)
+        if isinstance(module, KeyedEmbedding | KeyedEmbeddingBag)
+        for part in KeyedValues._fields
+    }
 
 
 def row_declarations(model: nn.Module, tensors: dict[str, torch.Tensor]) -> dict[str, RowDeclaration]:

@@ -12,7 +12,7 @@ from scar.initial_values import given
 from scar.reader import Reader
 from scar.tables import Rule, Table, assign, rows
 from scar.torch.embeddings import row_modules
-from scar.torch.keyed_embeddings import row_declarations
+from scar.torch.keyed_embeddings import row_declarations, row_entries
 from scar.torch.optimizer_rules import rules_by_parameter
 from scar.training import Worker
 
@@ -77,13 +77,14 @@ def _table(name: str, tensor: torch.Tensor, rule: Rule, block_elements: int) -> 
 def saved_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """By name in the ``state_dict``, shared ones once, by their first name.
 
-    Without empty ones, and without what is not trained and of a dtype that no table has. Raises
-    :class:`ConfigError` for a trained parameter of such a dtype.
+    Without empty ones, without rows of keys, and without what is not trained and of a dtype that no table
+    has. Raises :class:`ConfigError` for a trained parameter of such a dtype.
     """
     found: dict[str, torch.Tensor] = {}
     seen = set()
+    rows = row_entries(model)
     for name, tensor in model.state_dict(keep_vars=True).items():
-        if not isinstance(tensor, torch.Tensor) or not tensor.numel() or id(tensor) in seen:
+        if not isinstance(tensor, torch.Tensor) or not tensor.numel() or id(tensor) in seen or name in rows:
             continue
         seen.add(id(tensor))
         if tensor.dtype in _DTYPES:

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from scar.errors import ConfigError
+from scar.torch.keyed_embeddings import row_declarations, row_entries
 from scar.torch.model_tables import saved_tensors
 from scar.weight_files import ensure_names_match, open_tensors
 
@@ -16,16 +17,23 @@ def import_safetensors(model: torch.nn.Module, file: str | Path, *, strict: bool
 
     By names of the ``state_dict``, as ``safetensors.torch.save_model`` and `scar checkpoints export` write
     them; of a shared tensor by any of its names. Values become the model's dtype, as by ``load_state_dict``.
-    ``strict=False``: tensors that only the file or only the model has are left alone. Raises
-    :class:`ConfigError` that names what does not fit; the model is then as it was.
+    ``strict=False``: tensors that only the file or only the model has are left alone. Rows of keyed
+    embeddings come with it. Raises :class:`ConfigError` that names what does not fit; the model is then as it
+    was, but perhaps for such rows.
     """
     with open_tensors(file, "pt") as tensors:
         there = set(tensors.keys())
         chosen, other_names = _choose_names(model, there)
-        ensure_names_match(file, there - other_names, set(chosen), strict)
-        values = {name: tensors.get_tensor(name) for name in chosen if name in there}
+        rows = row_entries(model).keys()
+        ensure_names_match(file, there - other_names, chosen.keys() | rows, strict)
+        values = {name: tensors.get_tensor(name) for name in chosen.keys() & there}
+        given = {name: tensors.get_tensor(name) for name in rows & there}
     for name, value in values.items():
         _ensure_fits(file, name, value, chosen[name])
+    try:
+        model.load_state_dict(given, strict=False)
+    except RuntimeError as error:
+        raise ConfigError(f"{file}: {error}", "Build the model as it was saved") from error
     with torch.no_grad():
         for name, value in values.items():
             chosen[name].copy_(value.reshape(chosen[name].shape))
@@ -34,15 +42,18 @@ def import_safetensors(model: torch.nn.Module, file: str | Path, *, strict: bool
 def _choose_names(model: torch.nn.Module, there: set[str]) -> tuple[dict[str, torch.Tensor], set[str]]:
     """The model's tensors, each by a name that is ``there``, if one is; and what else they are called there.
 
-    Without those that are not there and that no table has.
+    Without those that are not there and that no table has, and without rows of keys.
     """
     same: dict[int, list[str]] = {}
     tensors = {}
+    rows = row_entries(model)
     for name, tensor in model.state_dict(keep_vars=True).items():
-        if isinstance(tensor, torch.Tensor):
+        if isinstance(tensor, torch.Tensor) and name not in rows:
             same.setdefault(id(tensor), []).append(name)
             tensors[name] = tensor
-    needed = {id(tensor) for tensor in saved_tensors(model).values()}
+    saved = saved_tensors(model)
+    keyed = row_declarations(model, saved)  # of these the rows count, and their weight is of no use
+    needed = {id(tensor) for name, tensor in saved.items() if name not in keyed}
     best = [max(names, key=lambda name: name in there) for names in same.values()]
     chosen = {name: tensors[name] for name in best if name in there or id(tensors[name]) in needed}
     return chosen, tensors.keys() - chosen.keys()

@@ -125,6 +125,7 @@ class Initializer(_message.Message):
     LOW_FIELD_NUMBER: _builtins.int
     HIGH_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
+    OTHERS_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """"zeros" | "constant" | "uniform" | "normal" | "given" """
     low: _builtins.float
@@ -132,7 +133,9 @@ class Initializer(_message.Message):
     high: _builtins.float
     """uniform: upper bound; normal: the standard deviation"""
     key: _builtins.str
-    """given: store key of the raw little-endian array, shape of the table"""
+    """given: store key of the raw little-endian array, shape of the table; with keys: of n rows, their images (uint64[n], ascending), then their values"""
+    others: _builtins.str
+    """given, of a table with keys: the kind of what rows of other keys begin with, which low and high are of"""
     def __init__(
         self,
         *,
@@ -140,10 +143,11 @@ class Initializer(_message.Message):
         low: _builtins.float = ...,
         high: _builtins.float = ...,
         key: _builtins.str = ...,
+        others: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["high", b"high", "key", b"key", "kind", b"kind", "low", b"low"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["high", b"high", "key", b"key", "kind", b"kind", "low", b"low", "others", b"others"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from scar.blocks import Array, Ids, is_ascending
 from scar.errors import BlockOutOfRange, InvalidRequest, TooLarge
+from scar.given_rows import pack_rows
 from scar.placement import BlockGroup, BlockSource, Epoch, Member, Owners, Role
 from scar.strategies import StrategyChoice
 from scar.tables import MAX_BLOCKS, Job
@@ -340,5 +341,6 @@ def _choice_from_proto(message: types_pb2.StrategyChoice) -> StrategyChoice:
 
 
 def job_arrays(job: Job) -> Mapping[str, bytes]:
-    """Initial arrays that the user gave: table -> raw little-endian bytes."""
-    return {t.name: t.init.array.astype(t.dtype).tobytes() for t in job.tables if t.init.array is not None}
+    """Initial arrays and rows that the user gave: table -> raw little-endian bytes."""
+    found = {t.name: t.init.array.astype(t.dtype).tobytes() for t in job.tables if t.init.array is not None}
+    return found | {t.name: pack_rows(t.init.rows, t.dtype) for t in job.tables if t.init.rows is not None}

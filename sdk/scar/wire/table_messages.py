@@ -27,7 +27,6 @@ def initial_key(table: str, raw: bytes) -> str:
 
 
 def table_to_proto(table: Table) -> types_pb2.TableSpec:
-    init = table.init
     offsets = table.row_offsets if table.cut.offsets or table.cut.pieces else None
     return types_pb2.TableSpec(
         name=table.name,
@@ -36,11 +35,17 @@ def table_to_proto(table: Table) -> types_pb2.TableSpec:
         offsets=b"" if offsets is None else zlib.compress(offsets.astype("<i8").tobytes()),
         rows_per_block=table.cut.rows,
         rule=_rule_to_proto(table.rule),
-        init=types_pb2.Initializer(kind=init.kind, low=init.low, high=init.high, key=init.key),
+        init=_init_to_proto(table.init),
         norm=table.norm,
         weights=b"" if table.weights is None else zlib.compress(table.weights.astype("<f4").tobytes()),
         allow_nonfinite=table.allow_nonfinite,
         keys=_keys_to_proto(table.keys),
+    )
+
+
+def _init_to_proto(init: Init) -> types_pb2.Initializer:
+    return types_pb2.Initializer(
+        kind=init.kind, low=init.low, high=init.high, key=init.key, others=init.others
     )
 
 
@@ -55,12 +60,13 @@ def table_from_proto(message: types_pb2.TableSpec) -> Table:
     if message.offsets:
         cut = Blocks(offsets=_unpack_offsets(message.offsets))
     keys = message.keys
+    init = message.init
     return Table(
         message.name,
         tuple(message.shape),
         dtype=message.dtype,
         rule=_rule_from_proto(message.rule),
-        init=Init(message.init.kind, message.init.low, message.init.high, key=message.init.key),
+        init=Init(init.kind, init.low, init.high, key=init.key, others=init.others),
         blocks=cut,
         norm=message.norm,
         weights=_unpack_array(message.weights, "<f4", "weights of blocks") if message.weights else None,

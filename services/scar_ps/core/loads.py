@@ -68,7 +68,7 @@ class LoadHandler:
         self._attempts.pop(event.load, None)
         if not self._state.dismissed:
             contents = event.contents
-            if event.load.source is BlockSource.OBJECT:
+            if event.load.source in (BlockSource.OBJECT, BlockSource.INITIAL):
                 table = self._state.ownership.tables[event.load.table].table
                 contents = renew_rows(table, contents, self._state.clock)
             self._state.ownership.install_load(event.load, contents)

@@ -138,7 +138,8 @@ def _is_newer(group: BlockState, named: BlockState) -> bool:
 
 def _initial_payload(headers: HeaderCache, name: str, ids: Ids) -> BlockPayload:
     table = headers.job.table(name)
-    values = table.initial(headers.job.seed, ids, read_initial(headers.store, table))
+    given = read_initial(headers.store, table)
+    values = table.initial(headers.job.seed, ids, given)
     slots = {slot: table.slot_layout(slot).count_elements(ids) for slot in table.slots}
     zeros = {slot: np.zeros(elements, table.dtype) for slot, elements in slots.items()}
-    return BlockPayload(values, zeros, np.zeros(len(ids), np.int64))
+    return BlockPayload(values, {**zeros, **table.initial_slots(ids, given)}, np.zeros(len(ids), np.int64))
