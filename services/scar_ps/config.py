@@ -21,6 +21,12 @@ class PsSettings(RedisSettings):
             "Take large payloads of processes of this machine through memory that they share, where they can"
         ),
     )
+    loopback: bool = Field(
+        True,
+        description=(
+            "Take small calls of processes of this machine over TCP connections of their own, not by gRPC"
+        ),
+    )
     load_threads: int = Field(
         4, ge=1, le=64, description="Objects of the running checkpoint that are read at the same time"
     )

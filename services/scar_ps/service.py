@@ -35,6 +35,7 @@ from scar_ps.servicer import CONTROL_SERVICE, DATA_SERVICE, ControlServicer, Dat
 from scar_ps.wire.push_decoder import PushStaging
 from scar_ps.wire.shared_memory_pool import SharedMemoryPool
 from scar_runtime.process.app import App, Service
+from scar_runtime.process.server import make_loopback_server
 from scar_runtime.store import await_store
 from scar_runtime.store.signatures import read_key
 
@@ -60,6 +61,7 @@ class ShardService:
         self._staging = PushStaging(settings.staged_bytes, lambda: self.state.bsp_buffer.bytes)
         self._sender = ReplicaSender(self.state, self._apply_thread)
         self._shared = SharedMemoryPool(settings.shared_memory)
+        self.loopback = make_loopback_server(app.requests, settings.loopback)
         self._membership = MembershipThread(
             self.state, settings.recovery, app.secret, self._apply_thread, self._epochs, self._shared
         )
@@ -82,9 +84,12 @@ class ShardService:
 
     def register(self, server: grpc.Server) -> None:
         data = DataServicer(self.state, self._apply_thread, self._staging, self._shared)
-        data.register(server)
-        control = ControlServicer(self.state, self._apply_thread, self._epochs, self._rounds, self._shared)
-        ps_pb2_grpc.add_ShardControlServicer_to_server(control, server)
+        control = ControlServicer(
+            self.state, self._apply_thread, self._epochs, self._rounds, self._shared, self.loopback.offer_port
+        )
+        for one in (server, self.loopback):
+            data.register(one)
+            ps_pb2_grpc.add_ShardControlServicer_to_server(control, one)
 
     def start(self) -> None:
         self._app.spawn("apply", partial(self._apply_thread.run, self._stopped))
@@ -150,4 +155,5 @@ def build(app: App) -> Service:
         service.ready,
         settled=service.settled,
         stories=lambda: [StorySource("shard", service.state.story, time.monotonic)],
+        loopback=service.loopback,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import grpc
@@ -11,6 +11,7 @@ import grpc
 from scar.errors import Fenced, InvalidRequest, NotServing, StaleEpoch
 from scar.tables import MAX_ROWS
 from scar.v1 import ps_pb2, ps_pb2_grpc
+from scar.v1.loopback_pb2 import LoopbackReply, LoopbackRequest
 from scar.wire import codec, loss_messages, tracing
 from scar.wire.codec import Chunk
 from scar.wire.row_names import images_from_bytes
@@ -172,7 +173,9 @@ class ControlServicer(ps_pb2_grpc.ShardControlServicer):
         epochs: EpochSync,
         rounds: RoundRunner,
         shared: SharedMemoryPool,
+        offer_port: Callable[[grpc.ServicerContext], LoopbackReply],
     ) -> None:
+        self._offer_port = offer_port
         self._state = state
         self._apply_thread = apply_thread
         self._epochs = epochs
@@ -184,6 +187,9 @@ class ControlServicer(ps_pb2_grpc.ShardControlServicer):
             return ps_pb2.ShareReply(found=False)
         offer = SegmentOffer(request.pid, request.number, request.bytes, request.key)
         return ps_pb2.ShareReply(found=self._shared.attach_segment(offer))
+
+    def Loopback(self, _request: LoopbackRequest, context: grpc.ServicerContext) -> LoopbackReply:
+        return self._offer_port(context)
 
     def Clock(self, request: ps_pb2.ClockRequest, context: grpc.ServicerContext) -> ps_pb2.ClockReply:
         sender = Sender(request.worker, request.incarnation)

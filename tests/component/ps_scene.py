@@ -20,6 +20,7 @@ from scar.wire.shard_link import ShardLink
 from scar_ps.config import PsSettings
 from scar_ps.service import ShardService
 from scar_runtime.liveness.progress_monitor import ProgressMonitor
+from scar_runtime.process.request_streams import RequestStreams
 from scar_runtime.process.server import make_server
 from scar_runtime.store import open_store
 from scar_runtime.store.layout import JOB, epoch_key
@@ -40,6 +41,7 @@ class Process:
     stopping: threading.Event = field(default_factory=threading.Event)
     failures: list[BaseException] = field(default_factory=list)
     secret: bytes = field(default_factory=new_secret)
+    requests: RequestStreams = field(default_factory=RequestStreams)
 
     def spawn(self, name: str, target) -> None:
         threading.Thread(target=target, name=name, daemon=True).start()
@@ -142,7 +144,7 @@ class Running:
         )
         if loss is not None:
             request.part.CopyFrom(ps_pb2.LossPart(loss=loss, rank=0, world=1))
-        return self.call(self.control.Clock, request)
+        return self.call(self.link.clock, request)
 
     def settle(self, epoch: int) -> ps_pb2.SettleReply:
         request = ps_pb2.SettleRequest(worker=WORKER.name, incarnation=WORKER.incarnation, epoch=epoch)
@@ -183,6 +185,7 @@ class Running:
         self.process.stopping.set()
         self.link.close()
         self.service.stop()
+        self.service.loopback.stop(0)
         self.server.stop(0).wait()
 
 

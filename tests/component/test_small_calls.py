@@ -60,10 +60,10 @@ def test_what_is_small_is_one_message_and_what_is_not_a_stream(calls, tmp_path):
     calls.clear()
     shard.push(W)
     assert shard.pull("w", [1, 2, 5], size=36)[0].tolist() == [1, 1, 1, 0, 0, 0, 1, 1, 1]
-    assert calls == {"PushSmall": 1, "PullSmall": 1}
+    assert calls - Counter(Loopback=1) == Counter(PushSmall=1, PullSmall=1)
     shard.push({"large": (None, np.ones(LARGE.elements, np.float32))})
     assert (shard.pull("large", size=LARGE.elements * 4)[0] == 1).all()
-    assert calls == {"PushSmall": 1, "PullSmall": 1, "Push": 1, "Pull": 1}
+    assert calls - Counter(Loopback=1) == Counter(PushSmall=1, PullSmall=1, Push=1, Pull=1)
     shard.stop()
 
 
@@ -91,7 +91,7 @@ def test_several_small_tables_are_one_call_each_way(calls, tmp_path):
     chunks = shard.link.pull(ps_pb2.PullRequest(tables=wanted, epoch=1), SECONDS, 100)
     found = {chunk.header.table: np.frombuffer(chunk.data, np.float32).tolist() for chunk in chunks}
     assert found == {"w": [1.0] * 24, "many": [3.0]}
-    assert calls == {"PushSmall": 1, "PullSmall": 1}
+    assert calls - Counter(Loopback=1) == Counter(PushSmall=1, PullSmall=1)
     shard.stop()
 
 

@@ -12,14 +12,15 @@ import numpy as np
 from google.protobuf.message import Message
 
 import scar
-from scar.errors import ScarError, StaleEpoch, from_rpc, to_metadata
+from scar.errors import InvalidRequest, ScarError, StaleEpoch, from_rpc, to_metadata
 from scar.losses import LossPart, LossPoint
 from scar.lost_ranges import LostRanges
 from scar.placement import Epoch
 from scar.rule_expressions import parse_expression
 from scar.tables import Table
 from scar.v1 import ps_pb2, recovery_pb2, types_pb2
-from scar.wire import codec, loss_messages
+from scar.v1.loopback_pb2 import LoopbackAnswer, LoopbackCall
+from scar.wire import codec, loopback_calls, loss_messages
 from scar.wire.codec import Chunk
 from scar.wire.lost_pushes import pack_losses
 from scar_checkpoint.core.events import CountKeys, MeasureDistances
@@ -230,6 +231,53 @@ def _error() -> bytes:
     return "\n".join(f"{key}={value}" for key, value in to_metadata(StaleEpoch("old", epoch=3))).encode()
 
 
+# --- loopback connections
+
+
+class _Arriving:
+    """A connection over which these bytes come, five at a time, and then its end."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def settimeout(self, _seconds: float | None) -> None:
+        """Nothing waits."""
+
+    def recv(self, _size: int) -> bytes:
+        some, self._data = self._data[:5], self._data[5:]
+        return some
+
+
+def _calls() -> list[bytes]:
+    call = LoopbackCall(method="ShardData/PushSmall", seconds=5.0, message=b"x" * 12)
+    return [_frame(call), _frame(LoopbackCall())]
+
+
+def _answers() -> list[bytes]:
+    refused = LoopbackAnswer(code=9, details="no", trailing={"scar-error": "NotServing"})
+    return [_frame(LoopbackAnswer(message=b"x" * 12)), _frame(refused)]
+
+
+def _frame(message: Message) -> bytes:
+    data = message.SerializeToString()
+    return len(data).to_bytes(4, "big") + data
+
+
+def _read_frame(data: bytes) -> bytes:
+    try:
+        return loopback_calls.receive_frame(_Arriving(data), 1.0)  # type: ignore[arg-type]
+    except ConnectionResetError as error:  # what ends a connection
+        raise InvalidRequest(str(error)) from None
+
+
+def _read_call(data: bytes) -> None:
+    loopback_calls.decode_call(_read_frame(data))
+
+
+def _read_answer(data: bytes) -> None:
+    loopback_calls.decode_answer(_read_frame(data))
+
+
 TARGETS = [
     FuzzTarget("chunk", _chunks, _read_chunk, samples.mutate_chunk),
     FuzzTarget(
@@ -270,5 +318,7 @@ TARGETS = [
         [loss_messages.point_to_proto(LossPoint(3, 0.5, 1.0, (("accuracy", 0.5),)))],
         loss_messages.point_from_proto,
     ),
+    FuzzTarget("loopback-call", _calls, _read_call),
+    FuzzTarget("loopback-answer", _answers, _read_answer),
     message_target("pull-header", [ps_pb2.TensorHeader(loss_clock=3, loss=0.5)], _read_losses),
 ]

@@ -49,7 +49,7 @@ class Program(NamedTuple):
 
 
 PROGRAMS = {
-    "ps": Program(Role.SHARD, PsSettings, build_shard, {"shared_memory": False}),
+    "ps": Program(Role.SHARD, PsSettings, build_shard, {"shared_memory": False, "loopback": False}),
     "recovery": Program(Role.RECOVERY, RecoverySettings, build_recovery, {}),
     "checkpoint": Program(Role.CHECKPOINT, CheckpointSettings, build_checkpoint, {}),
     "detector": Program(Role.DETECTOR, DetectorSettings, build_detector, {}),

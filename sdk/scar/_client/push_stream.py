@@ -289,7 +289,7 @@ class PushStream:
             request.part.CopyFrom(part_to_proto(step.part))
         if step.final_loss is not None:
             request.heard.CopyFrom(point_to_proto(step.final_loss))
-        reply = self._link.call(self._link.control.Clock, request, ATTEMPT_SECONDS)
+        reply = self._link.call(self._link.clock, request, ATTEMPT_SECONDS)
         return MarkTaken(step.epoch, step.mark, reply.clock)
 
     def _compare_blocks(self, step: CompareBlocks) -> None:

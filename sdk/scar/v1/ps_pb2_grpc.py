@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from scar.v1 import loopback_pb2 as scar_dot_v1_dot_loopback__pb2
 from scar.v1 import ps_pb2 as scar_dot_v1_dot_ps__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
@@ -379,6 +380,11 @@ class ShardControlStub(object):
                 request_serializer=scar_dot_v1_dot_ps__pb2.ShareRequest.SerializeToString,
                 response_deserializer=scar_dot_v1_dot_ps__pb2.ShareReply.FromString,
                 _registered_method=True)
+        self.Loopback = channel.unary_unary(
+                '/scar.v1.ShardControl/Loopback',
+                request_serializer=scar_dot_v1_dot_loopback__pb2.LoopbackRequest.SerializeToString,
+                response_deserializer=scar_dot_v1_dot_loopback__pb2.LoopbackReply.FromString,
+                _registered_method=True)
         self.Clock = channel.unary_unary(
                 '/scar.v1.ShardControl/Clock',
                 request_serializer=scar_dot_v1_dot_ps__pb2.ClockRequest.SerializeToString,
@@ -446,6 +452,13 @@ class ShardControlServicer(object):
 
     def Share(self, request, context):
         """A caller on the same machine offers memory to share, for the payloads of its pushes and pulls.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Loopback(self, request, context):
+        """A caller on the same machine asks where small calls can go without gRPC.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -543,6 +556,11 @@ def add_ShardControlServicer_to_server(servicer, server):
                     request_deserializer=scar_dot_v1_dot_ps__pb2.ShareRequest.FromString,
                     response_serializer=scar_dot_v1_dot_ps__pb2.ShareReply.SerializeToString,
             ),
+            'Loopback': grpc.unary_unary_rpc_method_handler(
+                    servicer.Loopback,
+                    request_deserializer=scar_dot_v1_dot_loopback__pb2.LoopbackRequest.FromString,
+                    response_serializer=scar_dot_v1_dot_loopback__pb2.LoopbackReply.SerializeToString,
+            ),
             'Clock': grpc.unary_unary_rpc_method_handler(
                     servicer.Clock,
                     request_deserializer=scar_dot_v1_dot_ps__pb2.ClockRequest.FromString,
@@ -631,6 +649,33 @@ class ShardControl(object):
             '/scar.v1.ShardControl/Share',
             scar_dot_v1_dot_ps__pb2.ShareRequest.SerializeToString,
             scar_dot_v1_dot_ps__pb2.ShareReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Loopback(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scar.v1.ShardControl/Loopback',
+            scar_dot_v1_dot_loopback__pb2.LoopbackRequest.SerializeToString,
+            scar_dot_v1_dot_loopback__pb2.LoopbackReply.FromString,
             options,
             channel_credentials,
             insecure,

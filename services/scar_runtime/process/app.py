@@ -41,6 +41,7 @@ from scar_runtime.process.addresses import advertised_address
 from scar_runtime.process.config import ServiceSettings, Settings, load_settings, variable
 from scar_runtime.process.credentials import take_credentials
 from scar_runtime.process.health_board import HealthBoard, probe_threads
+from scar_runtime.process.loopback_server import LoopbackServer
 from scar_runtime.process.member_servicer import MemberServicer
 from scar_runtime.process.memory import keep_freed
 from scar_runtime.process.request_streams import RequestStreams
@@ -74,6 +75,7 @@ class Service:
     settled: Callable[[], bool] | None = None
     # of the cores that run now, for `scar doctor --story`
     stories: Callable[[], Sequence[StorySource]] = tuple
+    loopback: LoopbackServer | None = None  # ends with the server
 
 
 class App:
@@ -94,11 +96,11 @@ class App:
         start_tracing(settings.traces, role.label, settings.name, self.incarnation)
         self.certificate = take_credentials(settings, role)
         self._heartbeats = open_heartbeats(settings)
-        self._requests = RequestStreams()
+        self.requests = RequestStreams()
         self._probes = probe_threads()
         self._server = make_server(
             connection_ms=LEADER_CONNECTION_MS if role in COORDINATORS else 0,
-            requests=self._requests,
+            requests=self.requests,
             probes=self._probes,
         )
         self._bound = bind_port(
@@ -201,7 +203,10 @@ class App:
         self._resigned.set()
         heartbeat_sender.close()
         watchers.close()
-        self._server.stop(GRACE_SECONDS).wait(GRACE_SECONDS + 1)
+        ended = self._server.stop(GRACE_SECONDS)
+        if service.loopback is not None:
+            service.loopback.stop(GRACE_SECONDS)
+        ended.wait(GRACE_SECONDS + 1)
         if self._health_server is not None:
             self._health_server.stop(0)
         stop_tracing()
@@ -224,7 +229,7 @@ class App:
             settled = service.settled() if service.settled is not None else ready
             board.show(ready=ready, settled=settled, alive=alive)
             board.drop_deaf()
-            self._requests.end_silent()
+            self.requests.end_silent()
             if self.stopping.wait(STEADY_SECONDS if ready and settled else READY_SECONDS):
                 return
 

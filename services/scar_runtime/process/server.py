@@ -12,10 +12,11 @@ from scar.errors import ConfigError
 from scar.wire.credentials import ProcessCredentials, active_credentials, bind_server
 from scar.wire.tracing import server_interceptors
 from scar.wire.transport import server_options
-from scar_runtime.process.access import caller_check
+from scar_runtime.process.access import CallerCheck, caller_check
 from scar_runtime.process.config import variable
 from scar_runtime.process.health_board import HEALTH, HealthBoard
 from scar_runtime.process.interceptors import Guard
+from scar_runtime.process.loopback_server import LoopbackServer
 from scar_runtime.process.request_streams import RequestStreams
 
 WORKERS = 64
@@ -36,14 +37,17 @@ def make_server(
     ``probes``: the threads that answer a failure detector, whatever the others do; None: the same as all.
     ``connection_ms``: see :func:`server_options`.
     """
-    own = active_credentials()
-    check = caller_check(own.certificate.identity if own.certificate else None, own.token)
     return grpc.server(
         ThreadPoolExecutor(max_workers=workers, thread_name_prefix="rpc"),
         options=_limited(connection_ms),
-        interceptors=[*server_interceptors(), Guard(check, requests, probes)],
+        interceptors=[*server_interceptors(), Guard(_caller_check(), requests, probes)],
         maximum_concurrent_rpcs=MAX_CALLS,
     )
+
+
+def make_loopback_server(requests: RequestStreams, allowed: bool) -> LoopbackServer:
+    """For small calls of this machine, with nothing in it; the same check."""
+    return LoopbackServer([Guard(_caller_check(), requests)], allowed)
 
 
 def make_health_server(board: HealthBoard) -> grpc.Server:
@@ -78,6 +82,11 @@ def bind_port(
             f"cannot listen on {listen}: {error}", f"Set {variable(setting)} to a free port, or to port 0"
         ) from None
     return f"{listen.rpartition(':')[0]}:{port}"
+
+
+def _caller_check() -> CallerCheck:
+    own = active_credentials()
+    return caller_check(own.certificate.identity if own.certificate else None, own.token)
 
 
 def _limited(connection_ms: int) -> list[tuple[str, int]]:
