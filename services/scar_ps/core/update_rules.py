@@ -18,6 +18,8 @@ from scar_ps.core.block_store import RUN_ELEMENTS, BlockStore, OnProgress, Store
 from scar_ps.core.rule_evaluation import apply_program
 from scar_ps.core.segments import Segments
 
+# of a step on blocks or rows that are copied out and back: what it works on, five arrays, stays in the L2 cache
+SCATTERED_ELEMENTS = 1 << 15
 Real = Any  # a float array; numpy's generic scalar type has no arithmetic for the type checker
 # steps taken by each block, this one included: one int, or an array that broadcasts against the values
 StepCounts = Any
@@ -50,7 +52,7 @@ def apply_push(
     if at is not None and len(at) and int(at[-1] - at[0]) == len(at) - 1:
         first, at = int(at[0]), None  # neighbours: no need to copy them out and back
     with np.errstate(all="ignore"):
-        for start, stop in split_runs(layout, RUN_ELEMENTS):
+        for start, stop in split_runs(layout, RUN_ELEMENTS if at is None else SCATTERED_ELEMENTS):
             piece = pushed[layout.find_start(start) : layout.find_start(stop)]
             if store.before_change:
                 run = np.arange(first + start, first + stop) if at is None else at[start:stop]
