@@ -18,7 +18,7 @@ from scar_ps.core.block_store import RUN_ELEMENTS, BlockStore, OnProgress, Store
 from scar_ps.core.rule_evaluation import apply_program
 from scar_ps.core.segments import Segments
 
-# of a step on blocks or rows that are copied out and back: what it works on, five arrays, stays in the L2 cache
+# of a step on blocks or rows that are copied out and back: its five arrays stay in the L2 cache
 SCATTERED_ELEMENTS = 1 << 15
 Real = Any  # a float array; numpy's generic scalar type has no arithmetic for the type checker
 # steps taken by each block, this one included: one int, or an array that broadcasts against the values
