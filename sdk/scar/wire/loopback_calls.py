@@ -35,7 +35,7 @@ _READ_BYTES = 64 << 10
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 Asked = TypeVar("Asked")
-Reply = TypeVar("Reply")
+Answered = TypeVar("Answered")
 
 
 class LoopbackError(grpc.RpcError):  # type: ignore[misc]  # grpc has no types
@@ -45,7 +45,9 @@ class LoopbackError(grpc.RpcError):  # type: ignore[misc]  # grpc has no types
         self, code: grpc.StatusCode, details: str, trailing: tuple[tuple[str, str], ...] = ()
     ) -> None:
         super().__init__(f"{code.name}: {details}")
-        self._code, self._details, self._trailing = code, details, trailing
+        self._code = code
+        self._details = details
+        self._trailing = trailing
 
     def code(self) -> grpc.StatusCode:
         return self._code
@@ -162,7 +164,8 @@ class LoopbackConnections:
         """Ends calls under way: they fail as UNAVAILABLE."""
         with self._lock:
             self._refused = True
-            connections, self._idle = list(self._open), []
+            connections = list(self._open)
+            self._idle = []
         for connection in connections:
             _shut_down(connection)
 
@@ -210,21 +213,24 @@ class LoopbackConnections:
         connection.close()
 
 
-class LoopbackMethod(Generic[Asked, Reply]):
+class LoopbackMethod(Generic[Asked, Answered]):
     """A unary method of a stub that goes over loopback connections where it can."""
 
     def __init__(
         self,
         connections: LoopbackConnections,
         name: str,
-        otherwise: Callable[..., Reply],
+        otherwise: Callable[..., Answered],
         serialize: Callable[[Asked], bytes],
-        deserialize: Callable[[bytes], Reply],
+        deserialize: Callable[[bytes], Answered],
     ) -> None:
-        self._connections, self._name, self._otherwise = connections, name, otherwise
-        self._serialize, self._deserialize = serialize, deserialize
+        self._connections = connections
+        self._name = name
+        self._otherwise = otherwise
+        self._serialize = serialize
+        self._deserialize = deserialize
 
-    def __call__(self, request: Asked, timeout: float) -> Reply:
+    def __call__(self, request: Asked, timeout: float) -> Answered:
         answer = self._connections.call(self._name, self._serialize(request), timeout)
         return self._otherwise(request, timeout=timeout) if answer is None else self._deserialize(answer)
 
