@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT))  # tests are no installed package
 
 from tests.simulation.faults import FAILPOINTS, KINDS  # noqa: E402
 from tests.simulation.matrix import GUARANTEES, ROWS, MatrixRow, kinds_by_row  # noqa: E402
-from tests.simulation.report import seeds_of, speed_of  # noqa: E402
+from tests.simulation.report import join_ranges, seeds_of, speed_of  # noqa: E402
 
 RECORD = ROOT / "docs/results/simulation.json"  # a report of `make simulate`
 KEPT = ROOT / "tests/simulation/kept"
@@ -80,12 +80,18 @@ def _describe_seeds(record: dict[str, Any]) -> list[str]:
     """Which, at which commits, and how fast."""
     return [
         "",
-        *(
-            f"- {one['scenario']}, seeds {one['first']} to {one['last']}, at `{one['commit']}`"
-            for one in record["ranges"]
-        ),
+        *(f"- {words}" for words in _describe_ranges(record["ranges"])),
         f"- {speed_of(record)} simulated seconds per second of processor time",
     ]
+
+
+def _describe_ranges(ranges: list[dict[str, Any]]) -> list[str]:
+    """A line for each scenario and commit, in the order of their first seeds."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for one in join_ranges(ranges):
+        last = "" if one["first"] == one["last"] else f" to {one['last']}"
+        found.setdefault((one["scenario"], one["commit"]), []).append(f"{one['first']}{last}")
+    return [f"{scenario} at `{commit}`: {', '.join(seeds)}" for (scenario, commit), seeds in found.items()]
 
 
 def _matrix_line(row: MatrixRow, kinds: list[str], counted: dict[str, int]) -> str:

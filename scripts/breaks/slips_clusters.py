@@ -20,6 +20,20 @@ LOCAL_PROCESSES = "tests/unit/test_local_processes.py"
 
 BREAKS = (
     Break(
+        "ad-kept-stubs",  # of processes that have gone, for as long as somebody watches
+        "services/scar_admin/channels.py",
+        "for channel, stubs in self._stubs.items() if channel in kept}",
+        "for channel, stubs in self._stubs.items()}",
+        "tests/unit/test_admin_channels.py::test_it_goes_with_its_channel",
+    ),
+    Break(
+        "ad-told-loss",  # a shard that has heard a loss alone would hide the metrics that another one has
+        "services/scar_admin/status.py",
+        "if known is not point and _informed(point) > _informed(known):",
+        "if known is not point:",
+        "tests/unit/test_cli_status.py::test_what_one_shard_lacks_another_one_has",
+    ),
+    Break(
         "lc-cut-far-end",
         LC + "network_cut.py",
         "if is_victims or (one.remote, one.local) in cut_links:",

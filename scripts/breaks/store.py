@@ -239,8 +239,8 @@ BREAKS = (
     Break(
         "proxy",
         "services/scar_detector/core/member_state.py",
-        "PROOFS = frozenset({ProbeAnswer.REFUSED, ProbeAnswer.STRANGER})",
-        "PROOFS = frozenset({ProbeAnswer.REFUSED, ProbeAnswer.STRANGER, ProbeAnswer.FOREIGN})",
+        "PROOFS = (ProbeAnswer.REFUSED, ProbeAnswer.STRANGER)",
+        "PROOFS = (ProbeAnswer.REFUSED, ProbeAnswer.STRANGER, ProbeAnswer.FOREIGN)",
         "tests/unit/test_detector.py::test_what_stands_in_between_proves_nothing",
     ),
 )

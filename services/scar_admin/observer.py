@@ -126,7 +126,7 @@ class ClusterObserver:
     def read(self, since_clock: int = 0) -> ClusterStatus:
         """One look. ``since_clock``: losses of clocks from here on."""
         sweep = StatusSweep(self._timeout)
-        stub = recovery_pb2_grpc.RecoveryStub(self._channels.channel_to(self.recovery_address, RECOVERY))
+        stub = self._channels.stub_at(recovery_pb2_grpc.RecoveryStub, self.recovery_address, RECOVERY)
         asked = sweep.ask("recovery", stub.Status, recovery_pb2.RecoveryStatusRequest())
         epochs = sweep.ask("recovery", stub.GetEpochs, recovery_pb2.GetEpochsRequest())
         job = sweep.ask("recovery", stub.GetJob, recovery_pb2.GetJobRequest())
@@ -164,7 +164,7 @@ class ClusterObserver:
         )
         if member is None or not member.address:
             return []
-        stub = worker_pb2_grpc.WorkerStub(self.channel_to(member.address, "worker"))
+        stub = self._channels.stub_at(worker_pb2_grpc.WorkerStub, member.address, role="worker")
         try:
             return list(stub.Stack(worker_pb2.StackRequest(), timeout=self._timeout).frames)
         except grpc.RpcError as error:
@@ -230,10 +230,11 @@ class ClusterObserver:
         self, sweep: StatusSweep, epoch: types_pb2.Epoch | None, since: int
     ) -> dict[str, StatusAnswer[ps_pb2.ShardStatus]]:
         request = ps_pb2.ShardStatusRequest(since_clock=since)
+        stub_at = self._channels.stub_at
         return {
             member.name: sweep.ask(
                 member.name,
-                ps_pb2_grpc.ShardControlStub(self.channel_to(member.address, "shard")).Status,
+                stub_at(ps_pb2_grpc.ShardControlStub, member.address, role="shard").Status,
                 request,
             )
             for member in (epoch.shards if epoch else ())
@@ -243,10 +244,11 @@ class ClusterObserver:
         self, sweep: StatusSweep, epoch: types_pb2.Epoch | None
     ) -> dict[str, StatusAnswer[worker_pb2.WorkerStatus]]:
         request = worker_pb2.WorkerStatusRequest()
+        stub_at = self._channels.stub_at
         return {
             member.name: sweep.ask(
                 member.name,
-                worker_pb2_grpc.WorkerStub(self.channel_to(member.address, "worker")).Status,
+                stub_at(worker_pb2_grpc.WorkerStub, member.address, role="worker").Status,
                 request,
             )
             for member in (epoch.workers if epoch else ())
@@ -257,14 +259,14 @@ class ClusterObserver:
         address = self._coordinator_address("checkpoint", Role.CHECKPOINT)
         if not address:
             return lambda: None
-        stub = checkpoint_pb2_grpc.CheckpointStub(self._channels.channel_to(address, CHECKPOINT))
+        stub = self._channels.stub_at(checkpoint_pb2_grpc.CheckpointStub, address, CHECKPOINT)
         return sweep.ask("checkpoint", stub.Status, checkpoint_pb2.CheckpointStatusRequest())
 
     def _ask_detector(self, sweep: StatusSweep) -> StatusAnswer[detector_pb2.ListMembersReply]:
         address = self._coordinator_address("detector", Role.DETECTOR)
         if not address:
             return lambda: None
-        stub = detector_pb2_grpc.DetectorStub(self._channels.channel_to(address, DETECTOR))
+        stub = self._channels.stub_at(detector_pb2_grpc.DetectorStub, address, DETECTOR)
         return sweep.ask("detector", stub.ListMembers, detector_pb2.ListMembersRequest())
 
     def _coordinator_address(self, kind: str, role: Role) -> str:

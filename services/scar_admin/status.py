@@ -178,10 +178,14 @@ def merged_losses(shards: Iterable[ps_pb2.ShardStatus]) -> dict[int, LossPoint]:
     """What shards know of the losses, by ascending clock. One may lack what another has; none says another
     thing.
     """
-    found = [point_from_proto(one) for shard in shards for one in shard.losses]
-    return {point.clock: point for point in sorted(found, key=_informed)}
+    best: dict[int, ps_pb2.LossPoint] = {}
+    for point in (one for shard in shards for one in shard.losses):
+        known = best.setdefault(point.clock, point)
+        if known is not point and _informed(point) > _informed(known):
+            best[point.clock] = point
+    return {clock: point_from_proto(best[clock]) for clock in sorted(best)}
 
 
-def _informed(point: LossPoint) -> tuple[int, float, int]:
-    """The last of a clock is the one that says most: a shard may have heard the loss alone."""
-    return point.clock, point.fraction, len(point.metrics)
+def _informed(point: ps_pb2.LossPoint) -> tuple[float, int]:
+    """The largest of a clock is the one that says most: a shard may have heard the loss alone."""
+    return point.fraction or 1.0, len(point.metrics)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import asdict
 
 import grpc
 
@@ -44,7 +43,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServicer):
             status.rank = seats.index(name) if name in seats else 0
             status.reroutes = worker.reroutes
             status.seconds_per_clock = worker.pace.seconds_per_clock
-            status.per_clock.CopyFrom(worker_pb2.TimeSplit(**asdict(worker.pace.per_clock)))
+            status.per_clock.CopyFrom(worker_pb2.TimeSplit(**vars(worker.pace.per_clock)))
             if worker.is_leaving and task.state is TaskState.TRAINING:
                 status.state = "leaving"
         return status

@@ -37,13 +37,13 @@ def shard(tmp_path: Path) -> Iterator[Running]:
 def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each method of the data plane was called."""
     seen: Counter[str] = Counter()
-    guarded = interceptors._guard_call
+    guarded = interceptors._GuardedCall
 
-    def counted(context, check, method):
+    def counted(context, method):
         seen[method.rpartition("/")[2]] += 1
-        return guarded(context, check, method)
+        return guarded(context, method)
 
-    monkeypatch.setattr(interceptors, "_guard_call", counted)
+    monkeypatch.setattr(interceptors, "_GuardedCall", counted)
     return seen
 
 

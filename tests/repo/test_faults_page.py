@@ -24,12 +24,12 @@ def test_a_run_without_counts_has_no_table() -> None:
 def test_the_run_is_described_as_its_report_has_it() -> None:
     tally = {"fault kill": 2, "fault pause": 1, "pair kill+pause": 2}
     runs = [
-        Run("swarm", seed, "lost" * (seed == 4), seconds=3600.0, cpu=72.0, tally=tally) for seed in (3, 4)
+        Run("swarm", seed, "lost" * (seed == 4), seconds=3600.0, cpu=72.0, tally=tally) for seed in (3, 4, 9)
     ]
     text = " ".join(_describe_run(make_report(runs, 99.0, "abc")))
-    assert "2 seeds, 2.0 simulated hours, 6 faults of 2 kinds, 4 pairs of 1 kinds" in text
+    assert "3 seeds, 3.0 simulated hours, 9 faults of 2 kinds, 6 pairs of 1 kinds" in text
     assert "1 seeds failed" in text
-    assert "swarm, seeds 3 to 4, at `abc`" in text
+    assert "swarm at `abc`: 3 to 4, 9" in text
     assert "50.0 simulated seconds per second of processor time" in text
 
 

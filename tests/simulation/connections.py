@@ -67,11 +67,14 @@ class TcpFlow:
         self._since = self._again = 0.0
 
     def send(self, deliver: Body, size: int = 0) -> None:
+        network = self._network
         if self._stalled or not self._passed(deliver, size):
             self._unsent.append((deliver, size))
-        if not self._stalled and (self._unsent or not self._network.reaches(self._target, self._source)):
-            self._stalled, self._since, self._again = True, self._network.scheduler.now, AGAIN
-            self._network.scheduler.at(self._since + AGAIN, self._retransmit)
+        elif network.reaches(self._target, self._source):
+            return
+        if not self._stalled:
+            self._stalled, self._since, self._again = True, network.scheduler.now, AGAIN
+            network.scheduler.at(self._since + AGAIN, self._retransmit)
 
     def _passed(self, deliver: Body, size: int) -> bool:
         delay = self._network.travel(self._source, self._target, size)

@@ -38,6 +38,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--standby", action="store_true", help="each coordinator twice")
     parser.add_argument("--heartbeat", type=float, default=0.0, help="seconds; 0: as the sources say")
     parser.add_argument("--pace", type=float, default=1.0, help="seconds that a worker computes in a clock")
+    parser.add_argument("--look", type=float, default=0.0, help="seconds; 0: as the swarm's operator")
     parser.add_argument("--seconds", type=float, default=60.0, help="of the run, simulated")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--seeds", type=int, default=1, help="how many")
@@ -86,7 +87,7 @@ def _measured(arguments: argparse.Namespace, seed: int) -> bool:
 
 
 def _story(arguments: argparse.Namespace, world: Any) -> None:
-    from tests.simulation.plan import Plan, RunShape, SimulatedFault
+    from tests.simulation.plan import CHEAP_LOOK, Plan, RunShape, SimulatedFault
     from tests.simulation.scenarios import SCENARIOS
     from tests.simulation.swarm import play
 
@@ -100,6 +101,7 @@ def _story(arguments: argparse.Namespace, world: Any) -> None:
         pace=arguments.pace,
         seconds=arguments.seconds,
         heartbeat=arguments.heartbeat,
+        look=arguments.look or CHEAP_LOOK,
     )
     kill = SimulatedFault("kill", world.random.choice(shape.shard_names), 0.5 * arguments.seconds)
     play(world, Plan(world.seed, shape, ((kill,),)))

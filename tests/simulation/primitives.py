@@ -311,7 +311,7 @@ _CLOCKS = {time.CLOCK_REALTIME: wall, time.CLOCK_MONOTONIC: monotonic}
 
 
 def clock_gettime(clock: int) -> float:
-    return _CLOCKS.get(clock, boottime)()
+    return boottime() if clock == _BOOTTIME else _CLOCKS.get(clock, boottime)()
 
 
 def sleep(seconds: float) -> None:

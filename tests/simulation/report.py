@@ -1,10 +1,18 @@
-"""What many seeds came to, as data: reports of runs of other days and commits add up to one."""
+"""What many seeds came to, as data: reports of runs of other days and commits add up to one.
+
+    python -m tests.simulation.report docs/results/simulation.json FILE...
+
+adds what other runs have reported to the first file.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from tests.simulation.simulated import Run
@@ -33,15 +41,43 @@ def make_report(runs: Sequence[Run], wall: float, commit: str) -> Report:
 def add_reports(one: Report, other: Report) -> Report:
     """Of different seeds."""
     return {
-        "ranges": sorted([*one["ranges"], *other["ranges"]], key=_place),
+        "ranges": join_ranges([*one["ranges"], *other["ranges"]]),
         "failed": sorted([*one["failed"], *other["failed"]]),
         **{name: round(one[name] + other[name], 3) for name in SUMS},
         **{f"{word}s": _sum_counts(one[f"{word}s"], other[f"{word}s"]) for word in TALLIES},
     }
 
 
+def join_ranges(ranges: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """In order; those that follow upon each other at the same commit are one."""
+    joined: list[dict[str, Any]] = []
+    for played in sorted(ranges, key=_place):
+        last = joined[-1] if joined else None
+        if last is not None and played == {**last, "first": last["last"] + 1, "last": played["last"]}:
+            last["last"] = played["last"]
+        else:
+            joined.append(dict(played))
+    return joined
+
+
 def _place(played: Mapping[str, Any]) -> tuple[str, int]:
     return played["scenario"], played["first"]
+
+
+def add_files(into: Path, files: Iterable[Path]) -> Report:
+    """Raises SystemExit when a seed is in two of them."""
+    report = json.loads(into.read_text())
+    for file in files:
+        other = json.loads(file.read_text())
+        for one in other["ranges"]:
+            if is_played(report, one["scenario"], one["first"], one["last"]):
+                raise SystemExit(
+                    f"{file} has seeds {one['first']} to {one['last']} of {one['scenario']}, some of which"
+                    f" {into} has already, or a file before it: leave it out, or play other seeds"
+                )
+        report = add_reports(report, other)
+    into.write_text(json.dumps(report, indent=2) + "\n")
+    return report
 
 
 def seeds_of(report: Report) -> int:
@@ -83,3 +119,7 @@ def _counted(tally: Mapping[str, int], prefix: str) -> dict[str, int]:
 
 def _sum_counts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {key: one.get(key, 0) + other.get(key, 0) for key in sorted({*one, *other})}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{seeds_of(add_files(Path(sys.argv[1]), map(Path, sys.argv[2:])))} seeds\n")

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.report import add_reports, is_played, make_report, next_seed, seeds_of, speed_of
+from tests.simulation.report import (
+    add_files,
+    add_reports,
+    is_played,
+    make_report,
+    next_seed,
+    seeds_of,
+    speed_of,
+)
 from tests.simulation.simulate import ReportFile, choose_first, parse_arguments, read_report
 from tests.simulation.simulated import Run
 
@@ -40,6 +48,22 @@ def test_reports_add_up() -> None:
     assert both["faults"] == {"kill": 4}
     assert (both["rpcs"], both["failpoints"]) == ({"cut": 1}, {"end": 2})
     assert both["simulated_hours"] == pytest.approx(5 * 60 / 3600, abs=0.001)
+
+
+def test_ranges_of_one_commit_that_follow_upon_each_other_are_one(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("whole.json", "second.json", "third.json")]
+    reports = [SECOND, make_report([played(8)], 1.0, "new"), make_report([played(7)], 1.0, "new")]
+    for file, report in zip(files, (FIRST, add_reports(*reports[:2]), reports[2]), strict=True):
+        file.write_text(json.dumps(report))
+    both = add_files(files[0], files[1:])
+    assert [(one["first"], one["last"], one["commit"]) for one in both["ranges"]] == [
+        (1, 2, "old"),
+        (4, 4, "old"),
+        (5, 8, "new"),
+    ]
+    assert json.loads(files[0].read_text()) == both
+    with pytest.raises(SystemExit, match=r"third.json has seeds 7 to 7 of swarm, some of which"):
+        add_files(files[0], files[2:])
 
 
 def test_a_later_run_goes_on_after_the_report_and_adds_to_it(tmp_path: Path) -> None:

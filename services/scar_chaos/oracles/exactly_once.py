@@ -96,6 +96,15 @@ def _union(parts: Sequence[Ids]) -> Ids:
     return np.unique(np.concatenate(parts)) if parts else np.empty(0, np.uint32)
 
 
+def _without(ids: Ids, others: Ids) -> Ids:
+    """Each of either is in there once, as everywhere here; most have nothing in common with anything."""
+    return np.setdiff1d(ids, others, assume_unique=True) if others.size else ids
+
+
+def _common(ids: Ids, others: Ids) -> Ids:
+    return np.intersect1d(ids, others, assume_unique=True) if ids.size and others.size else others[:0]
+
+
 @dataclass
 class SettledPushes:
     """What earlier verdicts of a run have found out: which uncertain pushes are in which blocks.
@@ -125,7 +134,9 @@ class SettledPushes:
         """Of these blocks those of which nothing is known yet, and those that held the push."""
         held = self.held.get((push.worker, push.number), {})
         inside = np.array([block for block in held if held[block]], np.uint32)
-        return np.setdiff1d(ids, np.array(list(held), np.uint32)), np.intersect1d(ids, inside)
+        if not held:
+            return ids, inside
+        return _without(ids, np.array(list(held), np.uint32)), _common(ids, inside)
 
 
 @dataclass(frozen=True)
@@ -234,17 +245,17 @@ def _balance(
     void = history.voided_clocks(losses.epochs)
     void_since = history.voided_clocks(losses.epochs, settled.epoch)
     for push in history.pushes:
-        kept, held = settled.split(push, np.setdiff1d(push.ids, losses.lost_blocks(push)))
+        kept, held = settled.split(push, _without(push.ids, losses.lost_blocks(push)))
         clock = push.worker, push.clock
         repeated = job.strategy.queues and history.repeats_clock(push)
         certain = (
             history.is_acknowledged(push) and not repeated and clock not in void and push.worker not in queued
         )
-        unsure = np.intersect1d(kept, losses.unsure_blocks(push)) if certain else kept
+        unsure = _common(kept, losses.unsure_blocks(push)) if certain else kept
         shaken = held if clock in void_since else losses.unsure_blocks(push, settled.epoch)
-        unsure = np.union1d(unsure, np.intersect1d(held, shaken))
+        unsure = _union([unsure, _common(held, shaken)])
         alone = losses.moved_blocks(push) if repeated else _union([])
-        account.add_push(push, np.setdiff1d(np.union1d(kept, held), unsure), unsure, alone)
+        account.add_push(push, _without(_union([kept, held]), unsure), unsure, alone)
     return account
 
 

@@ -19,7 +19,9 @@ TableValues = Mapping[str, np.ndarray]  # table -> one value per block
 
 @dataclass(frozen=True)
 class PushRecord:
-    """One ``push()`` call. ``worker``: member key; ``number``: its push id; ``ids``: blocks of ``table``."""
+    """One ``push()`` call. ``worker``: member key; ``number``: its push id; ``ids``: blocks of ``table``,
+    each once.
+    """
 
     worker: str
     number: int

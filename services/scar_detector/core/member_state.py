@@ -24,7 +24,7 @@ class ProbeAnswer(Enum):
     LAPSED = "it answers, but it cannot renew its lease and serves nobody"
 
 
-PROOFS = frozenset({ProbeAnswer.REFUSED, ProbeAnswer.STRANGER})
+PROOFS = (ProbeAnswer.REFUSED, ProbeAnswer.STRANGER)
 
 
 class MemberHealth(IntEnum):

@@ -11,10 +11,9 @@ from __future__ import annotations
 import json
 import math
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from types import TracebackType
 
 import redis
 from redis.backoff import NoBackoff
@@ -67,7 +66,7 @@ class HeartbeatStore:
 
     def __init__(self, url: str, cluster: str, timeout: float = TIMING.redis_timeout) -> None:
         self._prefix = f"scar:{cluster}"
-        self._url = url
+        self._typed_errors = _TypedErrors(url)
         self._count = secrets.randbelow(1 << 32)  # a detector's beat on a member's behalf must look new, too
         try:
             self._redis = redis.Redis.from_url(
@@ -84,7 +83,7 @@ class HeartbeatStore:
             ) from None
 
     def ping(self) -> None:
-        with self._typed_errors():
+        with self._typed_errors:
             self._redis.ping()
 
     def record_heartbeat(
@@ -105,7 +104,7 @@ class HeartbeatStore:
             "count": self._count,
             "protocol": protocol,
         }
-        with self._typed_errors():
+        with self._typed_errors:
             pipeline = self._redis.pipeline(transaction=False)
             pipeline.hset(f"{self._prefix}:beats", member.key, json.dumps(fields))
             pipeline.get(f"{self._prefix}:epoch")
@@ -119,14 +118,14 @@ class HeartbeatStore:
         """Member key -> newest heartbeat of everybody who ever beat and was not forgotten. What is
         malformed is left out.
         """
-        with self._typed_errors():
+        with self._typed_errors:
             answer = self._redis.hgetall(f"{self._prefix}:beats")
         found = {str(key): str(text) for key, text in answer.items()}
         heartbeats = {key: _decode_heartbeat(key, text) for key, text in found.items()}
         return {key: beat for key, beat in heartbeats.items() if beat is not None}
 
     def forget_member(self, key: str) -> None:
-        with self._typed_errors():
+        with self._typed_errors:
             self._redis.hdel(f"{self._prefix}:beats", key)
             self._redis.delete(self._lease_block_key(key))
 
@@ -134,7 +133,7 @@ class HeartbeatStore:
         """From now on no heartbeat renews this member's lease: ``by``, a detector or a new leader, is about
         to accuse it of silence.
         """
-        with self._typed_errors():
+        with self._typed_errors:
             pipeline = self._redis.pipeline(transaction=True)
             pipeline.sadd(self._lease_block_key(key), by)
             pipeline.expire(self._lease_block_key(key), LEASE_BLOCK_SECONDS)
@@ -142,12 +141,12 @@ class HeartbeatStore:
 
     def unblock_lease(self, key: str, by: str) -> None:
         """Take :meth:`block_lease` back; what others said stands."""
-        with self._typed_errors():
+        with self._typed_errors:
             self._redis.srem(self._lease_block_key(key), by)
 
     def publish_epoch(self, number: int) -> None:
         """Tell every beating member the newest epoch, so that one left behind does not renew its lease."""
-        with self._typed_errors():
+        with self._typed_errors:
             self._redis.set(f"{self._prefix}:epoch", number)
 
     def acquire_leader_lease(self, role: str, incarnation: str, ttl: float) -> bool:
@@ -156,7 +155,7 @@ class HeartbeatStore:
         """
         key = f"{self._prefix}:leader:{role}"
         milliseconds = math.ceil(ttl * 1000)
-        with self._typed_errors():
+        with self._typed_errors:
             pipeline = self._redis.pipeline(transaction=True)  # a standby asks ten times a second
             pipeline.set(key, incarnation, nx=True, px=milliseconds)
             pipeline.get(key)
@@ -180,14 +179,23 @@ class HeartbeatStore:
         """Set of those who are about to accuse this member."""
         return f"{self._prefix}:doomed:{key}"
 
-    @contextmanager
-    def _typed_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (redis.RedisError, OSError) as error:
-            raise LivenessUnavailable(
-                f"Redis at {without_password(self._url)} does not answer: {error}"
-            ) from error
+
+class _TypedErrors:
+    """Raises :class:`LivenessUnavailable` for what Redis or the way to it raises inside. It has no state of
+    a call: one serves all of them, each of which would else make a new one, ten times in a second.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = without_password(url)
+
+    def __enter__(self) -> None:
+        """Nothing has happened yet."""
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, (redis.RedisError, OSError)):
+            raise LivenessUnavailable(f"Redis at {self._url} does not answer: {error}") from error
 
 
 def _stands_too_long(left: int, milliseconds: int) -> bool:
@@ -197,6 +205,15 @@ def _stands_too_long(left: int, milliseconds: int) -> bool:
     return left == NO_EXPIRY or left > milliseconds
 
 
+@lru_cache(DECODED)  # heartbeats of a member differ in their numbers alone
+def _decode_member(
+    key: str, role: int, name: str, incarnation: str, address: str, secret_hash: str
+) -> Member | None:
+    """None for one that has another key, or an address that is none. Raises ValueError for no role."""
+    member = Member(Role(role), name, incarnation, address, bytes.fromhex(secret_hash))
+    return member if member.key == key and (not address or is_address(address)) else None
+
+
 @lru_cache(DECODED)  # a detector reads each twice
 def _decode_heartbeat(key: str, text: str) -> Heartbeat | None:
     """None for what is malformed, or under the key of another member."""
@@ -204,16 +221,13 @@ def _decode_heartbeat(key: str, text: str) -> Heartbeat | None:
         return None
     try:
         fields = json.loads(text)
-        name, incarnation, address = (str(fields[field]) for field in ("name", "incarnation", "address"))
-        secret_hash = bytes.fromhex(str(fields.get("secret_hash", "")))
-        member = Member(Role(fields["role"]), name, incarnation, address, secret_hash)
+        texts = [str(fields[name]) for name in ("name", "incarnation", "address")]
+        member = _decode_member(key, fields["role"], *texts, str(fields.get("secret_hash", "")))
         numbers = [int(fields[name]) for name in ("progress", "epoch", "count")]
         numbers.append(int(fields.get("protocol", 0)))
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
-    if member.address and not is_address(member.address):
-        return None
-    if member.key != key or not all(0 <= number <= MAX_NUMBER for number in numbers):
+    if member is None or min(numbers) < 0 or max(numbers) > MAX_NUMBER:
         return None
     return Heartbeat(member, *numbers)
 

@@ -65,14 +65,23 @@ def caller_host(peer: str) -> str:
 def is_host_of(address: str, ip: str) -> bool:
     """Whether this address is on the machine with this IP."""
     host, _ = split_address(address)
-    try:
-        return ipaddress.ip_address(host) == ipaddress.ip_address(ip)
-    except ValueError:
-        pass
+    known = _parse_ip(host)
+    asked = _parse_ip(ip)
+    if known is not None and asked is not None:
+        return known == asked
     try:
         return _resolves_to(host, ip)
     except (OSError, UnicodeError):
         return False
+
+
+@lru_cache(1024)  # asked whenever a member calls
+def _parse_ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """None: it is a name."""
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
 
 
 @lru_cache(1024)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
+from types import TracebackType
 from typing import Any
 
 import grpc
@@ -29,7 +30,6 @@ _log = logging.getLogger(__name__)
 
 Behavior = Callable[[Any, grpc.ServicerContext], Any]
 Decode = Callable[[bytes], Any]
-CallGuard = Callable[[grpc.ServicerContext], AbstractContextManager[None]]
 OpenRequest = Callable[[Iterator[bytes], grpc.ServicerContext], AbstractContextManager[Any]]
 
 
@@ -65,14 +65,15 @@ class Guard(grpc.ServerInterceptor):  # type: ignore[misc]
 
     def _wrap(self, handler: grpc.RpcMethodHandler, path: str) -> grpc.RpcMethodHandler:
         method = path.removeprefix(OURS)
-        guard = partial(_guard_call, check=self._check, method=method)
         opened = self._opener(handler)
         serialize = handler.response_serializer
         # for gRPC all requests are streams: it would wait for the only message of one for ever
         if handler.response_streaming:
-            answers = _observe_stream(handler.unary_stream or handler.stream_stream, opened, guard)
+            stream = handler.unary_stream or handler.stream_stream
+            answers = _observe_stream(stream, opened, self._check, method)
             return grpc.stream_stream_rpc_method_handler(answers, None, serialize)
-        answer: Any = _observe_unary(handler.unary_unary or handler.stream_unary, opened, guard)
+        unary = handler.unary_unary or handler.stream_unary
+        answer: Any = _observe_unary(unary, opened, self._check, method)
         if method == PROBE:
             answer.experimental_thread_pool = self._probes
         return grpc.stream_unary_rpc_method_handler(answer, None, serialize)
@@ -106,45 +107,62 @@ def _safe_decoder(deserialize: Decode | None) -> Decode:
     return decode
 
 
-def _observe_unary(behavior: Behavior, opened: OpenRequest, guard: CallGuard) -> Behavior:
+def _observe_unary(behavior: Behavior, opened: OpenRequest, check: CallerCheck, method: str) -> Behavior:
     def call(raws: Iterator[bytes], context: grpc.ServicerContext) -> Any:
-        with guard(context), opened(raws, context) as request:
-            return behavior(request, context)
+        with _GuardedCall(context, method):
+            check(context, method)
+            with opened(raws, context) as request:
+                return behavior(request, context)
 
     return call
 
 
-def _observe_stream(behavior: Behavior, opened: OpenRequest, guard: CallGuard) -> Behavior:
+def _observe_stream(behavior: Behavior, opened: OpenRequest, check: CallerCheck, method: str) -> Behavior:
     def call(raws: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[Any]:
-        with guard(context), opened(raws, context) as request:
-            yield from behavior(request, context)
+        with _GuardedCall(context, method):
+            check(context, method)
+            with opened(raws, context) as request:
+                yield from behavior(request, context)
 
     return call
 
 
-@contextmanager
-def _guard_call(context: grpc.ServicerContext, check: CallerCheck, method: str) -> Iterator[None]:
-    """Refuse who may not call, translate what is raised inside, and time it. The caller may be gone already:
-    then there is nobody to tell.
+class _GuardedCall:
+    """Translates what is raised inside, and times it. The caller may be gone already: then there is nobody
+    to tell. A class, as a generator's context manager takes several times as long, at every call.
     """
-    started = time.monotonic()
-    code = grpc.StatusCode.OK
-    try:
-        check(context, method)
-        yield
-    except GeneratorExit:
-        code = grpc.StatusCode.CANCELLED
-        raise
-    except Exception as error:
-        known = _typed_error(error) if context.is_active() else errors.Unreachable("the caller has gone")
+
+    __slots__ = ("_context", "_method", "_started")
+
+    def __init__(self, context: grpc.ServicerContext, method: str) -> None:
+        self._context = context
+        self._method = method
+
+    def __enter__(self) -> None:
+        self._started = time.monotonic()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        code = grpc.StatusCode.CANCELLED if kind is GeneratorExit else grpc.StatusCode.OK
+        try:
+            if isinstance(error, Exception):
+                known = self._known(error)
+                code = known.code
+                self._context.set_trailing_metadata(errors.to_metadata(known))
+                self._context.abort(code, known.message)
+        finally:
+            RPC_SECONDS.labels(self._method, code.name).observe(time.monotonic() - self._started)
+
+    def _known(self, error: Exception) -> errors.ScarError:
+        """What the caller is told."""
+        if not self._context.is_active():
+            return errors.Unreachable("the caller has gone")
+        known = _typed_error(error)
         if known is None:
-            _log.exception("rpc.failed", extra={"method": method})
-            known = errors.Internal(f"{method} failed")
-        code = known.code
-        context.set_trailing_metadata(errors.to_metadata(known))
-        context.abort(code, known.message)
-    finally:
-        RPC_SECONDS.labels(method, code.name).observe(time.monotonic() - started)
+            _log.error("rpc.failed", extra={"method": self._method}, exc_info=error)
+            known = errors.Internal(f"{self._method} failed")
+        return known
 
 
 def _typed_error(error: Exception) -> errors.ScarError | None:

@@ -37,6 +37,11 @@ class Arriving:
         )
         _cancel(self.context, self.ended)
 
+    def raise_ended(self) -> None:
+        """Say why, in place of the error that this looks like to gRPC."""
+        if self.ended is not None:
+            raise self.ended from None
+
 
 class RequestStreams:
     """All requests of a server that arrive."""
@@ -47,12 +52,15 @@ class RequestStreams:
 
     def read_one(self, raws: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         """The only message of a request."""
-        messages = self.read(raws, context)
+        request = self._admit(context)
         try:
-            for message in messages:
-                return message
+            for raw in raws:
+                return raw
+        except grpc.RpcError:
+            request.raise_ended()
+            raise
         finally:
-            messages.close()
+            self._forget(request)
         raise InvalidRequest("the request has no message")
 
     def read(self, raws: Iterator[bytes], context: grpc.ServicerContext) -> Generator[bytes, None, None]:
@@ -60,22 +68,28 @@ class RequestStreams:
 
         Raises :class:`DeadlineExceeded` when its sender has been silent for too long.
         """
-        request = Arriving(context)
-        with self._lock:
-            self._arriving[request] = None
-        self._make_room()
+        request = self._admit(context)
         try:
             for raw in raws:
                 request.silent_since = math.inf
                 yield raw
                 request.silent_since = time.monotonic()
         except grpc.RpcError:
-            if request.ended is not None:
-                raise request.ended from None
+            request.raise_ended()
             raise
         finally:
-            with self._lock:
-                self._arriving.pop(request, None)
+            self._forget(request)
+
+    def _admit(self, context: grpc.ServicerContext) -> Arriving:
+        request = Arriving(context)
+        with self._lock:
+            self._arriving[request] = None
+        self._make_room()
+        return request
+
+    def _forget(self, request: Arriving) -> None:
+        with self._lock:
+            self._arriving.pop(request, None)
 
     def end_silent(self) -> None:
         """To be called now and then."""
