@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,12 +14,13 @@ import grpc
 import numpy as np
 import pytest
 
-from scar.errors import DeadlineExceeded, Internal, StaleEpoch, Unreachable
+from scar.errors import DeadlineExceeded, Internal, InvalidRequest, StaleEpoch, Unreachable
 from scar.v1.loopback_pb2 import LoopbackCall, LoopbackReply
 from scar.wire import loopback_calls
 from scar.wire.loopback_calls import (
     CONNECTIONS,
     FRAME_BYTES,
+    HEAD_BYTES,
     HOST,
     SECRET_BYTES,
     LoopbackConnections,
@@ -49,9 +51,9 @@ def carried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     exchange = loopback_calls._exchange
 
-    def noted(connection: socket.socket, call: LoopbackCall):
+    def noted(connection: socket.socket, call: LoopbackCall, message: bytes):
         seen.append(call.method)
-        return exchange(connection, call)
+        return exchange(connection, call, message)
 
     monkeypatch.setattr(loopback_calls, "_exchange", noted)
     return seen
@@ -194,11 +196,12 @@ def test_a_connection_acts_for_the_caller_who_asked_for_it(tmp_path):
 @pytest.mark.parametrize(
     "sent",
     [
-        (FRAME_BYTES + 1).to_bytes(4, "big") + b"x",
-        b"\x00\x00\x00\x02\xff\xff",
-        b"\x00\x00\x00\x00more",
+        struct.pack(">II", 0, FRAME_BYTES + 1),
+        struct.pack(">II", HEAD_BYTES + 1, 0),
+        struct.pack(">II", 2, 0) + b"\xff\xff",
+        struct.pack(">II", 0, 0) + b"more",
     ],
-    ids=["too large", "no message", "two at once"],
+    ids=["too large", "too large a head", "no call", "two at once"],
 )
 def test_what_is_no_call_ends_its_connection_and_no_other(shard, sent: bytes):
     shard.push(W)
@@ -262,7 +265,7 @@ def test_who_is_frozen_costs_a_call_its_timeout_and_the_connection():
 
 
 def test_what_is_no_answer_is_a_typed_error():
-    connections = ended_peer(lambda connection: connection.sendall(b"\x00\x00\x00\x02\xff\xff"))
+    connections = ended_peer(lambda connection: connection.sendall(struct.pack(">II", 2, 0) + b"\xff\xff"))
     with pytest.raises(Internal, match="no answer"):
         connections.call("ShardData/PullSmall", b"", SECONDS)
     assert not connections._open
@@ -325,12 +328,28 @@ def test_a_server_that_stops_ends_idle_connections_and_lets_calls_end(tmp_path):
     assert server.offer_port(context).port == 0
 
 
-def test_frames_of_the_largest_size_arrive_whole():
+@pytest.mark.parametrize("size", [0, 12, (64 << 10) - 1, 64 << 10, FRAME_BYTES])
+def test_frames_of_every_size_arrive_whole_and_aligned(size: int):
     ours, theirs = socket.socketpair()
-    call = LoopbackCall(method="A/B", message=bytes(FRAME_BYTES - 64))
-    sender = threading.Thread(target=send_frame, args=(ours, call))
+    call = LoopbackCall(method="A/B", seconds=1.5)
+    message = np.random.default_rng(size).bytes(size)
+    sender = threading.Thread(target=send_frame, args=(ours, call, message))
     sender.start()
-    assert LoopbackCall.FromString(receive_frame(theirs, SECONDS)) == call
+    head, arrived = receive_frame(theirs, SECONDS)
     sender.join()
+    assert (LoopbackCall.FromString(head), bytes(arrived)) == (call, message)
+    assert not size or np.frombuffer(arrived, np.uint8).ctypes.data % 16 == 0
     ours.close()
+    theirs.close()
+
+
+def test_a_frame_that_trickles_is_whole_within_its_time_or_fails():
+    ours, theirs = socket.socketpair()
+    ours.sendall(struct.pack(">II", 0, 4) + b"abc")
+    with pytest.raises(TimeoutError):
+        receive_frame(theirs, 0.05)
+    ours.sendall(b"d" + struct.pack(">II", 0, 4) + b"abc")
+    ours.close()
+    with pytest.raises((OSError, InvalidRequest)):
+        receive_frame(theirs, SECONDS)
     theirs.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -247,25 +248,30 @@ class _Arriving:
         some, self._data = self._data[:5], self._data[5:]
         return some
 
+    def recv_into(self, room: memoryview) -> int:
+        some = self.recv(len(room))[: len(room)]
+        room[: len(some)] = some
+        return len(some)
+
 
 def _calls() -> list[bytes]:
-    call = LoopbackCall(method="ShardData/PushSmall", seconds=5.0, message=b"x" * 12)
-    return [_frame(call), _frame(LoopbackCall())]
+    call = LoopbackCall(method="ShardData/PushSmall", seconds=5.0)
+    return [_frame(call, b"x" * 12), _frame(LoopbackCall(), b"")]
 
 
 def _answers() -> list[bytes]:
     refused = LoopbackAnswer(code=9, details="no", trailing={"scar-error": "NotServing"})
-    return [_frame(LoopbackAnswer(message=b"x" * 12)), _frame(refused)]
+    return [_frame(LoopbackAnswer(), b"x" * 12), _frame(refused, b"")]
 
 
-def _frame(message: Message) -> bytes:
-    data = message.SerializeToString()
-    return len(data).to_bytes(4, "big") + data
+def _frame(head: Message, message: bytes) -> bytes:
+    about = head.SerializeToString()
+    return struct.pack(">II", len(about), len(message)) + about + message
 
 
 def _read_frame(data: bytes) -> bytes:
     try:
-        return loopback_calls.receive_frame(_Arriving(data), 1.0)  # type: ignore[arg-type]
+        return loopback_calls.receive_frame(_Arriving(data), 1.0)[0]  # type: ignore[arg-type]
     except ConnectionResetError as error:  # what ends a connection
         raise InvalidRequest(str(error)) from None
 

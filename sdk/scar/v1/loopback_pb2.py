@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16scar/v1/loopback.proto\x12\x07scar.v1\"\x11\n\x0fLoopbackRequest\"9\n\rLoopbackReply\x12\x0c\n\x04port\x18\x01 \x01(\r\x12\x0b\n\x03key\x18\x02 \x01(\x0c\x12\r\n\x05proof\x18\x03 \x01(\x0c\"@\n\x0cLoopbackCall\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0f\n\x07seconds\x18\x02 \x01(\x01\x12\x0f\n\x07message\x18\x03 \x01(\x0c\"\xaa\x01\n\x0eLoopbackAnswer\x12\x0c\n\x04\x63ode\x18\x01 \x01(\r\x12\x0f\n\x07message\x18\x02 \x01(\x0c\x12\x0f\n\x07\x64\x65tails\x18\x03 \x01(\t\x12\x37\n\x08trailing\x18\x04 \x03(\x0b\x32%.scar.v1.LoopbackAnswer.TrailingEntry\x1a/\n\rTrailingEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16scar/v1/loopback.proto\x12\x07scar.v1\"\x11\n\x0fLoopbackRequest\"9\n\rLoopbackReply\x12\x0c\n\x04port\x18\x01 \x01(\r\x12\x0b\n\x03key\x18\x02 \x01(\x0c\x12\r\n\x05proof\x18\x03 \x01(\x0c\"/\n\x0cLoopbackCall\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0f\n\x07seconds\x18\x02 \x01(\x01\"\x99\x01\n\x0eLoopbackAnswer\x12\x0c\n\x04\x63ode\x18\x01 \x01(\r\x12\x0f\n\x07\x64\x65tails\x18\x02 \x01(\t\x12\x37\n\x08trailing\x18\x03 \x03(\x0b\x32%.scar.v1.LoopbackAnswer.TrailingEntry\x1a/\n\rTrailingEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,9 +38,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LOOPBACKREPLY']._serialized_start=54
   _globals['_LOOPBACKREPLY']._serialized_end=111
   _globals['_LOOPBACKCALL']._serialized_start=113
-  _globals['_LOOPBACKCALL']._serialized_end=177
-  _globals['_LOOPBACKANSWER']._serialized_start=180
-  _globals['_LOOPBACKANSWER']._serialized_end=350
-  _globals['_LOOPBACKANSWER_TRAILINGENTRY']._serialized_start=303
-  _globals['_LOOPBACKANSWER_TRAILINGENTRY']._serialized_end=350
+  _globals['_LOOPBACKCALL']._serialized_end=160
+  _globals['_LOOPBACKANSWER']._serialized_start=163
+  _globals['_LOOPBACKANSWER']._serialized_end=316
+  _globals['_LOOPBACKANSWER_TRAILINGENTRY']._serialized_start=269
+  _globals['_LOOPBACKANSWER_TRAILINGENTRY']._serialized_end=316
 # @@protoc_insertion_point(module_scope)

@@ -3,7 +3,7 @@
 isort:skip_file
 Small calls between processes of one machine, over TCP connections of their own (docs/protocol.md §3). A connection
 begins with the key of its caller, to which the server answers with its proof; then each call, and each answer, is
-four bytes of length (big endian) and one of these messages.
+two lengths (uint32, big endian), a LoopbackCall or LoopbackAnswer, and the message of the method: so long are they.
 """
 
 from collections import abc as _abc
@@ -70,22 +70,19 @@ class LoopbackCall(_message.Message):
 
     METHOD_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
     method: _builtins.str
     """such as "ShardData/PushSmall" """
     seconds: _builtins.float
     """that the caller waits for the answer"""
-    message: _builtins.bytes
     def __init__(
         self,
         *,
         method: _builtins.str = ...,
         seconds: _builtins.float = ...,
-        message: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "method", b"method", "seconds", b"seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["method", b"method", "seconds", b"seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -116,15 +113,11 @@ class LoopbackAnswer(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     CODE_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
     DETAILS_FIELD_NUMBER: _builtins.int
     TRAILING_FIELD_NUMBER: _builtins.int
     code: _builtins.int
-    """gRPC's; 0: it went well"""
-    message: _builtins.bytes
-    """then"""
+    """gRPC's; 0: it went well, and a message follows"""
     details: _builtins.str
-    """else"""
     @_builtins.property
     def trailing(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """what names the error, as in gRPC's trailing metadata"""
@@ -133,13 +126,12 @@ class LoopbackAnswer(_message.Message):
         self,
         *,
         code: _builtins.int = ...,
-        message: _builtins.bytes = ...,
         details: _builtins.str = ...,
         trailing: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "details", b"details", "message", b"message", "trailing", b"trailing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "details", b"details", "trailing", b"trailing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

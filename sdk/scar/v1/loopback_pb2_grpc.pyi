@@ -3,7 +3,7 @@
 isort:skip_file
 Small calls between processes of one machine, over TCP connections of their own (docs/protocol.md §3). A connection
 begins with the key of its caller, to which the server answers with its proof; then each call, and each answer, is
-four bytes of length (big endian) and one of these messages.
+two lengths (uint32, big endian), a LoopbackCall or LoopbackAnswer, and the message of the method: so long are they.
 """
 
 from collections import abc as _abc

@@ -55,7 +55,7 @@ Global___TensorChunk: _TypeAlias = TensorChunk  # noqa: Y015
 
 @_typing.final
 class SmallTensors(_message.Message):
-    """A whole tensor stream, of at most 64 KiB (see sdk/scar/wire/small_message.py)."""
+    """A whole tensor stream, of at most 512 KiB (see sdk/scar/wire/small_message.py)."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -16,21 +16,24 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
 
 from scar.errors import Internal, InvalidRequest, ScarError, Temporary
 from scar.v1.loopback_pb2 import LoopbackAnswer, LoopbackCall, LoopbackReply
+from scar.wire.small_message import SMALL_BYTES
 
 HOST = "127.0.0.1"
 SECRET_BYTES = 16  # of a key, and of a proof
-FRAME_BYTES = 256 << 10  # of a message with its frame, at most
+FRAME_BYTES = SMALL_BYTES  # of a message, at most
+HEAD_BYTES = 32 << 10  # of what stands before it
+FRAME_SECONDS = 10.0  # for a frame whose beginning is there, where nobody waits for less
 CONNECTIONS = 16  # of one client to one process
 CONNECT_SECONDS = 1.0
 
-_LENGTH = struct.Struct(">I")
+_LENGTHS = struct.Struct(">II")
 _READ_BYTES = 64 << 10
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -59,33 +62,77 @@ class LoopbackError(grpc.RpcError):  # type: ignore[misc]  # grpc has no types
         return self._trailing
 
 
-def send_frame(connection: socket.socket, message: Message) -> None:
+def send_frame(connection: socket.socket, head: Message, message: bytes = b"") -> None:
     """Raises :class:`OSError`."""
-    data = message.SerializeToString()
-    connection.sendall(_LENGTH.pack(len(data)) + data)
+    about = head.SerializeToString()
+    start = _LENGTHS.pack(len(about), len(message)) + about
+    if len(message) <= _READ_BYTES:
+        connection.sendall(start + message)
+    else:  # a copy costs more than a second call
+        connection.sendall(start)
+        connection.sendall(message)
 
 
-def receive_frame(connection: socket.socket, seconds: float | None) -> bytes:
-    """One frame, which began within ``seconds`` (None: whenever it does), and was whole within as many.
+def receive_frame(connection: socket.socket, seconds: float | None) -> tuple[bytes, bytes | bytearray]:
+    """(head, message) of one frame, which began within ``seconds`` (None: whenever it does), and was whole
+    within as many. The message has memory of its own, so what is aligned in it is aligned.
 
     Raises :class:`OSError` when it does not come, and :class:`InvalidRequest` for one that is too large, or
     more than one.
     """
-    connection.settimeout(seconds)
-    data = connection.recv(_READ_BYTES)
-    began = time.monotonic()
-    while len(data) < _LENGTH.size or len(data) < _LENGTH.size + _LENGTH.unpack_from(data)[0]:
-        if len(data) >= _LENGTH.size:
-            _check_length(_LENGTH.unpack_from(data)[0])
-        connection.settimeout(max(0.001, began + (seconds or CONNECT_SECONDS) - time.monotonic()))
-        more = connection.recv(_READ_BYTES)
-        if not more:
-            raise ConnectionResetError("the connection was closed")
-        data += more
-    _check_length(len(data) - _LENGTH.size)
-    if len(data) != _LENGTH.size + _LENGTH.unpack_from(data)[0]:
+    arriving = _Arriving(connection, seconds)
+    start = arriving.read_until(b"", _LENGTHS.size)
+    about, size = _LENGTHS.unpack_from(start)
+    if about > HEAD_BYTES or size > FRAME_BYTES:
+        raise InvalidRequest(
+            f"a loopback frame has {about} and {size} bytes, the limits are {HEAD_BYTES} and {FRAME_BYTES}"
+        )
+    body = _LENGTHS.size + about
+    start = arriving.read_until(start, min(body + size, _READ_BYTES))
+    if len(start) > body + size:
         raise InvalidRequest("a loopback frame has bytes beyond its end")
-    return data[_LENGTH.size :]
+    head = start[_LENGTHS.size : body]
+    if len(start) == body + size:
+        return head, start[body:]
+    message = bytearray(size)
+    message[: len(start) - body] = memoryview(start)[body:]
+    arriving.read_into(memoryview(message)[len(start) - body :])
+    return head, message
+
+
+class _Arriving:
+    """Bytes of one frame, the first of which may take ``seconds``, and all others together as many."""
+
+    def __init__(self, connection: socket.socket, seconds: float | None) -> None:
+        self._connection = connection
+        self._seconds = seconds
+        self._began: float | None = None
+
+    def read_until(self, data: bytes, size: int) -> bytes:
+        """At least so many bytes, which begin with ``data``."""
+        while len(data) < size:
+            self._set_timeout()
+            more = self._connection.recv(_READ_BYTES)
+            if not more:
+                raise ConnectionResetError("the connection was closed")
+            data += more
+        return data
+
+    def read_into(self, room: memoryview) -> None:
+        while room:
+            self._set_timeout()
+            count = self._connection.recv_into(room)
+            if not count:
+                raise ConnectionResetError("the connection was closed")
+            room = room[count:]
+
+    def _set_timeout(self) -> None:
+        if self._began is None:
+            self._began = time.monotonic()
+            self._connection.settimeout(self._seconds)
+        else:
+            left = self._began + (self._seconds or FRAME_SECONDS) - time.monotonic()
+            self._connection.settimeout(max(0.001, left))
 
 
 def decode_call(data: bytes) -> LoopbackCall:
@@ -132,18 +179,18 @@ class LoopbackConnections:
         self._idle: list[socket.socket] = []
         self._open: set[socket.socket] = set()
 
-    def call(self, method: str, message: bytes, timeout: float) -> bytes | None:
-        """The answer's bytes; None: nobody has been asked, the call may go by gRPC.
+    def call(self, method: str, message: bytes, timeout: float) -> bytes | bytearray | None:
+        """The message of the answer; None: nobody has been asked, the call may go by gRPC.
 
         Raises :class:`LoopbackError`.
         """
-        if len(message) > FRAME_BYTES // 2:
+        if len(message) > FRAME_BYTES:
             return None
         connection = self._take_connection(timeout)
         if connection is None:
             return None
         try:
-            answer = _exchange(connection, LoopbackCall(method=method, seconds=timeout, message=message))
+            answer, reply = _exchange(connection, LoopbackCall(method=method, seconds=timeout), message)
         except TimeoutError:
             self._drop(connection)
             raise LoopbackError(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded") from None
@@ -158,7 +205,7 @@ class LoopbackConnections:
         if answer.code:
             code = _CODES.get(answer.code, grpc.StatusCode.UNKNOWN)
             raise LoopbackError(code, answer.details, tuple(answer.trailing.items()))
-        return answer.message
+        return reply
 
     def close(self) -> None:
         """Ends calls under way: they fail as UNAVAILABLE."""
@@ -222,7 +269,7 @@ class LoopbackMethod(Generic[Asked, Answered]):
         name: str,
         otherwise: Callable[..., Answered],
         serialize: Callable[[Asked], bytes],
-        deserialize: Callable[[bytes], Answered],
+        deserialize: Callable[[Any], Answered],
     ) -> None:
         self._connections = connections
         self._name = name
@@ -235,11 +282,14 @@ class LoopbackMethod(Generic[Asked, Answered]):
         return self._otherwise(request, timeout=timeout) if answer is None else self._deserialize(answer)
 
 
-def _exchange(connection: socket.socket, call: LoopbackCall) -> LoopbackAnswer:
+def _exchange(
+    connection: socket.socket, call: LoopbackCall, message: bytes
+) -> tuple[LoopbackAnswer, bytes | bytearray]:
     connection.settimeout(call.seconds)
-    send_frame(connection, call)
+    send_frame(connection, call, message)
     try:
-        return decode_answer(receive_frame(connection, call.seconds))
+        head, reply = receive_frame(connection, call.seconds)
+        return decode_answer(head), reply
     except InvalidRequest as error:
         raise Internal(error.message) from None
 
@@ -262,8 +312,3 @@ def _shut_down(connection: socket.socket) -> None:
     """Wakes who waits for it, who then closes it."""
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
-
-
-def _check_length(length: int) -> None:
-    if length > FRAME_BYTES:
-        raise InvalidRequest(f"a loopback frame has {length} bytes, the limit is {FRAME_BYTES}")

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from scar.errors import InvalidRequest, TooLarge
 from scar.wire.codec import Chunk, aligned_field, decode_chunk, read_varint
 
-SMALL_BYTES = 64 << 10  # of a message, with its headers and ids
+SMALL_BYTES = 512 << 10  # of a message, with its headers and ids
 HEADER_BYTES = 256  # for the header of one table of an answer, at most
 METRICS_BYTES = 18 << 10  # more in each, at most, where it has metrics
+MOST_CHUNKS = 1 << 12  # of a message: a table has one
 CONTENTS_BYTES = 4 << 10  # the same where it says what the values contain
 ENTRY_BYTES = 24  # of a worker's entry in that beside its key, at most
 
@@ -53,9 +54,11 @@ def decode_small(wire: bytes) -> list[Chunk]:
     if len(wire) > SMALL_BYTES:
         raise TooLarge(f"a small message has {len(wire)} bytes, the limit is {SMALL_BYTES}")
     view = memoryview(wire)
-    chunks = []
+    chunks: list[Chunk] = []
     at = 0
     while at < len(wire):
+        if len(chunks) == MOST_CHUNKS:
+            raise TooLarge(f"a small message has more than {MOST_CHUNKS} chunks")
         tag, at = read_varint(view, at)
         size, at = read_varint(view, at)
         if tag != _CHUNK_TAG or at + size > len(wire):

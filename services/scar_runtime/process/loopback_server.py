@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 import grpc
 
 from scar.errors import InvalidRequest
-from scar.v1.loopback_pb2 import LoopbackAnswer, LoopbackCall, LoopbackReply
+from scar.v1.loopback_pb2 import LoopbackAnswer, LoopbackReply
 from scar.wire.loopback_calls import (
     HOST,
     SECRET_BYTES,
@@ -96,7 +96,7 @@ class LoopbackContext:
 
     def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
         trailing = {key: value for key, value in self._trailing if isinstance(value, str)}
-        raise Aborted(LoopbackAnswer(code=code.value[0], details=details, trailing=trailing))
+        raise Aborted(_failed(code, details, trailing))
 
 
 class LoopbackServer:
@@ -209,24 +209,26 @@ class LoopbackServer:
             return
         connection.sendall(caller.proof)
         while True:
-            call = decode_call(receive_frame(connection, None))
-            send_frame(connection, self._answer(call, LoopbackContext(caller, call.seconds, connection)))
+            head, message = receive_frame(connection, None)
+            call = decode_call(head)
+            context = LoopbackContext(caller, call.seconds, connection)
+            send_frame(connection, *self._answer(call.method, message, context))
 
-    def _answer(self, call: LoopbackCall, context: LoopbackContext) -> LoopbackAnswer:
-        handler = self._find_handler(OURS + call.method)
+    def _answer(
+        self, method: str, message: bytes | bytearray, context: LoopbackContext
+    ) -> tuple[LoopbackAnswer, bytes]:
+        handler = self._find_handler(OURS + method)
         if handler is None or handler.stream_unary is None:
-            return LoopbackAnswer(
-                code=grpc.StatusCode.UNIMPLEMENTED.value[0], details=f"no unary method {call.method}"
-            )
+            return _failed(grpc.StatusCode.UNIMPLEMENTED, f"no unary method {method[:100]}"), b""
         try:
-            answer = handler.stream_unary(iter((call.message,)), context)
+            answer = handler.stream_unary(iter((message,)), context)
             serialize = handler.response_serializer
-            return LoopbackAnswer(message=answer if serialize is None else serialize(answer))
+            return LoopbackAnswer(), answer if serialize is None else serialize(answer)
         except Aborted as ended:
-            return ended.answer
+            return ended.answer, b""
         except Exception:
-            _log.exception("loopback.failed", extra={"method": call.method})
-            return LoopbackAnswer(code=grpc.StatusCode.UNKNOWN.value[0], details=f"{call.method} failed")
+            _log.exception("loopback.failed", extra={"method": method})
+            return _failed(grpc.StatusCode.UNKNOWN, f"{method} failed"), b""
 
     def _find_handler(self, path: str) -> grpc.RpcMethodHandler | None:
         """Behind the guard, which makes all unary methods take a stream of one request."""
@@ -244,3 +246,7 @@ class LoopbackServer:
     def _find_registered(self, details: Any) -> grpc.RpcMethodHandler | None:
         found = (handlers.service(details) for handlers in self._handlers)
         return next((handler for handler in found if handler is not None), None)
+
+
+def _failed(code: grpc.StatusCode, details: str, trailing: Mapping[str, str] | None = None) -> LoopbackAnswer:
+    return LoopbackAnswer(code=code.value[0], details=details, trailing=trailing)
