@@ -14,6 +14,7 @@ from scar.placement import Epoch, Member, Role
 from scar.tables import Job, Table, add
 from scar.v1 import checkpoint_pb2, ps_pb2, recovery_pb2, types_pb2
 from scar.wire.codec import epoch_to_proto
+from scar.wire.timing import TIMING
 from scar_admin.status import ClusterStatus
 from scar_ps.core.block_store import BlockStore
 from scar_ps.core.core_state import CoreState
@@ -152,6 +153,15 @@ def test_keys_of_redis_that_nobody_deletes_are_found(values: dict[str, Any], wor
     assert find_dead_keys({"scar:scar:epoch": "1", "scar:scar:beats": {"ps-0@1": "{}"}}, (), {}) == []
 
 
+def test_who_was_declared_dead_and_gave_a_sign_of_life_is_judged_anew() -> None:
+    """Its heartbeat is there for as long once more (seed 4270)."""
+    values = {"scar:scar:beats": {"worker-1@1": "{}"}}
+    longer = TIMING.remember(TIMING.lease)
+    assert find_dead_keys(values, (), {"worker-1@1": DEAD + 1}, {"worker-1@1"}) == []
+    assert find_dead_keys(values, (), {"worker-1@1": DEAD + longer + 1}, {"worker-1@1"})
+    assert find_dead_keys(values, (), {"worker-1@1": DEAD + 1}, {"worker-2@1"})
+
+
 # --- status
 
 JOB = Job("job", [Table("w", (4, 2), dtype="float64", rule=add())])
@@ -182,7 +192,9 @@ def shown(**fields: Any) -> ClusterStatus:
 def test_status_that_shows_something_else_is_found() -> None:
     member = types_pb2.Member(name="ps-0", incarnation="1")
     ledger = [recovery_pb2.FailureRecord(number=1, delta_norm=2.0)]
-    check = partial(check_shown, newest=EPOCH, shards=[shard()], manifests={5: manifest(5)}, ledger=ledger)
+    check = partial(
+        check_shown, epochs={3: EPOCH}, shards=[shard()], manifests={5: manifest(5)}, ledger=ledger
+    )
     assert check(shown()) == []
     assert "epochs 3 and 2" in check(shown(recovery=recovery_pb2.RecoveryStatus(epoch=2)))[0]
     assert "does not show ps-0" in check(shown(shards={}))[0]
@@ -199,8 +211,25 @@ def test_status_that_shows_something_else_is_found() -> None:
 
 def test_a_duration_may_be_unknown_to_who_shows_it_but_not_another_one() -> None:
     ledger = [recovery_pb2.FailureRecord(number=1, return_seconds=1.5)]
-    check = partial(check_shown, newest=EPOCH, shards=[shard()], manifests={5: manifest(5)}, ledger=ledger)
+    check = partial(
+        check_shown, epochs={3: EPOCH}, shards=[shard()], manifests={5: manifest(5)}, ledger=ledger
+    )
     assert check(shown(failures=(recovery_pb2.FailureRecord(number=1, return_seconds=-1.0),))) == []
     for wrong in (0.0, 2.0):
         found = check(shown(failures=(recovery_pb2.FailureRecord(number=1, return_seconds=wrong),)))
         assert f"shows return_seconds {wrong}, the store has 1.5" in found[0]
+
+
+def test_a_clock_may_be_lower_than_a_former_leader_has_it_and_no_other_one() -> None:
+    """It may have stood still with what a shard had told it that has died since (seed 7312)."""
+    epochs = {2: replace(EPOCH, number=2, author="b"), 3: EPOCH}
+    check = partial(check_shown, epochs=epochs, shards=[shard()], manifests={5: manifest(5)})
+
+    def found(epoch: int, shows: int) -> list[str]:
+        stored = recovery_pb2.FailureRecord(number=1, epoch=epoch, clock=4)
+        record = recovery_pb2.FailureRecord(number=1, epoch=epoch, clock=shows)
+        return check(shown(failures=(record,)), ledger=[stored])
+
+    assert found(2, 0) == found(3, 4) == []
+    assert "shows clock 5, the store has 4" in found(2, 5)[0]
+    assert "shows clock 0, the store has 4" in found(3, 0)[0]

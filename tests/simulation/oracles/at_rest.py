@@ -41,7 +41,7 @@ class RestWatch:
         ledger = FailureLog(truth.store).read()
         return [
             *check_costs(truth.job, truth.costs, ledger),
-            *check_shown(status, truth.epochs.newest, shards, truth.manifests.manifests, ledger),
+            *check_shown(status, truth.epochs.epochs, shards, truth.manifests.manifests, ledger),
             *self._check_memory(),
             *find_probes(self._ages(PREFIX), len(truth.died) + LATE_PROBES),
             *find_garbage(self._stored_state()),
@@ -79,7 +79,7 @@ class RestWatch:
 
     def _check_redis(self) -> list[str]:
         server: Any = self._cluster.world.redis[self._cluster.redis]
-        return find_dead_keys(server._values, server._expires, self._dead_for())
+        return find_dead_keys(server._values, server._expires, self._dead_for(), self._truth.returned)
 
     def _dead_for(self) -> dict[str, float]:
         """Member key -> seconds for which it has been dead while a detector could sweep."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from scar.errors import Fenced
 from scar.placement import BlockGroup, Epoch, Role
 from scar.tables import Job
 from scar.v1 import checkpoint_pb2, types_pb2
@@ -15,6 +16,7 @@ from scar.wire.timing import TIMING
 from scar_ps.core.core_state import CoreState
 from scar_runtime.checkpoint.manifest import Manifest
 from scar_runtime.checkpoint.manifest_codec import manifest_from_proto
+from scar_runtime.process.app import exit_code
 from scar_runtime.store.layout import EPOCHS, JOB, MANIFESTS, OBJECTS, kind_of
 from scar_runtime.store.records import decode_record
 from tests.simulation.cluster import Cluster
@@ -38,20 +40,23 @@ from tests.simulation.oracles.serving import ServingShard, ShardWatch, check_tak
 from tests.simulation.oracles.store_view import PREFIX, DirectStore, StoreHistory
 from tests.simulation.oracles.true_costs import TrueCost, check_partial, measure_cost
 
+FENCED = exit_code(Fenced(""))
 RESTORE = 5  # seconds between two restores of the newest checkpoint
 
 
 class ClusterTruth:
-    """From the beginning of a run, of its first job. ``died``: when members did, by key; ``used_until``:
-    when the newest epoch last named a manifest, by number; ``collecting_since``: when the checkpoint's
-    leader last had a reason not to collect garbage; ``sweeping_since``: from when on a detector that still
-    lives could take the dead's heartbeats from Redis.
+    """From the beginning of a run, of its first job. ``died``: when members did, by key; ``returned``:
+    those of them that had been declared dead before, and heard of it; ``used_until``: when the newest epoch
+    last named a manifest, by number; ``collecting_since``: when the checkpoint's leader last had a reason not
+    to collect garbage; ``sweeping_since``: from when on a detector that still lives could take the dead's
+    heartbeats from Redis.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self.job: Job | None = None
         self.costs: dict[int, TrueCost] = {}  # by epoch
         self.died: dict[str, float] = {}
+        self.returned: set[str] = set()
         self.used_until: dict[int, float] = {}
         self.collecting_since = self.sweeping_since = cluster.world.scheduler.now
         self._cluster = cluster
@@ -199,6 +204,8 @@ class ClusterTruth:
         for life in self._cluster.lives:
             if not life.host.alive:
                 self.died.setdefault(life.app.member.key, now)
+                if life.app._exit_code == FENCED:
+                    self.returned.add(life.app.member.key)
         coordinators = [life for life in living(self._cluster) if "/checkpoint" in life.host.name]
         elections = map(election_of, coordinators)
         session = next((one.session for one in elections if one is not None and one.session), None)

@@ -133,9 +133,15 @@ def find_probes(ages: Mapping[str, float], excused: int) -> list[str]:
     return [f"{len(old)} probes are still in the store, {old[0]} for one"] if len(old) > excused else []
 
 
-def find_dead_keys(values: Mapping[str, Any], expires: Iterable[str], died: Mapping[str, float]) -> list[str]:
+def find_dead_keys(
+    values: Mapping[str, Any],
+    expires: Iterable[str],
+    died: Mapping[str, float],
+    returned: Collection[str] = (),
+) -> list[str]:
     """Keys of Redis that are of no use. ``expires``: keys that go by themselves; ``died``: member key ->
-    seconds for which it has been dead while a detector could sweep.
+    seconds for which it has been dead while a detector could sweep; ``returned``: had been declared dead
+    before, so that their last heartbeats were signs of life: detectors remember them, and judge them anew.
     """
     unknown = [key for key in values if not LIVENESS.fullmatch(key)]
     found = [f"nobody knows what {key} in Redis is" for key in unknown]
@@ -144,6 +150,10 @@ def find_dead_keys(values: Mapping[str, Any], expires: Iterable[str], died: Mapp
         if (":leader:" in key or ":doomed:" in key) and key not in ending:
             found.append(f"{key} in Redis never expires")
         if key.endswith(":beats"):
-            dead = sorted(member for member in value if died.get(member, 0.0) > DEAD)
-            found += [f"{member} is dead for {DEAD:g} s, and Redis has its heartbeat" for member in dead]
+            late = {member: DEAD + TIMING.remember(TIMING.lease) * (member in returned) for member in value}
+            found += [
+                f"{member} is dead for {late[member]:g} s, and Redis has its heartbeat"
+                for member in sorted(value)
+                if died.get(member, 0.0) > late[member]
+            ]
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -16,14 +16,14 @@ from scar_runtime.failure_records import UNKNOWN_SECONDS
 
 def check_shown(
     status: ClusterStatus,
-    newest: Epoch | None,
+    epochs: Mapping[int, Epoch],
     shards: Sequence[CoreState],
     manifests: Mapping[int, Manifest],
     ledger: Sequence[FailureRecord],
 ) -> list[str]:
-    """``newest``, ``manifests``, ``ledger``: as they are in the store."""
+    """``epochs`` by number, ``manifests``, ``ledger``: as they are in the store."""
     found = []
-    number = newest.number if newest is not None else 0
+    number = max(epochs, default=0)
     shown = status.recovery.epoch if status.recovery is not None else 0
     if (status.number, shown) != (number, number):
         found.append(f"status shows epochs {status.number} and {shown}, the store has {number}")
@@ -35,7 +35,8 @@ def check_shown(
         if objects != status.checkpoint.objects:
             shows = f"manifest {status.checkpoint.manifest} with {status.checkpoint.objects} objects"
             found.append(f"status shows {shows}, the store has {objects}")
-    return [*found, *_check_ledger(status.failures, ledger)]
+    led = {one.number for one in epochs.values() if one.author == epochs[number].author}
+    return [*found, *_check_ledger(status.failures, ledger, led)]
 
 
 def _check_shard(status: ClusterStatus, state: CoreState) -> list[str]:
@@ -62,16 +63,23 @@ def _check_shard(status: ClusterStatus, state: CoreState) -> list[str]:
     return [f"status shows {what} {shown[what]} of {name}, which has {known[what]}" for what in wrong]
 
 
-def _check_ledger(shown: Sequence[FailureRecord], ledger: Sequence[FailureRecord]) -> list[str]:
+def _check_ledger(
+    shown: Sequence[FailureRecord], ledger: Sequence[FailureRecord], led: Collection[int]
+) -> list[str]:
+    """``led``: epochs of who leads now. Of others their author may know more: how long something took, and
+    the clock that a shard told it which has died since. If it stood still, it writes that when it goes on.
+    """
     if [record.number for record in shown] != [record.number for record in ledger]:
         return [f"status shows {len(shown)} failures, the store has {len(ledger)}"]
     known = ("epoch", "clock", "lost_blocks", "delta_norm", "delta_exact", "lost_pushes", "resent_pushes")
-    durations = ("settle_seconds", "return_seconds")  # unknown to who took over meanwhile, which is no lie
+    durations = ("settle_seconds", "return_seconds")
     found = []
     for one, other in zip(shown, ledger, strict=True):
         for name in (*known, *durations):
             shows = getattr(one, name)
             stored = getattr(other, name)
-            if shows != stored and not (name in durations and shows == UNKNOWN_SECONDS):
+            untold = name in durations and shows == UNKNOWN_SECONDS
+            untold |= name == "clock" and shows < stored and one.epoch not in led
+            if shows != stored and not untold:
                 found.append(f"failure {one.number}: status shows {name} {shows}, the store has {stored}")
     return found
