@@ -15,7 +15,9 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +34,9 @@ BATCH = int(os.environ.get("SCAR_BENCH_BATCH", "512"))
 STEPS = int(os.environ.get("SCAR_BENCH_STEPS", "10"))
 ROUNDS = int(os.environ.get("SCAR_BENCH_ROUNDS", "100"))
 OWN = bool(os.environ.get("SCAR_BENCH_OWN"))
+ELSEWHERE = float(os.environ.get("SCAR_BENCH_ELSEWHERE", "0"))
+AHEAD = bool(os.environ.get("SCAR_BENCH_AHEAD"))
+ELSEWHERE_HELP = "ms of a step that take no processor, as on a GPU; by SSP, with and without prefetch"
 WARM = 20  # steps that are not counted
 
 
@@ -77,6 +82,7 @@ def train_plain(sparse: bool) -> StepCost:
         loss = nn.functional.mse_loss(model(ids), ratings)
         optimizer.zero_grad()
         loss.backward()
+        time.sleep(1e-3 * ELSEWHERE)
         optimizer.step()
     passed = np.diff(np.array(times)[WARM:], axis=0)
     return StepCost(float(np.median(passed[:, 0])), float(passed[:, 1].mean()))
@@ -91,34 +97,47 @@ def make_job() -> tuple[nn.Module, scar.Job]:
         if table.name.startswith(("linear", "factors")):  # given arrays: too large for StartJob
             table.init = scar.normal(0, 0.1)
     checkpoint = scar.Checkpoint(period=8 * ROUNDS)  # an eighth of the blocks, every so many clocks
-    return model, scar.Job("deepfm-step", tables, shards=2, workers=2, checkpoint=checkpoint)
+    job = scar.Job("deepfm-step", tables, shards=2, workers=2, checkpoint=checkpoint)
+    return model, replace(job, consistency="ssp", staleness=1) if ELSEWHERE else job
+
+
+def draw_shares(worker: scar.Worker) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """What this worker has of the batch of each step."""
+    for step in count():
+        mine = slice(None) if OWN else worker.data_slice(BATCH)
+        ids, ratings = draw_batch(2 * step + worker.rank if OWN else step)
+        yield ids[mine], ratings[mine]
 
 
 def train(worker: scar.Worker) -> None:
     torch.set_num_threads(1)
     optimizer = scar.torch.Optimizer(worker, model)
+    batches = draw_shares(worker)
+    if AHEAD:
+        batches = scar.torch.prefetch(batches, optimizer)
     times = []
     for step in worker.clocks(limit=STEPS + WARM):
         if worker.rank == 0 and step == WARM:
             Path(os.environ["SCAR_BENCH_OUT"]).with_suffix(".warm").touch()
         times.append(time.perf_counter())
-        mine = slice(None) if OWN else worker.data_slice(BATCH)
-        ids, ratings = draw_batch(2 * step + worker.rank if OWN else step)
-        loss = nn.functional.mse_loss(model(ids[mine]), ratings[mine])
+        ids, ratings = next(batches)
+        loss = nn.functional.mse_loss(model(ids), ratings)
         optimizer.zero_grad()
         loss.backward()
+        time.sleep(1e-3 * ELSEWHERE)
         optimizer.step()
         worker.report(loss.item() / worker.world_size)
     if worker.rank == 0:
         np.save(os.environ["SCAR_BENCH_OUT"], np.diff(times)[WARM:])
 
 
-def train_scar(own: bool) -> StepCost:
-    """``own``: each worker has a batch of its own."""
+def train_scar(own: bool, ahead: bool = False) -> StepCost:
+    """``own``: each worker has a batch of its own; ``ahead``: pulls go before their clock."""
     with tempfile.TemporaryDirectory(prefix="deepfm-") as home:
         out = Path(home) / "times.npy"
         settings = {name: os.environ[name] for name in os.environ if name.startswith("SCAR_BENCH")}
         settings |= {"SCAR_BENCH_OUT": str(out), "SCAR_BENCH_OWN": "1" * own}
+        settings["SCAR_BENCH_AHEAD"] = "1" * ahead
         with scar.LocalCluster(Path(home) / "cluster", shards=2, environment=settings) as cluster:
             cluster.start_job(make_job()[1])
             cluster.start_workers(__file__, 2)
@@ -145,12 +164,14 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=100, help="clocks between rounds of the checkpoint")
     parser.add_argument("--whole", action="store_true", help="plain torch with whole tables, too")
+    parser.add_argument("--elsewhere", type=float, default=0, help=ELSEWHERE_HELP)
     options = parser.parse_args()
     sizes = {
         "SCAR_BENCH_ROWS": options.rows,
         "SCAR_BENCH_BATCH": options.batch,
         "SCAR_BENCH_STEPS": options.steps,
         "SCAR_BENCH_ROUNDS": options.rounds,
+        "SCAR_BENCH_ELSEWHERE": options.elsewhere,
     }
     if any(os.environ.get(name) != str(value) for name, value in sizes.items()):
         os.environ.update({name: str(value) for name, value in sizes.items()})
@@ -159,8 +180,13 @@ def main() -> int:
     found = {"torch, rows": train_plain(True)}
     if options.whole:
         found["torch, whole tables"] = train_plain(False)
-    found["SCAR, a batch for both workers"] = train_scar(own=False)
-    found["SCAR, a batch for each"] = train_scar(own=True)
+    if options.elsewhere:
+        for turn in range(1, 5):
+            found[f"SCAR by SSP, {turn}"] = train_scar(own=False)
+            found[f"the same, pulled ahead, {turn}"] = train_scar(own=False, ahead=True)
+    else:
+        found["SCAR, a batch for both workers"] = train_scar(own=False)
+        found["SCAR, a batch for each"] = train_scar(own=True)
     plain = found["torch, rows"]
     for name, cost in found.items():
         sys.stdout.write(

@@ -8,6 +8,7 @@ TESTS = "tests/unit/test_torch_models.py"
 EMBEDDINGS = "tests/unit/test_torch_embeddings.py"
 GRADIENTS = "tests/unit/test_torch_gradients.py"
 PUSH_DTYPE = "tests/unit/test_torch_push_dtype.py"
+AHEAD = "tests/unit/test_torch_prefetching.py"
 FILES = "tests/unit/test_weight_files.py"
 
 BREAKS = (
@@ -165,5 +166,33 @@ BREAKS = (
         "names[0]",
         "tests/unit/test_torch_weight_files.py::"
         "test_a_model_of_safetensors_own_comes_back_though_a_weight_is_shared",
+    ),
+    Break(
+        "ahead-of-old-placement",  # values that a recovery has taken back are used
+        "sdk/scar/torch/pulled_model.py",
+        "if ahead is None or ahead.epoch != self._worker.epoch:",
+        "if ahead is None:",
+        f"{AHEAD}::test_what_is_of_another_placement_or_another_batch_is_pulled_again",
+    ),
+    Break(
+        "ahead-under-bsp",
+        "sdk/scar/torch/pulled_model.py",
+        'if self._worker.job.consistency == "bsp" else',
+        "if False else",
+        f"{AHEAD}::test_under_bsp_nothing_is_pulled_before_its_clock_and_steps_are_the_same",
+    ),
+    Break(
+        "ahead-of-other-rows",
+        "sdk/scar/torch/pulled_model.py",
+        "ahead.ids.keys() != ids.keys() or not all(",
+        "False and not all(",
+        f"{AHEAD}::test_what_is_of_another_placement_or_another_batch_is_pulled_again",
+    ),
+    Break(
+        "ahead-forgets-a-rollback",  # a clock counts whose values were taken back
+        "sdk/scar/_client/core/clocks.py",
+        "if self.pulled >= self.finished:",
+        "if self.pulled == self.finished:",
+        "tests/unit/test_client_pulls.py::test_a_rollback_voids_the_open_clock_though_the_next_is_pulled",
     ),
 )

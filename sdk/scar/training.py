@@ -215,11 +215,13 @@ class Worker:
         return values
 
     def pull_async(
-        self, tables: Names, ids: TableIds = None, rows: TableIds = None, bfloat16: Short = ()
+        self, tables: Names, ids: TableIds = None, rows: TableIds = None, bfloat16: Short = (), ahead: int = 0
     ) -> PullFuture:
-        """The same in the background, while this thread computes."""
+        """The same in the background, while this thread computes. ``ahead``: as promised for a clock so many
+        later, which BSP has not before the open one is closed.
+        """
         request = PullRequest(self.job, tables, ids, rows, bfloat16)
-        pulls = self._client.pulls.pull_async(request.wants)
+        pulls = self._client.pulls.pull_async(request.wants, ahead)
         return PullFuture(request, pulls, self._client.pace.note_pull)
 
     def push(
@@ -265,9 +267,7 @@ class Worker:
         self._report.add_metrics(metrics)
 
     def clock(self) -> None:
-        """Finish the open clock, as :meth:`clocks` does it: waits until all pushes are acknowledged and, in
-        BSP, every shard has its mark.
-        """
+        """Finish it, as :meth:`clocks` does: waits for acknowledgements and, in BSP, for shards to know."""
         opened = self._client.opened
         if self._rules.asks_to_stop and self._report.has_loss:
             self._report.add_metrics({EARLY_STOPPING: 1.0})

@@ -15,7 +15,7 @@ import pytest
 
 from scar._client.client import Client
 from scar._client.cluster_view import ClusterView
-from scar._client.core.clocks import oldest_clock
+from scar._client.core.clocks import WorkerClocks, oldest_clock
 from scar._client.core.pull_buffer import PullBuffer
 from scar._client.core.push_state import PushState
 from scar._client.pulls import Puller, receive_tensors
@@ -113,6 +113,14 @@ def test_a_rollback_in_the_middle_of_a_pull_leaves_nothing_from_before() -> None
     puller.pull([wanted], 0, Deadline(10.0))
     puller.close()
     assert wanted.flat.tolist() == [7.0] * 4
+
+
+@pytest.mark.parametrize(("pulled", "void"), [(3, False), (4, True), (5, True)])
+def test_a_rollback_voids_the_open_clock_though_the_next_is_pulled(pulled: int, void: bool) -> None:
+    clocks = WorkerClocks()
+    clocks.known, clocks.pulled = 4, pulled
+    clocks.roll_back()
+    assert clocks.is_void(FIRST) == void
 
 
 def test_a_request_that_is_lost_does_not_cost_the_whole_deadline() -> None:

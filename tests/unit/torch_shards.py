@@ -54,6 +54,8 @@ class Member:
         self.is_leader, self.world_size = rank == 0, world_size
         self.pulls: list[Any] = []
         self.calls = 0
+        self.epoch = 1
+        self.ahead: list[int] = []  # of pulls in the background: for which clock after the open one
         self.short: set[str] = set()
         self.pulled_short: set[str] = set()
 
@@ -74,9 +76,15 @@ class Member:
         found = {name: self._values(name, name in bfloat16) for name in names}
         return {name: values[asked[name]] if name in asked else values for name, values in found.items()}
 
-    def pull_async(self, name: str, rows: Any) -> Future[Any]:
+    def pull_async(
+        self, names: Any, rows: Any, bfloat16: Collection[str] = (), ahead: int = 0
+    ) -> Future[Any]:
         future: Future[Any] = Future()
-        future.set_result(self.pull(name, rows).copy())
+        found = self.pull(names, rows, bfloat16)
+        future.set_result(
+            found.copy() if isinstance(names, str) else {name: one.copy() for name, one in found.items()}
+        )
+        self.ahead.append(ahead)
         return future
 
     def _values(self, name: str, short: bool = False) -> np.ndarray:

@@ -58,10 +58,10 @@ class WorkerPulls:
         """
         return self._pull_at(wants, self._state.clocks.finished)
 
-    def pull_async(self, wants: Sequence[PullBuffer]) -> Future[float]:
-        """The same in the background, for the clock that is open now."""
+    def pull_async(self, wants: Sequence[PullBuffer], ahead: int = 0) -> Future[float]:
+        """The same in the background, for the clock that is open now, or one so far ``ahead``."""
         self._view.check_failure()
-        return self._background.submit(self._pull_at, wants, self._state.clocks.finished)
+        return self._background.submit(self._pull_at, wants, self._state.clocks.finished + ahead)
 
     def newest_loss(self) -> tuple[LossPoint | None, float]:
         """The newest loss, and since when it was under way. In BSP all workers ask the same shard in the same

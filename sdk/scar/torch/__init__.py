@@ -23,6 +23,7 @@ try:
     from scar.torch.embeddings import Embedding, EmbeddingBag
     from scar.torch.keyed_embeddings import KeyedEmbedding, KeyedEmbeddingBag
     from scar.torch.model_tables import load, tables
+    from scar.torch.prefetching import prefetch
     from scar.torch.sampler import DistributedSampler
     from scar.torch.script import initialize
     from scar.torch.weight_files import import_safetensors
@@ -47,5 +48,6 @@ __all__ = [
     "import_safetensors",
     "initialize",
     "load",
+    "prefetch",
     "tables",
 ]

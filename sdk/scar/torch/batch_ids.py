@@ -32,10 +32,24 @@ class ModelInputs:
     def __init__(self) -> None:
         self._inputs: Inputs = {}
         self._batches: dict[int | str, BatchIds] = {}
+        self._next: dict[int | str, BatchIds] = {}
 
     def begin_call(self, inputs: Inputs) -> None:
         self._inputs = inputs
-        self._batches = {at: one for at, one in self._batches.items() if self._is_known(at, one)}
+        known = {**self._batches, **self._next}
+        self._batches = {at: one for at, one in known.items() if self._is_known(at, one)}
+
+    def expect_next(self, at: int | str, ids: torch.Tensor) -> BatchIds:
+        """This input of a call that is to come has these ids."""
+        if at not in self._next or not self._next[at].is_of(ids):
+            self._next[at] = BatchIds(ids)
+        return self._next[at]
+
+    def find_places(self, parts: Mapping[int | str, object]) -> dict[int | str, int | str]:
+        """Which of these are inputs of the last call, as they came: by input, their names."""
+        return {
+            at: name for at, given in self._inputs.items() for name, part in parts.items() if part is given
+        }
 
     def _is_known(self, at: int | str, batch: BatchIds) -> bool:
         given = self._inputs.get(at)

@@ -56,6 +56,13 @@ class PulledRows:
         is_there = is_coming or (batch is not None and self._held_rows(batch) is not None)
         return None if is_there else batch
 
+    def expect_next(self, inputs: Inputs) -> BatchIds | None:
+        """What a call with these inputs will look up, if it does as the last one did; None: not known."""
+        ids = None if self._input is None else inputs.get(self._input)
+        if self._input is None or not isinstance(ids, torch.Tensor) or ids.is_floating_point():
+            return None
+        return self._inputs.expect_next(self._input, ids)
+
     def hold_rows(self, batch: BatchIds, rows: Array) -> None:
         """These have come with the parameters of the open clock."""
         self._held = self._worker.clock_number, batch, rows
@@ -200,6 +207,19 @@ class ModelRows:
             if batches:
                 found[name] = unite_ascending([batch.unique for batch in batches])
         return found
+
+    def next_rows(self, inputs: Inputs) -> dict[str, RowIds]:
+        """The same of a call that is to come."""
+        found: dict[str, RowIds] = {}
+        for name, pulled in self._pulled.items():
+            batches = [batch for one in pulled if (batch := one.expect_next(inputs)) is not None]
+            if batches:
+                found[name] = unite_ascending([batch.unique for batch in batches])
+        return found
+
+    def find_places(self, parts: Inputs) -> dict[int | str, int | str]:
+        """Which of these parts of a batch were inputs of the last call: by input, their names."""
+        return self._inputs.find_places(parts)
 
     def hold_rows(self, ids: Mapping[str, RowIds], values: Mapping[str, Array]) -> None:
         """These rows, by table, have come for the open call."""

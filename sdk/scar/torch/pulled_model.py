@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import numpy as np
 import torch
 
+from scar._client.pull_requests import PullFuture
 from scar.blocks import Array
 from scar.errors import ConfigError, InvalidRequest
 from scar.torch.batch_ids import Inputs, RowIds
@@ -11,6 +15,14 @@ from scar.torch.embeddings import ModelRows
 from scar.torch.error_feedback import ErrorFeedback
 from scar.torch.model_tables import ensure_declared, saved_tensors, take_values
 from scar.training import Worker
+
+
+class PulledAhead(NamedTuple):
+    """Under way since epoch ``epoch``: parameters, and these rows by table."""
+
+    epoch: int
+    ids: dict[str, RowIds]
+    future: PullFuture
 
 
 class PulledModel:
@@ -42,6 +54,7 @@ class PulledModel:
         parameters = {id(parameter) for parameter in model.parameters()}
         self._buffers = [name for name in dense if id(self._tensors[name]) not in parameters]
         self._clock = worker.clock_number
+        self._ahead: dict[int, PulledAhead] = {}  # by clock
         # the frozen ones, too: once is enough for them
         values = worker.pull(dense, bfloat16=self._short)
         self._pulled = take_values(self._tensors, values)
@@ -63,6 +76,23 @@ class PulledModel:
         """
         self._pull({})
 
+    def pull_ahead(self, inputs: Inputs) -> None:
+        """Begin to pull parameters, and rows of a call with these inputs, for the next clock; return at once.
+
+        They are used there unless the placement has changed meanwhile. BSP has none before the open clock is
+        closed: nothing is done then.
+        """
+        ids = {} if self._worker.job.consistency == "bsp" else self._rows.next_rows(inputs)
+        if not ids:
+            return
+        names = [*self._trained, *self._buffers, *ids]
+        future = self._worker.pull_async(names, rows=ids, bfloat16=self._short, ahead=1)
+        self._ahead[self._worker.clock_number + 1] = PulledAhead(self._worker.epoch, ids, future)
+
+    def find_places(self, parts: Inputs) -> dict[int | str, int | str]:
+        """Which of these parts of a batch the model was called with last: by its input, their names."""
+        return self._rows.find_places(parts)
+
     def prepare_call(self, inputs: Inputs) -> None:
         """The model is about to be called: pull, as one, the parameters if they are of another clock, and the
         rows that the call will look up, if it looks up the same inputs as the last one.
@@ -74,11 +104,25 @@ class PulledModel:
 
     def _pull(self, ids: dict[str, RowIds]) -> None:
         dense = [] if self.is_current and ids else [*self._trained, *self._buffers]
-        values = self._worker.pull([*dense, *ids], rows=ids, bfloat16=self._short if dense else ())
+        values = self._take_ahead(ids) if dense else None
+        if values is None:
+            values = self._worker.pull([*dense, *ids], rows=ids, bfloat16=self._short if dense else ())
         if dense:
             self._pulled = take_values(self._tensors, {name: values[name] for name in dense})
             self._clock = self._worker.clock_number
         self._rows.hold_rows(ids, values)
+
+    def _take_ahead(self, ids: dict[str, RowIds]) -> dict[str, Array] | None:
+        """What was pulled ahead, if it is this; None: it is not, or of a placement that is no more."""
+        clock = self._worker.clock_number
+        ahead = self._ahead.get(clock)
+        self._ahead = {later: one for later, one in self._ahead.items() if later > clock}
+        if ahead is None or ahead.epoch != self._worker.epoch:
+            return None
+        if ahead.ids.keys() != ids.keys() or not all(np.array_equal(ahead.ids[one], ids[one]) for one in ids):
+            return None
+        values: dict[str, Array] = ahead.future.result()
+        return values
 
     def _ensure_current(self) -> None:
         if not self.is_current:

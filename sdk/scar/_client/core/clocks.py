@@ -39,7 +39,7 @@ class WorkerClocks:
         self.final_loss: LossPoint | None = None
         self.done = False
         self.opened: Epoch | None = None
-        self.pulled = -1  # last clock in which values were pulled
+        self.pulled = -1  # last clock for which values were pulled
         self._unheld: dict[int, int] = {}  # clock -> its pulls that could not be given back, or not yet
         self._voided = -1  # clock whose pushes no longer count
         self._first_new = 0  # what a predecessor has told of clocks below is not told a second time
@@ -91,7 +91,7 @@ class WorkerClocks:
 
     def roll_back(self) -> None:
         """The model went back to an earlier state."""
-        if self.pulled == self.finished:
+        if self.pulled >= self.finished:
             self._voided = self.finished  # its pushes were computed from values that no longer exist
         self.parts.clear()  # a clock that is not closed everywhere would mix two models
 
