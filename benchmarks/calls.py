@@ -1,4 +1,6 @@
-"""Small calls: what a request costs when it carries next to nothing, beside unary calls of bare gRPC."""
+"""Small calls: what a request costs when it carries next to nothing, beside unary calls of bare gRPC; on one
+machine, and as between machines, where gRPC carries them.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,10 @@ import numpy as np
 import scar
 from benchmarks.bare import GrpcPeer, grpc_peer
 from benchmarks.measure import BenchRow, Pair, TimedAction, duration_row, time_pairs
-from benchmarks.training import BenchTraining, start_training
+from benchmarks.training import AS_BETWEEN_MACHINES, BenchTraining, start_training
 
 CALLS = 100  # timed together
+WAYS: dict[str, dict[str, str]] = {"": {}, ", by gRPC": AS_BETWEEN_MACHINES}  # settings
 Arrays = Mapping[str, np.ndarray]
 ROW = {"w": np.ones((1, 64), np.float32)}
 LAYERS = {f"layer{number}": np.ones((8, 16), np.float32) for number in range(10)}
@@ -19,10 +22,14 @@ TABLES = [scar.Table("w", (64, 64)), *(scar.Table(name, layer.shape) for name, l
 
 
 def measure_rows(repeat: int) -> list[BenchRow]:
-    with start_training(TABLES, consistency="asp") as run, grpc_peer() as peer:
+    return [row for way in WAYS for row in _measure_way(way, repeat)]
+
+
+def _measure_way(way: str, repeat: int) -> list[BenchRow]:
+    with start_training(TABLES, consistency="asp", settings=WAYS[way]) as run, grpc_peer() as peer:
         return [
-            *_measure_pair(run, peer, "one row of 64", ROW, {"w": [0]}, repeat),
-            *_measure_pair(run, peer, "10 tables of 8 x 16", LAYERS, None, repeat),
+            *_measure_pair(run, peer, f"one row of 64{way}", ROW, {"w": [0]}, repeat),
+            *_measure_pair(run, peer, f"10 tables of 8 x 16{way}", LAYERS, None, repeat),
         ]
 
 

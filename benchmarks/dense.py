@@ -7,7 +7,7 @@ import numpy as np
 import scar
 from benchmarks import yardsticks
 from benchmarks.measure import BenchRow, rate_row, time_pairs
-from benchmarks.training import start_training
+from benchmarks.training import AS_BETWEEN_MACHINES, start_training
 
 SIZE = 64 << 20
 SHAPE = (SIZE // 256, 64)
@@ -27,8 +27,9 @@ def _measure_row(consistency: str, shared: bool, repeat: int) -> BenchRow:
     up = gradient.view(np.uint8).reshape(-1)
     down = np.zeros(SIZE, dtype=np.uint8)
     table = scar.Table("w", SHAPE, rule=scar.sgd(lr=0.1))
+    settings = {} if shared else AS_BETWEEN_MACHINES
     with (
-        start_training([table], consistency=consistency, shared=shared) as run,
+        start_training([table], consistency=consistency, settings=settings) as run,
         yardsticks.tcp_peer() as peer,
     ):
 

@@ -13,7 +13,7 @@ import numpy as np
 
 import scar
 from benchmarks.measure import WARM_UPS, BenchRow, Pair, duration_row, time_action
-from benchmarks.training import NEVER, SECONDS, STEPS
+from benchmarks.training import AS_BETWEEN_MACHINES, NEVER, SECONDS, STEPS
 from scar.wire.cluster_token import TOKEN_FILE
 from scar.wire.credentials import use_certificate
 from scar_local import LocalCluster
@@ -82,7 +82,7 @@ def _serve_calls(trust: str, orders: Connection) -> None:
         scar.Table("e", (ROWS, 64), rule=scar.adagrad(lr=0.1)),
     ]
     job = scar.Job("bench", tables=tables, shards=2, workers=1, consistency="asp", checkpoint=NEVER)
-    environment = {"SCAR_SHARED_MEMORY": "false", **({TOKEN_FILE: ""} if trust == "nothing" else {})}
+    environment = {**AS_BETWEEN_MACHINES, **({TOKEN_FILE: ""} if trust == "nothing" else {})}
     with LocalCluster(shards=2, tls=trust == "tls", environment=environment) as cluster:
         _become(trust, cluster, "operator")
         cluster.start_job(job)

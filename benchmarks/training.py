@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,7 @@ from scar_runtime.process.memory import keep_freed
 
 # rounds only when a benchmark asks for one
 NEVER = scar.Checkpoint("priority", fraction=1 / 8, period=1 << 40)
+AS_BETWEEN_MACHINES = {"SCAR_SHARED_MEMORY": "false", "SCAR_LOOPBACK": "false"}
 STEPS = 1 << 30
 SECONDS = 60.0
 ROUND = checkpoint_pb2.TriggerRequest(selection="full", fraction=1.0)
@@ -46,18 +47,18 @@ def start_training(
     shards: int = 1,
     consistency: str = "bsp",
     store: str | None = None,
-    shared: bool = True,
+    settings: Mapping[str, str] | None = None,
     sources: str = "checkpoint",
 ) -> Iterator[BenchTraining]:
     """Everything started, the first iteration open.
 
-    ``shared``: whether large payloads may go through shared memory. ``sources``: of lost blocks.
+    ``settings``: of the cluster's processes, such as :data:`AS_BETWEEN_MACHINES`. ``sources``: of lost
+    blocks.
     """
     keep_freed()  # as every worker process does
     how: dict[str, Any] = {"consistency": consistency, "sources": sources}
     job = scar.Job("bench", tables=tables, shards=shards, workers=1, checkpoint=NEVER, **how)
-    environment = {"SCAR_SHARED_MEMORY": str(shared)}
-    with LocalCluster(shards=shards, store=store, environment=environment) as cluster:
+    with LocalCluster(shards=shards, store=store, environment=dict(settings or {})) as cluster:
         cluster.start_job(job)
         with scar.join(cluster.endpoints.recovery_address, "worker-0") as worker:
             clocks = iter(worker.clocks(limit=STEPS))

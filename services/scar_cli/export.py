@@ -98,14 +98,14 @@ def _assemble_keys(job: JobStore, running: RunningCheckpoint, table: Table) -> K
     pieces = [np.empty((0, table.stored.row_elements), table.dtype)]
     for index in np.unique(source).tolist():
         mine = ids[source == index]
-        values, slots = _read_keyed(job, running, table, index, mine)
+        values, slots = _keyed_blocks(job, running, table, index, mine)
         if slots:
             keys, used = (slots[name].view(np.uint64) for name in (KEY_SLOT, USED_SLOT))
             pieces.append(pack_stored(values.reshape(-1, table.row_elements), keys, used))
     return split_stored(np.concatenate(pieces))
 
 
-def _read_keyed(
+def _keyed_blocks(
     job: JobStore, running: RunningCheckpoint, table: Table, index: int, ids: Ids
 ) -> tuple[Array, Mapping[str, Array]]:
     """Values and slots of these blocks; ``index``: of the object that has them, -1: x(0) has."""
