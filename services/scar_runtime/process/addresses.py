@@ -65,8 +65,8 @@ def caller_host(peer: str) -> str:
 def is_host_of(address: str, ip: str) -> bool:
     """Whether this address is on the machine with this IP."""
     host, _ = split_address(address)
-    known = _parse_ip(host)
-    asked = _parse_ip(ip)
+    known = _ip_of(host)
+    asked = _ip_of(ip)
     if known is not None and asked is not None:
         return known == asked
     try:
@@ -76,7 +76,7 @@ def is_host_of(address: str, ip: str) -> bool:
 
 
 @lru_cache(1024)  # asked whenever a member calls
-def _parse_ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _ip_of(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """None: it is a name."""
     try:
         return ipaddress.ip_address(text)
