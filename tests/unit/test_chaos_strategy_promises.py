@@ -116,6 +116,23 @@ def test_what_was_pushed_to_blocks_just_gained_may_be_lost_however_late_that_is_
         check_promises(*arguments)
 
 
+@pytest.mark.parametrize("recovery", ["stateless", "sync-chain"])
+def test_what_had_waited_for_an_owner_may_be_lost_with_it_unless_nothing_waits(recovery: str) -> None:
+    """Simulated seed 4772: what was pushed in clocks 1 to 3 was acknowledged by who gained the blocks in 9."""
+    lost = record({"object": 2} if recovery == "stateless" else {"replica": 2}, lost_pushes=3)
+    lost.lost.add(worker=WORKER.key, lost=[pack_losses(loss("w", [2], 0, 3))])
+    events = history(9)
+    events.pushes = [PushRecord(WORKER.key, clock, clock, "w", EVERY) for clock in range(20)]
+    source = BlockSource.OBJECT if recovery == "stateless" else BlockSource.REPLICA
+    epochs = [START, epoch(2, [group([2, 3], source, 20)])]
+    if recovery == "stateless":
+        spec = job(recovery, consistency="asp", checkpoint=Checkpoint(fraction=1.0))
+        check_promises(spec, epochs, [lost], events)
+    else:
+        with pytest.raises(Violation, match="3 acknowledged pushes are lost"):
+            check_promises(job(recovery), epochs, [lost], events)
+
+
 @pytest.mark.parametrize(
     ("sources", "first", "damage", "found"),
     [

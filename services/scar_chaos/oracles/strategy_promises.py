@@ -31,7 +31,7 @@ def check_promises(
         whole = job.strategy.stores or chained
         gained = _last_gain(epochs, record)
         if whole and not record.damage and _was_calm(epochs, record, history, gained):
-            _check_bounds(job, record, epoch, _lost_in_gap(record, history, gained))
+            _check_bounds(job, record, epoch, _lost_in_gap(job, record, history, gained))
         if _was_healed(job, record) and not record.damage:
             # what the last death took away has been copied anew some clocks later
             since = record.epoch - 1 if job.strategy.missing else gained
@@ -86,11 +86,13 @@ def _was_calm(epochs: Sequence[Epoch], record: FailureRecord, history: History, 
     return all(clock is not None and clock + CALM <= record.clock for clock in followed)
 
 
-def _lost_in_gap(record: FailureRecord, history: History, gained: int) -> bool:
+def _lost_in_gap(job: Job, record: FailureRecord, history: History, gained: int) -> bool:
     """All that is lost was pushed about when the dead gained blocks in epoch ``gained``, before they were
     copied again. That the dead had died then the clock of the record does not tell: workers may go on while a
-    death is noticed and answered.
+    death is noticed and answered. Where nothing is acknowledged before it is stored, what was pushed before
+    has waited for an owner until then (simulated seed 4772).
     """
+    waited = job.strategy.stores
     for report in record.lost:
         first = _first_clock(history, report.worker, gained)
         pushes = [push for push in history.pushes if push.worker == report.worker]
@@ -100,9 +102,15 @@ def _lost_in_gap(record: FailureRecord, history: History, gained: int) -> bool:
                 for push in pushes
                 if any(after < push.number <= upto for after, upto in loss.ranges)
             ]
-            if not clocks or (first is not None and max(abs(clock - first) for clock in clocks) >= CALM):
+            if not clocks:
+                return False
+            if first is not None and max(_distance(clock - first, waited) for clock in clocks) >= CALM:
                 return False
     return bool(record.lost)
+
+
+def _distance(clocks: int, waited: bool) -> int:
+    return clocks if waited else abs(clocks)
 
 
 def _first_clock(history: History, worker: str, epoch: int) -> int | None:
