@@ -23,6 +23,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class LoopbackRequest(_message.Message):
+    """Of ShardControl.Loopback; who calls is in the call."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -38,6 +40,8 @@ Global___LoopbackRequest: _TypeAlias = LoopbackRequest  # noqa: Y015
 
 @_typing.final
 class LoopbackReply(_message.Message):
+    """Where small calls can go, and how both sides know each other."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PORT_FIELD_NUMBER: _builtins.int
@@ -66,6 +70,8 @@ Global___LoopbackReply: _TypeAlias = LoopbackReply  # noqa: Y015
 
 @_typing.final
 class LoopbackCall(_message.Message):
+    """Before the message of a request."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     METHOD_FIELD_NUMBER: _builtins.int
@@ -90,6 +96,8 @@ Global___LoopbackCall: _TypeAlias = LoopbackCall  # noqa: Y015
 
 @_typing.final
 class LoopbackAnswer(_message.Message):
+    """Before the message of an answer."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -118,6 +126,7 @@ class LoopbackAnswer(_message.Message):
     code: _builtins.int
     """gRPC's; 0: it went well, and a message follows"""
     details: _builtins.str
+    """what went wrong"""
     @_builtins.property
     def trailing(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """what names the error, as in gRPC's trailing metadata"""

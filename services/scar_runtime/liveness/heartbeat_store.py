@@ -206,7 +206,7 @@ def _stands_too_long(left: int, milliseconds: int) -> bool:
 
 
 @lru_cache(DECODED)  # heartbeats of a member differ in their numbers alone
-def _decode_member(
+def _member_of(
     key: str, role: int, name: str, incarnation: str, address: str, secret_hash: str
 ) -> Member | None:
     """None for one that has another key, or an address that is none. Raises ValueError for no role."""
@@ -222,7 +222,7 @@ def _decode_heartbeat(key: str, text: str) -> Heartbeat | None:
     try:
         fields = json.loads(text)
         texts = [str(fields[name]) for name in ("name", "incarnation", "address")]
-        member = _decode_member(key, fields["role"], *texts, str(fields.get("secret_hash", "")))
+        member = _member_of(key, fields["role"], *texts, str(fields.get("secret_hash", "")))
         numbers = [int(fields[name]) for name in ("progress", "epoch", "count")]
         numbers.append(int(fields.get("protocol", 0)))
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
