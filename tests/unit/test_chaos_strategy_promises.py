@@ -118,7 +118,7 @@ def test_what_was_pushed_to_blocks_just_gained_may_be_lost_however_late_that_is_
 
 @pytest.mark.parametrize("recovery", ["stateless", "sync-chain"])
 def test_what_had_waited_for_an_owner_may_be_lost_with_it_unless_nothing_waits(recovery: str) -> None:
-    """Simulated seed 4772: what was pushed in clocks 1 to 3 was acknowledged by who gained the blocks in 9."""
+    """Simulated seed 4772: what was pushed in clocks 1 to 3 is acknowledged by who gained the blocks in 9."""
     lost = record({"object": 2} if recovery == "stateless" else {"replica": 2}, lost_pushes=3)
     lost.lost.add(worker=WORKER.key, lost=[pack_losses(loss("w", [2], 0, 3))])
     events = history(9)
