@@ -343,6 +343,28 @@ def test_frames_of_every_size_arrive_whole_and_aligned(size: int):
     theirs.close()
 
 
+def test_a_frame_after_a_long_silence_has_its_time_from_its_first_bytes(monkeypatch: pytest.MonkeyPatch):
+    """Nobody sends anything for longer than a frame may take; then one comes in two parts."""
+    monkeypatch.setattr(loopback_calls, "FRAME_SECONDS", 1.0)
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(loopback_calls, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    parts = [struct.pack(">II", 0, 4) + b"ab", b"cd"]
+
+    class Peer:
+        timeout: float | None = None
+
+        def settimeout(self, seconds: float | None) -> None:
+            self.timeout = seconds
+
+        def recv(self, _size: int) -> bytes:
+            if self.timeout is not None and self.timeout < 0.5:
+                raise TimeoutError
+            clock.now += 100.0 if self.timeout is None else 0.5
+            return parts.pop(0)
+
+    assert receive_frame(Peer(), None) == (b"", b"abcd")
+
+
 def test_a_frame_that_trickles_is_whole_within_its_time_or_fails():
     ours, theirs = socket.socketpair()
     ours.sendall(struct.pack(">II", 0, 4) + b"abc")

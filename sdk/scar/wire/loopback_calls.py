@@ -106,7 +106,7 @@ class _Arriving:
     def __init__(self, connection: socket.socket, seconds: float | None) -> None:
         self._connection = connection
         self._seconds = seconds
-        self._began: float | None = None
+        self._began: float | None = None  # when its first bytes came: before, nobody sent anything
 
     def read_until(self, data: bytes, size: int) -> bytes:
         """At least so many bytes, which begin with ``data``."""
@@ -115,6 +115,7 @@ class _Arriving:
             more = self._connection.recv(_READ_BYTES)
             if not more:
                 raise ConnectionResetError("the connection was closed")
+            self._began = self._began or time.monotonic()
             data += more
         return data
 
@@ -128,7 +129,6 @@ class _Arriving:
 
     def _set_timeout(self) -> None:
         if self._began is None:
-            self._began = time.monotonic()
             self._connection.settimeout(self._seconds)
         else:
             left = self._began + (self._seconds or FRAME_SECONDS) - time.monotonic()

@@ -33,11 +33,11 @@ from scar.wire.loopback_calls import (
     send_frame,
 )
 from scar_runtime.process.addresses import is_local_peer
+from scar_runtime.process.interceptors import OURS
 
 CONNECTIONS = 256  # at a time, each with a thread; who comes then uses gRPC
 CALLERS = 1024  # whose keys are known: the newest
 KEY_SECONDS = 2.0  # for a new connection to show its key
-OURS = "/scar.v1."
 
 _log = logging.getLogger(__name__)
 Trailing = Sequence[tuple[str, str | bytes]]
@@ -109,7 +109,7 @@ class LoopbackServer:
         self._interceptors = interceptors
         self._allowed = allowed
         self._handlers: list[grpc.GenericRpcHandler] = []
-        self._found: dict[str, grpc.RpcMethodHandler | None] = {}  # by method
+        self._found: dict[str, grpc.RpcMethodHandler] = {}  # by method
         self._callers: OrderedDict[bytes, LoopbackCaller] = OrderedDict()  # by key
         self._lock = Lock()
         self._listener: socket.socket | None = None
