@@ -143,10 +143,23 @@ def test_compaction_that_would_drop_a_block_is_refused() -> None:
     for number, held in enumerate([{"a": [0, 1]}, {"a": [1, 2], "b": [0]}], 1):
         base.append(*entry(number, held))
     ref, header = compacted(base, [0])
-    with pytest.raises(CorruptCheckpoint, match="every block"):
+    with pytest.raises(CorruptCheckpoint, match="just the blocks"):
         base.rewritten({"objects/1", "objects/2"}, {"objects/1", "objects/2"}, ref, header)
-    with pytest.raises(CorruptCheckpoint, match="every block"):  # block 1 would fall back to its older copy
+    with pytest.raises(CorruptCheckpoint, match="just the blocks"):  # block 1 would fall back to its older copy
         base.rewritten({"objects/2"}, {"objects/1", "objects/2"}, ref, header)
+
+
+def test_compaction_brings_nothing_back_that_a_recovery_went_behind() -> None:
+    base = RunningCheckpoint(JOB)
+    for number, held in enumerate([{"a": [0, 1]}, {"a": [1, 2]}, {"a": [2]}], 1):
+        base.append(*entry(number, held))
+    ref, header = compacted(base, [1, 2])
+    # a recovery found the header of objects/2 damaged: it put block 1 back from objects/1, and sealed that
+    sealed = RunningCheckpoint(JOB)
+    sealed.append(*entry(1, {"a": [0, 1]}))
+    sealed.append(*entry(3, {"a": [2]}))
+    with pytest.raises(CorruptCheckpoint, match="just the blocks"):
+        sealed.rewritten({"objects/2", "objects/3"}, {one.key for one in base.objects}, ref, header)
 
 
 def test_compaction_takes_mostly_dead_objects_within_its_limit() -> None:

@@ -161,7 +161,8 @@ class RunningCheckpoint:
         listed ``base``.
 
         It takes the place after the rest of ``base`` and before everything newer, so it wins where the old
-        ones were the newest, and only there. Raises :class:`CorruptCheckpoint` if a block would get lost.
+        ones were the newest, and only there. Raises :class:`CorruptCheckpoint` if a block would get lost, or
+        newer: who found an old one damaged has listed the rest without it, and put older copies back.
         """
         listed = list(zip(self.objects, self.headers, strict=True))
         after = RunningCheckpoint(self.job, self.manifest)
@@ -174,9 +175,9 @@ class RunningCheckpoint:
         replaced = np.array([one.key in old for one in self.objects] + [False])
         stands = np.array([one.key == ref.key for one in after.objects] + [False])
         if any(
-            (replaced[self._source[table]] & ~stands[after._source[table]]).any() for table in self._source
+            (replaced[self._source[table]] != stands[after._source[table]]).any() for table in self._source
         ):
-            raise CorruptCheckpoint(f"{ref.key} does not contain every block of the objects that it replaces")
+            raise CorruptCheckpoint(f"{ref.key} does not hold just the blocks of the objects that it replaces")
         after._drop_garbage()
         return after
 
