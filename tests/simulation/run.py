@@ -25,6 +25,8 @@ def run(scenario: str, seed: int, carrier: str, folder: str, plan: Plan | None =
     before = used.ru_utime + used.ru_stime
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.RLIM_INFINITY))
     resource.setrlimit(resource.RLIMIT_CPU, (int(before) + CPU_SECONDS, resource.RLIM_INFINITY))
+    if folder:
+        Path(folder).mkdir(parents=True, exist_ok=True)
     with Path(folder, f"{scenario}-{seed}").open("w") if folder else nullcontext() as trace:
         world = World(seed, carrier=carrier or BEST, trace=trace, plan=plan)
         wrong = ""

@@ -163,6 +163,26 @@ def test_what_shards_take_for_saved_and_nobody_can_read_is_saved_again_by_rounds
     assert {one.skip for one in play.take(MeasureDistances)} == {False}
 
 
+def test_what_cannot_be_read_keeps_no_acknowledgement_waiting_for_a_clock() -> None:
+    """It comes after them, where they wait for rounds."""
+    play = Play(job_with(fraction=1.0, period=1, recovery="stateless", consistency="asp"))
+    running = RunningCheckpoint(play.job)
+    running.passed_over = [3]
+    play.core = Coordinator(play.job, "me", timeout=30.0)
+    play.actions = []
+    play.do(LeadershipGained(running, 3, -1.0))
+    play.do(EpochAdopted(epoch_of(1, A, B)))
+    first, second = play.take(MeasureDistances)
+    play.measure(first, clock=7)
+    play.do(ShardRefused(second.round, B.key, "no block is in place", False))
+    [copy] = play.take(CopyBlocks)
+    play.save(copy, [0, 2, 4], 7)
+    play.commit()
+    play.finish()
+    play.later(1.0)
+    assert [one.min_clock for one in play.take(MeasureDistances)] == [0, 0]
+
+
 def test_answers_of_former_rounds_change_nothing() -> None:
     play = Play()
     play.round()

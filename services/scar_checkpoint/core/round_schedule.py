@@ -75,7 +75,7 @@ class RoundSchedule:
     def repeat_soon(self, current: ActiveRound, now: float) -> None:
         """A full round was no consistent state: try again at the next clock."""
         mixed_clocks = len({ref.clock for ref, _ in current.objects}) > 1
-        self.due_clock = max(current.clocks.values()) + 1
+        self.due_clock = self._unless_awaited(max(current.clocks.values()) + 1)
         # a shard or a block was missing: give it a moment
         self.not_before = 0.0 if mixed_clocks else now + BACKOFF
 
@@ -88,6 +88,9 @@ class RoundSchedule:
         return pause
 
     def _next_clock(self, clock: int) -> int:
-        """0 where acknowledgements wait for rounds: a later one would never come."""
         every = self.plan.every if self.plan is not None else self._job.checkpoint.every
-        return 0 if self._job.strategy.stores else clock + every
+        return self._unless_awaited(clock + every)
+
+    def _unless_awaited(self, clock: int) -> int:
+        """0 where acknowledgements wait for rounds: a later clock would never come."""
+        return 0 if self._job.strategy.stores else clock
