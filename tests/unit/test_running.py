@@ -145,7 +145,7 @@ def test_compaction_that_would_drop_a_block_is_refused() -> None:
     ref, header = compacted(base, [0])
     with pytest.raises(CorruptCheckpoint, match="just the blocks"):
         base.rewritten({"objects/1", "objects/2"}, {"objects/1", "objects/2"}, ref, header)
-    with pytest.raises(CorruptCheckpoint, match="just the blocks"):  # block 1 would fall back to its older copy
+    with pytest.raises(CorruptCheckpoint, match="just the blocks"):  # block 1 would be an older one
         base.rewritten({"objects/2"}, {"objects/1", "objects/2"}, ref, header)
 
 

@@ -177,7 +177,7 @@ class RunningCheckpoint:
         if any(
             (replaced[self._source[table]] != stands[after._source[table]]).any() for table in self._source
         ):
-            raise CorruptCheckpoint(f"{ref.key} does not hold just the blocks of the objects that it replaces")
+            raise CorruptCheckpoint(f"{ref.key} does not hold just the blocks of what it replaces")
         after._drop_garbage()
         return after
 
