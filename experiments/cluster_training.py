@@ -17,6 +17,8 @@ from scar.tables import Job
 from scar.wire.codec import epoch_from_proto
 from scar_admin.status import ask_from
 from scar_local import ClusterStatus, LocalCluster
+from scar_runtime.failure_records import FailureRecord
+from scar_runtime.store.failure_codec import failure_from_proto
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKERS = 2
@@ -56,13 +58,14 @@ class ClusterTrainingResult:
     clock to that of each.
 
     ``lost_blocks``: that the victims owned; ``killed_at``: clocks that were closed when they died, 0: they
-    did not.
+    did not. ``failures``: the ledger.
     """
 
     losses: list[float]
     ends: list[float]
     lost_blocks: int
     killed_at: int
+    failures: tuple[FailureRecord, ...] = ()
 
 
 def train_on_cluster(
@@ -84,8 +87,9 @@ def train_on_cluster(
         cluster.until(lambda status: len(status.shards) == SHARDS, plan.seconds, "the servers")
         cluster.start_workers(ROOT / plan.file, WORKERS)
         trained = _follow_training(cluster, plan, enough)
+        failures = tuple(map(failure_from_proto, cluster.status().failures))
         cluster.stop(checkpoint=False)
-    return trained
+    return replace(trained, failures=failures)
 
 
 def _follow_training(

@@ -8,6 +8,7 @@ which are lost. Workers pause at the failure (``experiments/training.py``).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,6 +29,7 @@ from scar_compare.figures import Figure, Panel, Series
 from scar_compare.records import TrialRecord, records_of_panel
 from scar_compare.statistics import Estimate
 from scar_compare.trial_plans import recorded_as
+from scar_runtime.failure_records import FailureRecord
 
 NAME = "real"
 FILE = "experiments/training.py"
@@ -96,12 +98,13 @@ def _run_real(trials: TrajectoryTrials, numbers: tuple[int, ...]) -> Iterator[Tr
     model = load_workload(trials.panel)
     job, criterion = recovery_trials.prepare_job(model, trials)
     for number in numbers:
-        yield _run_killed(trials, number, job, criterion, iteration_clocks(model))
+        yield run_killed(trials, number, job, criterion, iteration_clocks(model))
 
 
-def _run_killed(
+def run_killed(
     trials: TrajectoryTrials, number: int, job: Job, criterion: ConvergenceCriterion, clocks: IterationClocks
 ) -> TrialRecord:
+    """A cluster half of whose servers die: its cost, and what the ledger says of the failure."""
     failed = recovery_trials.failure_iteration(trials, number * SIMULATED, criterion.undisturbed)
     plan = _cluster_plan(trials, number, job, failed, clocks)
 
@@ -119,7 +122,17 @@ def _run_killed(
         "killed": trained.killed_at / clocks.count,
         "lost": trained.lost_blocks / job.blocks,
         "cost": failed + passage_time(after, criterion.epsilon) - criterion.undisturbed,
+        "sources": sum_sources(trained.failures),
+        "lost_pushes": sum(failure.lost_pushes for failure in trained.failures),
     }
+
+
+def sum_sources(failures: Sequence[FailureRecord]) -> dict[str, int]:
+    """Kind of source -> blocks that came from there."""
+    found: Counter[str] = Counter()
+    for failure in failures:
+        found.update(failure.sources)
+    return dict(found)
 
 
 def _cluster_plan(
@@ -129,7 +142,7 @@ def _cluster_plan(
     checkpoint = trials.cases[0].checkpoint
     victims = np.random.default_rng([trials.seed, number]).choice(SHARDS, SHARDS // 2, replace=False)
     on_cluster = replace(
-        job,
+        recovery_trials.with_recovery(job, trials.cases[0].recovery),
         checkpoint=replace(checkpoint, period=checkpoint.period * clocks.count),
         shards=SHARDS,
         workers=WORKERS,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +23,11 @@ from experiments.simulation import (
     copy_state,
     initial_state,
     perturbation_norm,
+    restore_values,
 )
 from experiments.workloads import TrainingRun, Workload
 from scar.errors import ConfigError
+from scar.strategies import variant_options
 from scar.tables import Checkpoint, Job
 from scar_compare.records import TrialRecord
 from scar_compare.trial_plans import recorded_as
@@ -37,12 +40,17 @@ GAIN_OF_RANDOM = 0.97  # a random training fluctuates, near its end by more than
 @recorded_as("Case")
 @dataclass(frozen=True)
 class RecoveryCase:
-    """One way to save, to fail and to recover."""
+    """One way to save, to fail and to recover.
+
+    ``recovery``: a name of :func:`scar.strategies.variant_options`. ``slots``: what no strategy does: lost
+    blocks get back their exact values, with slots "saved" (as they were recovered) or "reset" (none).
+    """
 
     name: str
     checkpoint: Checkpoint
     recovery: str
     lost: float
+    slots: str = ""
 
 
 @recorded_as("Trials")
@@ -78,7 +86,7 @@ def run_trials(trials: TrajectoryTrials) -> Iterator[TrialRecord]:
     savers_of = sorted({(case.checkpoint, case.recovery) for case in trials.cases}, key=repr)
     trunk = TrainingRun(initial_state(job), stream=job.seed)
     savers = {
-        key: CheckpointSimulator(replace(job, checkpoint=key[0], recovery=key[1]), trunk.state)
+        key: CheckpointSimulator(with_recovery(replace(job, checkpoint=key[0]), key[1]), trunk.state)
         for key in savers_of
     }
     pending = _PendingRuns(model, criterion, PATIENCE * trials.horizon)
@@ -95,6 +103,12 @@ def run_trials(trials: TrajectoryTrials) -> Iterator[TrialRecord]:
             hold_rounds(savers.values(), clock)
         yield from pending.finish_trials(model.together)
     yield from pending.finish_trials(0)
+
+
+def with_recovery(job: Job, recovery: str) -> Job:
+    """``recovery`` as in :class:`RecoveryCase`."""
+    options: dict[str, Any] = dict(variant_options(recovery))
+    return replace(job, **options)
 
 
 def hold_rounds(savers: Iterable[CheckpointSimulator], clock: int) -> None:
@@ -148,7 +162,10 @@ def strike_cases(
     for case in trials.cases:
         random = np.random.default_rng([seed_of(trials, "lost", number), round(case.lost * 1e9)])
         saver = savers[case.checkpoint, case.recovery]
-        state = saver.recover_lost(BlockLoss(case.lost).draw_lost(saver.job, random))
+        lost = BlockLoss(case.lost).draw_lost(saver.job, random)
+        state = saver.recover_lost(lost)
+        if case.slots:
+            restore_values(state, trunk.state, lost, reset=case.slots == "reset")
         norms[case.name] = perturbation_norm(trunk.state, state)
         runs[case.name] = TrainingRun(state, trunk.clock, stream)
     return runs, norms

@@ -8,7 +8,8 @@
 Here is only what the services do with threads, stores and streams: nothing decides anything. Distances are
 from ``scar_ps.core.distances``, selection from ``scar_runtime.checkpoint.selection``, copies from
 ``scar_ps.core.checkpoint_round``, the running checkpoint from ``scar_runtime.checkpoint.running_checkpoint``,
-who takes over from ``scar_recovery.core.epoch_draft``, and a ``scar_ps.core.shard`` installs it.
+who takes over and from which source from ``scar_recovery.core.epoch_draft``, and a ``scar_ps.core.shard``
+installs it. Copies in memory, if the job has them as sources: :mod:`experiments.surviving_copies`.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.surviving_copies import WORKER, SurvivingCopies, ask_shard
 from scar.blocks import Ids, positions_of
 from scar.placement import BlockGroup, BlockSource, Epoch, Member, Role, by_table
 from scar.tables import Job, Table
-from scar_ps.core.actions import RefuseRequest, StartLoad
+from scar_ps.core.actions import StartLoad
 from scar_ps.core.block_data import BlockContents, BlockLoad, CopiedBlocks, select_contents
 from scar_ps.core.block_snapshot import StallTimer
 from scar_ps.core.block_store import BlockStore
@@ -94,9 +96,11 @@ class CheckpointSimulator:
         self._rounds = CheckpointRound()
         self._running = RunningCheckpoint(job)
         self._objects: dict[str, dict[str, CopiedBlocks]] = {}
+        self._clock = 0
 
     def run_due_round(self, clock: int) -> None:
         """``clock`` clocks are closed: hold a round if one is due."""
+        self._clock = clock
         if clock and clock % self.job.checkpoint.every == 0:
             self._run_round(clock // self.job.checkpoint.every, clock)
 
@@ -151,26 +155,43 @@ class CheckpointSimulator:
         The training's own state stays as it is.
         """
         before = self._placement_before(lost)
-        shard = Shard(SURVIVOR)
-        for load in _adopt_epoch(shard, before, self.job):
+        shard = self._start_shard(SURVIVOR, before)
+        copies = SurvivingCopies(self.job, before, self._clock, self._ownership.tables)
+        if self.job.strategy.missing:
+            copies.replicate(self._start_shard(LOST_SHARD, before), shard)
+        after = draft_epoch(
+            self._intent_after(before),
+            SavedBlocks(self._running),
+            copies.replicas(shard, LOST_SHARD, lost),
+            copies.offers(lost),
+        )
+        for load in _adopt_epoch(shard, after, self.job):
+            ask_shard(shard, BlocksLoaded(load, self._restored_contents(load)))
+        copies.send_blocks(shard, after)
+        return dict(shard.state.ownership.tables)
+
+    def _start_shard(self, member: Member, epoch: Epoch) -> Shard:
+        """A shard with the training's values of what it owns."""
+        shard = Shard(member)
+        for load in _adopt_epoch(shard, epoch, self.job):
             store = self._ownership.tables[load.table]
             contents = store.copy_blocks(store.find_blocks(load.ids))
-            shard.handle(BlocksLoaded(load, contents), now=0.0)
-        intent = EpochIntent(
+            ask_shard(shard, BlocksLoaded(load, contents))
+        return shard
+
+    def _intent_after(self, before: Epoch) -> EpochIntent:
+        return EpochIntent(
             number=2,
             author="experiment",
             job=self.job,
             previous=before,
             shards=(SURVIVOR,),
-            workers=(),
+            workers=before.workers,
             cause="failure",
             dead=(LOST_SHARD.key,),
             fenced=(LOST_SHARD.incarnation,),
             failure=1,
         )
-        for load in _adopt_epoch(shard, draft_epoch(intent, SavedBlocks(self._running)), self.job):
-            shard.handle(BlocksLoaded(load, self._restored_contents(load)), now=0.0)
-        return dict(shard.state.ownership.tables)
 
     def _placement_before(self, lost: LostBlocks) -> Epoch:
         owners = {}
@@ -178,9 +199,12 @@ class CheckpointSimulator:
             owners[table.name] = np.ones(table.blocks, np.uint16)
             owners[table.name][lost.get(table.name, _no_ids())] = 0
         moved = tuple(
-            BlockGroup(table.name, _all_ids(table), source=BlockSource.INITIAL) for table in self.job.tables
+            BlockGroup(table.name, _all_ids(table), source=BlockSource.OBJECT)  # so they count as changed
+            for table in self.job.tables
         )
-        return Epoch(1, "experiment", self.job.name, (LOST_SHARD, SURVIVOR), (), owners, moved)
+        shards = (LOST_SHARD, SURVIVOR)
+        clock = max(0, self._clock - 1)
+        return Epoch(1, "experiment", self.job.name, shards, (WORKER,), owners, moved, clock=clock)
 
     def _restored_contents(self, load: BlockLoad) -> BlockContents:
         table = self.job.table(load.table)
@@ -192,9 +216,7 @@ class CheckpointSimulator:
 
 def _adopt_epoch(shard: Shard, epoch: Epoch, job: Job) -> list[BlockLoad]:
     """Returns what is to be loaded."""
-    *work, answer = shard.handle(EpochReceived(epoch, job, complete=True), now=0.0)
-    if isinstance(answer, RefuseRequest):
-        raise answer.error
+    work, _ = ask_shard(shard, EpochReceived(epoch, job, complete=True))
     return [action.load for action in work if isinstance(action, StartLoad)]
 
 
@@ -213,6 +235,19 @@ class BlockLoss:
         exact = self.fraction * job.blocks
         count = math.floor(exact) + (random.random() < exact - math.floor(exact))
         return by_table(job, np.sort(random.permutation(job.blocks)[:count]))
+
+
+def restore_values(state: ModelState, exact: ModelState, lost: LostBlocks, reset: bool) -> None:
+    """Values alone, in place: slots and steps of these blocks stay as they came, or begin anew."""
+    for name, ids in lost.items():
+        store = state[name]
+        at = store.find_blocks(ids)
+        values = exact[name].copy_blocks(exact[name].find_blocks(ids)).values
+        contents = replace(store.copy_blocks(at), values=values)
+        if reset:
+            slots = {slot: np.zeros_like(array) for slot, array in contents.slots.items()}
+            contents = BlockContents(values, slots, np.zeros(len(ids), np.int64))
+        store.install_blocks(at, contents)
 
 
 def moved_distances(before: ModelState, after: ModelState) -> dict[str, NDArray[np.float32]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiments import budget, calibration, fig3, fig5, fig6, fig7, fig8, fig9, real, sweep
+from experiments import budget, calibration, fig3, fig5, fig6, fig7, fig8, fig9, real, sources, sweep
 from experiments.simulate import choice, paper
 from experiments.through_failure import comparison
 from scar.errors import ConfigError
@@ -16,6 +16,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     fig8,
     fig9,
     real,
+    sources,
     sweep,
     budget,
     calibration,

@@ -26,6 +26,16 @@ DIGITS = {
     "CPU busy": 2,
     "memory, MB": 2,
     "written, MB": 1,
+    "trials": 0,
+    "runs": 0,
+    "lost pushes": 0,
+    "full": 2,
+    "x(0)": 2,
+    "checkpoint": 2,
+    "workers": 2,
+    "workers and replica": 2,
+    "slots as saved": 2,
+    "slots reset": 2,
 }
 USUAL_DIGITS = 3
 
@@ -55,7 +65,7 @@ def _markdown_table(panel: Mapping[str, Any], measures: Sequence[str]) -> str:
 def _number_cell(number: Mapping[str, float] | None, measure: str, wins: bool) -> str:
     if number is None:
         return ""
-    form = f".{DIGITS.get(measure, USUAL_DIGITS)}f"
+    form = f".{0 if measure.startswith('%') else DIGITS.get(measure, USUAL_DIGITS)}f"
     shown = [f"{number[end]:{form}}" for end in ("low", "high")]
     text = f"{number['value']:{form}}" if shown[0] == shown[1] else f"{Estimate(**number):{form}}"
     return f"**{text}**" if wins else text

@@ -156,8 +156,8 @@ class ExperimentRequest:
         str,
         typer.Argument(
             metavar="NAME",
-            help="fig3, fig5 to fig9, real, sweep, budget, calibration, simulate, which-strategy,"
-            " through-failure, or all.",
+            help="fig3, fig5 to fig9, real, sources, sweep, budget, calibration, simulate,"
+            " which-strategy, through-failure, or all.",
         ),
     ]
     trials: Annotated[

@@ -15,11 +15,15 @@ import scar
 from experiments.simulation import (
     BlockLoss,
     CheckpointSimulator,
+    LostBlocks,
     ModelState,
     copy_state,
     initial_state,
+    moved_distances,
     perturbation_norm,
+    restore_values,
 )
+from scar.strategies import variant_options
 from scar.tables import Checkpoint, Job
 from scar_ps.core.update_rules import apply_push
 
@@ -143,3 +147,39 @@ def test_a_loss_is_as_large_as_it_says(fraction, seed):
     lost = BlockLoss(fraction).draw_lost(spec, np.random.default_rng(seed))
     count = sum(len(ids) for ids in lost.values())
     assert abs(count - fraction * spec.blocks) < 1
+
+
+def test_workers_give_back_exact_blocks_where_there_are_no_slots_and_a_replica_has_the_rest() -> None:
+    def recovered(recovery: str) -> tuple[Job, ModelState, ModelState, LostBlocks]:
+        spec = replace(job(), **variant_options(recovery))
+        state, saver = trained(spec, 5, seed=2)
+        lost = BlockLoss(0.5).draw_lost(spec, np.random.default_rng(1))
+        assert set(lost) == {"w", "v"}
+        saver.run_due_round(6)  # the clock that ``trained`` has not told; no round is due
+        return spec, state, saver.recover_lost(lost), lost
+
+    _, state, after, _ = recovered("partial-workers")
+    _, _, saved, _ = recovered("partial")
+    assert moved_distances(state, after)["w"].max() == 0
+    assert moved_distances(state, saved)["w"].max() > 0
+    assert (after["v"].values == saved["v"].values).all(), "values without their slots are no source"
+    assert (after["v"].steps == saved["v"].steps).all()
+    _, state, after, _ = recovered("partial-missing")
+    for name, store in after.items():
+        assert (store.values == state[name].values).all()
+        assert (store.steps == state[name].steps).all()
+        assert all((slot == state[name].slots[key]).all() for key, slot in store.slots.items())
+
+
+@pytest.mark.parametrize("reset", [True, False])
+def test_values_can_be_restored_without_their_slots(reset: bool) -> None:
+    spec = job()
+    state, saver = trained(spec, 5, seed=2)
+    lost = {"v": np.array([0, 2], np.uint32)}
+    after, saved = saver.recover_lost(lost), saver.recover_lost(lost)
+    restore_values(after, state, lost, reset)
+    assert perturbation_norm(state, after) == 0
+    for key, slot in after["v"].slots.items():
+        assert (slot[2:3] == state["v"].slots[key][2:3]).all(), "the block in between was not lost"
+        assert (slot[3:] == (0 if reset else saved["v"].slots[key][3:])).all()
+    assert after["v"].steps.tolist() == [0 if reset else 4, 6, 0 if reset else 4]
