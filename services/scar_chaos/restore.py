@@ -13,11 +13,11 @@ from scar.tables import Job, Table
 from scar_chaos.core.counting_job import per_block, torn_blocks
 from scar_chaos.oracles.history import ReturnedBlocks
 from scar_chaos.oracles.violation import require
+from scar_runtime.checkpoint.header_cache import HeaderCache
 from scar_runtime.checkpoint.manifest import ObjectRef
 from scar_runtime.checkpoint.manifest_codec import read_manifest
 from scar_runtime.checkpoint.object_reader import read_blocks, read_header
 from scar_runtime.checkpoint.running_checkpoint import (
-    HeaderCache,
     RunningCheckpoint,
     load_newest,
     load_readable,

@@ -14,9 +14,9 @@ from functools import partial
 from scar.errors import CorruptCheckpoint, ObjectNotFound
 from scar.tables import Job
 from scar_checkpoint.core.retention import garbage_objects, remaining_manifests
+from scar_runtime.checkpoint.header_cache import HeaderCache
 from scar_runtime.checkpoint.manifest import Manifest
 from scar_runtime.checkpoint.manifest_codec import read_manifest
-from scar_runtime.checkpoint.running_checkpoint import HeaderCache
 from scar_runtime.store import Store
 from scar_runtime.store.layout import MANIFESTS, OBJECTS, folder, manifest_key
 from scar_runtime.store.pins import Pins

@@ -23,8 +23,8 @@ from scar_checkpoint.garbage_collector import GarbageCollector
 from scar_checkpoint.maintenance import StoreMaintenance
 from scar_checkpoint.round_codec import summary_to_proto
 from scar_checkpoint.round_driver import RoundDriver
+from scar_runtime.checkpoint.header_cache import HeaderCache
 from scar_runtime.checkpoint.manifest_codec import plan_to_proto
-from scar_runtime.checkpoint.running_checkpoint import HeaderCache
 from scar_runtime.store import Store
 
 RETRY_SECONDS = 0.2

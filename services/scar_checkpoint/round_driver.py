@@ -54,9 +54,10 @@ from scar_checkpoint.core.events import (
 )
 from scar_checkpoint.core.rounds import RoundSummary, RoundTicket, SavedObject
 from scar_checkpoint.shard_calls import ShardCalls
+from scar_runtime.checkpoint.header_cache import HeaderCache
 from scar_runtime.checkpoint.lost_checkpoint import LossPatience
 from scar_runtime.checkpoint.manifest_codec import create_manifest, object_ref_from_proto
-from scar_runtime.checkpoint.running_checkpoint import HeaderCache, RunningCheckpoint, load_readable
+from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint, load_readable
 from scar_runtime.store import Store
 from scar_runtime.store.layout import MANIFESTS
 from scar_runtime.store.records import newest

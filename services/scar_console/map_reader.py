@@ -11,7 +11,8 @@ from scar.v1.types_pb2 import JobSpec
 from scar.wire.codec import epoch_from_proto, job_from_proto
 from scar_admin.status import ClusterStatus
 from scar_console.block_map import BlockMap, draw_map
-from scar_runtime.checkpoint.running_checkpoint import HeaderCache, load_newest
+from scar_runtime.checkpoint.header_cache import HeaderCache
+from scar_runtime.checkpoint.running_checkpoint import load_newest
 from scar_runtime.progress_history import ProgressHistory
 from scar_runtime.store import Store
 from scar_runtime.store.history_log import HistoryLog

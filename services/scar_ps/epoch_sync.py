@@ -44,6 +44,7 @@ class EpochSync:
         self._apply_thread = apply_thread
         self._store = store
         self._lock = Lock()
+        self._reading = Lock()
         self._ahead: StoredEpoch | None = None  # that we have read and not adopted
         self._job: Job | None = None  # that we have read
 
@@ -89,7 +90,7 @@ class EpochSync:
         store = self._store.under(job.name)
         number = newest(store, EPOCHS)
         if number > self._state.number:
-            self.adopt_epoch(_read_epoch(store, number).epoch, job, timeout)
+            self.adopt_epoch(self._read_ahead(number, job).epoch, job, timeout)
 
     def find_shard(self, key: str, number: int, job: Job) -> Member:
         """A shard of this epoch, as the epoch describes it: what a message says of its address is not
@@ -113,15 +114,18 @@ class EpochSync:
         return codec.job_from_proto(spec)
 
     def _read_ahead(self, number: int, job: Job) -> StoredEpoch:
-        """An epoch that we have not adopted. One is kept, as many donors are asked for in a row."""
-        ahead = self._ahead
-        if ahead is None or (ahead.epoch.job, ahead.epoch.number) != (job.name, number):
-            try:
-                ahead = _read_epoch(self._store.under(job.name), number)
-            except ObjectNotFound as error:
-                raise NotServing(f"epoch {number} is not in the store: {error.message}") from error
-            self._ahead = ahead
-        return ahead
+        """An epoch that we have not adopted. One is kept, as many donors are asked for in a row, and several
+        threads may hear of it at once.
+        """
+        with self._reading:
+            ahead = self._ahead
+            if ahead is None or (ahead.epoch.job, ahead.epoch.number) != (job.name, number):
+                try:
+                    ahead = _read_epoch(self._store.under(job.name), number)
+                except ObjectNotFound as error:
+                    raise NotServing(f"epoch {number} is not in the store: {error.message}") from error
+                self._ahead = ahead
+            return ahead
 
     def _read_missing(self, missing: EpochsMissing, job: Job) -> list[Epoch]:
         store = self._store.under(job.name)

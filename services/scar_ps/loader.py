@@ -7,10 +7,11 @@ What has to be loaded, and when a load that failed is tried again, the shard dec
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 
 from scar.blocks import Ids
@@ -24,11 +25,12 @@ from scar_ps.core.block_data import BlockContents, BlockLoad
 from scar_ps.core.core_state import CoreState
 from scar_ps.core.events import BlocksLoaded, Event, LoadFailed
 from scar_runtime.checkpoint.damage import unreadable_in
+from scar_runtime.checkpoint.header_cache import HeaderCache
 from scar_runtime.checkpoint.initial_arrays import read_initial
 from scar_runtime.checkpoint.manifest import Manifest, ObjectRef
 from scar_runtime.checkpoint.manifest_codec import read_manifest
 from scar_runtime.checkpoint.object_reader import read_blocks
-from scar_runtime.checkpoint.running_checkpoint import HeaderCache
+from scar_runtime.checkpoint.objects import ObjectHeader
 from scar_runtime.store import Store
 
 _log = logging.getLogger(__name__)
@@ -107,12 +109,18 @@ class _Sources:
     epoch: int
     headers: HeaderCache
     manifest: Manifest | None = None
+    reading: defaultdict[str, Lock] = field(default_factory=lambda: defaultdict(Lock))  # by key of an object
 
     def find_object(self, load: BlockLoad) -> ObjectRef:
         manifest = self.manifest
         if manifest is None or manifest.number != load.manifest:
             manifest = self.manifest = read_manifest(self.headers.store, load.manifest)
         return _named_object(manifest, load)
+
+    def read_header(self, ref: ObjectRef) -> ObjectHeader:
+        """The pieces that come from one object wait for the first to read it."""
+        with self.reading[ref.key]:
+            return self.headers.get([ref])[0]
 
 
 def read_load(job: Job, sources: _Sources, load: BlockLoad) -> BlockContents:
@@ -123,7 +131,7 @@ def read_load(job: Job, sources: _Sources, load: BlockLoad) -> BlockContents:
         given = read_initial(headers.store, table)
         return BlockContents(table.initial(job.seed, load.ids, given), table.initial_slots(load.ids, given))
     ref = sources.find_object(load)
-    payload = read_blocks(headers.store, ref, headers.get([ref])[0], job, load.table, load.ids)
+    payload = read_blocks(headers.store, ref, sources.read_header(ref), job, load.table, load.ids)
     return BlockContents(payload.values, payload.slots, payload.steps)
 
 

@@ -25,11 +25,11 @@ from scar.v1 import recovery_pb2, types_pb2
 from scar_recovery.core.block_sources import SavedGroup, SavedState
 from scar_runtime.checkpoint.damage import unreadable_blocks, unreadable_in, write_patches
 from scar_runtime.checkpoint.good_state import newest_good
+from scar_runtime.checkpoint.header_cache import HeaderCache
 from scar_runtime.checkpoint.lost_checkpoint import LossPatience
-from scar_runtime.checkpoint.manifest import Manifest
+from scar_runtime.checkpoint.manifest import Manifest, ObjectRef
 from scar_runtime.checkpoint.manifest_codec import create_manifest, read_manifest
 from scar_runtime.checkpoint.running_checkpoint import (
-    HeaderCache,
     RunningCheckpoint,
     load_newest,
     load_readable,
@@ -222,6 +222,7 @@ class RecoveryStore:
         for _ in range(SEAL_ATTEMPTS):
             number, newest_saved = self._load_newest(full=False)
             running = (self._newest_consistent(suspects) if full else newest_saved).running
+            patched: list[ObjectRef] = []
             copy = self._copy_state(running, number, newest_saved, author, epoch)
             copy = replace(copy, full=full or (running.manifest.full and not running.unreadable))
             if not full:
@@ -232,6 +233,8 @@ class RecoveryStore:
                 create_manifest(self._store, copy)
             except AlreadyExists:
                 continue
+            if not patched:  # else their headers are to be read
+                self._saved[full] = copy.number, SavedBlocks(running.listed_by(copy))
             return self.newest_saved(full)
         raise StoreUnavailable(CREATED_TOO_FAST)
 

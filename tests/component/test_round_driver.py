@@ -15,9 +15,9 @@ from scar_checkpoint.core.coordinator import RESIGNED
 from scar_checkpoint.round_driver import RoundDriver
 from scar_checkpoint.shard_calls import ShardCalls
 from scar_runtime.checkpoint import lost_checkpoint
+from scar_runtime.checkpoint.header_cache import HeaderCache
 from scar_runtime.checkpoint.manifest import Manifest, ObjectRef
 from scar_runtime.checkpoint.manifest_codec import create_manifest
-from scar_runtime.checkpoint.running_checkpoint import HeaderCache
 from scar_runtime.store import Store, open_store
 
 

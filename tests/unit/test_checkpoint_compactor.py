@@ -16,6 +16,7 @@ from scar_checkpoint.compactor import Compactor
 from scar_checkpoint.core.retention import garbage_objects
 from scar_checkpoint.garbage_collector import GarbageCollector
 from scar_runtime.checkpoint import running_checkpoint as running_module
+from scar_runtime.checkpoint.header_cache import HeaderCache
 from scar_runtime.checkpoint.manifest import Manifest, ObjectRef
 from scar_runtime.checkpoint.manifest_codec import create_manifest, read_manifest
 from scar_runtime.checkpoint.object_reader import read_blocks
@@ -26,7 +27,7 @@ from scar_runtime.checkpoint.objects import (
     encode_object,
     object_ref,
 )
-from scar_runtime.checkpoint.running_checkpoint import HeaderCache, load_newest, load_running
+from scar_runtime.checkpoint.running_checkpoint import load_newest, load_running
 from scar_runtime.store import Store, open_store
 from scar_runtime.store.layout import MANIFESTS, compact_key, numbered, object_key
 from tests.unit.checkpoint_play import BLOCKS, A, B, job_with

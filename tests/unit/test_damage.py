@@ -11,11 +11,12 @@ from scar.blocks import BlockState
 from scar.errors import StoreUnavailable
 from scar.tables import Job, Table, constant, momentum
 from scar_runtime.checkpoint.damage import unreadable_blocks, write_patches
+from scar_runtime.checkpoint.header_cache import HeaderCache
 from scar_runtime.checkpoint.manifest import Manifest
 from scar_runtime.checkpoint.manifest_codec import create_manifest
 from scar_runtime.checkpoint.object_reader import read_blocks
 from scar_runtime.checkpoint.objects import BlockPayload, encode_object, object_ref
-from scar_runtime.checkpoint.running_checkpoint import HeaderCache, RunningCheckpoint, load_newest
+from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint, load_newest
 from scar_runtime.store.layout import object_key
 from tests.framework.recovery import MemoryStore
 

@@ -12,10 +12,10 @@ from scar.blocks import BlockState
 from scar.errors import Diverged
 from scar.tables import Job, Table
 from scar_runtime.checkpoint.good_state import newest_good
+from scar_runtime.checkpoint.header_cache import HeaderCache
 from scar_runtime.checkpoint.manifest import Manifest
 from scar_runtime.checkpoint.manifest_codec import create_manifest
 from scar_runtime.checkpoint.objects import BlockPayload, encode_object, object_ref
-from scar_runtime.checkpoint.running_checkpoint import HeaderCache
 from scar_runtime.store.layout import manifest_key
 from tests.framework.recovery import MemoryStore
 

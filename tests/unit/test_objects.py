@@ -104,7 +104,7 @@ def test_any_blocks_come_back(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(objects, "SEGMENT_BYTES", segment)
         patch.setattr(objects, "PIECE_BYTES", piece)
-        patch.setattr(object_reader, "PIECE_BYTES", piece)
+        patch.setattr(object_reader, "READ_BYTES", piece)
         patch.setattr(object_reader, "GAP_BYTES", gap)
         ref = saved(store, [(BlockState(name, held, 3, {"worker-0@aa": 9}, OWNER), payload)])
         header = read_header(store, ref, JOB)
@@ -307,7 +307,7 @@ def test_blocks_are_read_and_refused_with_their_segment(
     assert sorted(damaged.requests[1:]) == [(ref.header_bytes + 240 * at, 240) for at in (3, 5)]
     at = ref.header_bytes + 35 * 24
     damaged.data = damaged.data[:at] + bytes([damaged.data[at] ^ 1]) + damaged.data[at + 1 :]
-    assert damaged_blocks(damaged, ref, header, job, "t", ids).tolist() == list(range(30, 40))
+    assert damaged_blocks(damaged, ref, header, "t", ids).tolist() == list(range(30, 40))
     with pytest.raises(CorruptCheckpoint, match="block 31 of table t is damaged"):
         read_blocks(damaged, ref, header, job, "t", np.array([31, 52], np.uint32))
     assert len(read_blocks(damaged, ref, header, job, "t", np.array([29, 40], np.uint32)).steps) == 2

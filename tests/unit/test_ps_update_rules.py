@@ -184,8 +184,8 @@ def test_a_copy_for_other_blocks_keeps_what_stays_and_leaves_out_what_was_gained
     assert new.values[:kept].tolist() == old.values[:kept].tolist()
     assert new.saved[:kept].tolist() == old.saved[:kept].tolist()
     assert new.slots["velocity"][:kept].tolist() == old.slots["velocity"][:kept].tolist()
-    assert not new.values[kept:].any()
-    assert new.steps[:stayed].tolist() == [5] * stayed
+    assert not any(array[kept:].any() for array in (new.values, new.saved, new.slots["velocity"]))
+    assert new.steps.tolist() == [5] * stayed + [0] * (table.blocks - stayed)
     assert new.unsettled[0]
     assert new.origin[:stayed].tolist() == [3] * stayed
 

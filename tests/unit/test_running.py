@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from scar.blocks import BlockState
 from scar.errors import CorruptCheckpoint, ObjectNotFound, StoreError
 from scar.tables import Job, Table, momentum, rows
+from scar_runtime.checkpoint import header_cache
 from scar_runtime.checkpoint import running_checkpoint as running_module
+from scar_runtime.checkpoint.header_cache import HeaderCache
 from scar_runtime.checkpoint.manifest import Manifest, ObjectRef
 from scar_runtime.checkpoint.manifest_codec import create_manifest, read_manifest
 from scar_runtime.checkpoint.object_reader import read_blocks
@@ -26,7 +28,6 @@ from scar_runtime.checkpoint.objects import (
     object_ref,
 )
 from scar_runtime.checkpoint.running_checkpoint import (
-    HeaderCache,
     RunningCheckpoint,
     load_newest,
     load_readable,
@@ -308,7 +309,7 @@ def test_damage_has_to_last(
     save(store, 1, {"a": [1]})
     save(store, 2, {"a": [2]})
     left = [reads]
-    read = running_module.read_header
+    read = header_cache.read_header
 
     def garbled(store: Store, ref: ObjectRef, job: Job) -> ObjectHeader:
         if ref.key == "objects/2" and left[0] > 0:
@@ -316,7 +317,7 @@ def test_damage_has_to_last(
             raise CorruptCheckpoint("<html>502</html>")
         return read(store, ref, job)
 
-    monkeypatch.setattr(running_module, "read_header", garbled)
+    monkeypatch.setattr(header_cache, "read_header", garbled)
     monkeypatch.setattr(running_module, "REREAD_SECONDS", 0.001)
     assert load_readable(store, JOB, HeaderCache(store, JOB), seconds=0.5).unreadable == found
 

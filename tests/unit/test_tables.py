@@ -40,11 +40,17 @@ def test_gather_and_scatter_of_ragged_blocks(sizes: list[int], data: st.DataObje
 
 
 @SEEDED
-@given(st.lists(st.integers(0, 30), unique=True), st.lists(st.integers(0, 30)))
-def test_positions_of(held: list[int], wanted: list[int]) -> None:
+@given(
+    st.lists(st.integers(0, 30), unique=True),
+    st.lists(st.integers(0, 30)),
+    st.sampled_from([(np.uint32, 1), (np.uint32, 1 << 26), (np.uint64, 1), (np.uint64, 1 << 59)]),
+)
+def test_positions_of(held: list[int], wanted: list[int], kind: tuple[type[np.unsignedinteger], int]) -> None:
+    dtype, apart = kind
     ascending = sorted(held)
-    found = positions_of(np.array(ascending, np.uint32), np.array(wanted, np.uint32))
-    assert found.tolist() == [ascending.index(value) if value in held else -1 for value in wanted]
+    scaled = (np.array(ids, dtype) * dtype(apart) for ids in (ascending, wanted))
+    expected = [ascending.index(value) if value in held else -1 for value in wanted]
+    assert positions_of(*scaled).tolist() == expected
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,3 +145,12 @@ def select_contents(table: Table, ids: Ids, contents: BlockContents, positions: 
         None if contents.steps is None else contents.steps[positions],
         None if contents.saved is None else layout.gather(contents.saved, positions),
     )
+
+
+def differing_values(values: Array) -> Array:
+    """Saved values that no value equals, so that the blocks count as changed.
+
+    For blocks of which nobody knows what the checkpoint holds.
+    """
+    known: Any = values
+    return np.full_like(known, np.nan) if known.dtype.kind == "f" else ~known

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from scar.blocks import Array, Ids, Layout, Positions, RowNames, drop_repeats
+from scar.blocks import Array, Ids, Layout, Positions, RowNames, as_items, drop_repeats
 from scar.errors import BlockOutOfRange
 from scar.tables import Table
 from scar_ps.core.block_data import BlockContents
@@ -33,6 +33,7 @@ RUN_ELEMENTS = 1 << 18
 LOAD_BYTES = 8 << 20
 Mask = NDArray[np.bool_]
 StoreRows = NDArray[np.integer[Any]]  # rows of a store, or uint64 images of keys
+Allocate = Callable[[int, np.dtype[Any]], NDArray[Any]]
 OnProgress = Callable[[], None]  # called during long work, about every millisecond
 Lock = AbstractContextManager[Any]
 NewLock = Callable[[], Lock]
@@ -110,13 +111,14 @@ class BlockStore:
     None.
     """
 
-    def __init__(self, table: Table, ids: Ids, lock: Lock = NO_LOCK) -> None:
+    def __init__(self, table: Table, ids: Ids, lock: Lock = NO_LOCK, allocate: Allocate = np.zeros) -> None:
+        """``allocate``: makes the arrays of values."""
         self.table = table
         self.ids = ids
         self.lock = lock
         self.layout = Layout(table.layout.sizes[ids])
-        self.values: Array = np.zeros(self.layout.elements, table.dtype)
-        self.saved: Array = np.zeros(self.layout.elements, table.dtype)
+        self.values: Array = allocate(self.layout.elements, table.dtype)
+        self.saved: Array = allocate(self.layout.elements, table.dtype)
         self.row_counts = Layout(table.row_counts.sizes[ids])
         self.slots: dict[str, Array] = {
             name: np.zeros(self.slot_layout(name).elements, table.dtype) for name in table.slots
@@ -279,27 +281,22 @@ class BlockStore:
         if contents.steps is not None:
             self.steps[positions] = contents.steps
 
-    def empty_for(self, ids: Ids) -> BlockStore:
-        """A store for ``ids`` of the same table, with this one's lock, and nothing in it."""
-        return BlockStore(self.table, ids, self.lock)
+    def allocate_for(self, ids: Ids) -> BlockStore:
+        """A store for ``ids`` with this one's lock; its values are yet to be written, if this one has any."""
+        return BlockStore(self.table, ids, self.lock, np.empty if len(self) else np.zeros)
 
     def copy_for(self, ids: Ids, gained: Mask, progress: OnProgress) -> BlockStore:
-        """A store for ``ids`` with this one's lock and contents.
-
-        Except the blocks that were ``gained`` (mask over ids): those are empty.
-        """
-        new = self.empty_for(ids)
-        source = self.find_blocks(ids)
-        target = np.flatnonzero((source >= 0) & ~gained)
+        """A store for ``ids`` with this one's lock and contents; what was ``gained`` (mask) is empty."""
+        new = self.allocate_for(ids)
+        source = np.where(gained, -1, self.find_blocks(ids))
+        target = np.flatnonzero(source >= 0)
+        if len(self):
+            self._copy_values(new, source, progress)
         source = source[target]
-        layouts = new.layout, self.layout
-        arrays = [(new.values, self.values, *layouts), (new.saved, self.saved, *layouts)]
-        for name in self.slots:
-            layouts = new.slot_layout(name), self.slot_layout(name)
-            arrays.append((new.slots[name], self.slots[name], *layouts))
-        for start, stop in split_runs(new.layout.take(target), RUN_ELEMENTS):
-            for written, read, to, come_from in arrays:
-                to.scatter(written, target[start:stop], come_from.gather(read, source[start:stop]))
+        for start, stop in split_runs(new.layout.take(target), RUN_ELEMENTS) if self.slots else ():
+            for name, slot in self.slots.items():
+                kept = self.slot_layout(name).gather(slot, source[start:stop])
+                new.slot_layout(name).scatter(new.slots[name], target[start:stop], kept)
             progress()
         new.steps[target] = self.steps[source]
         new.loading[target] = self.loading[source]
@@ -315,6 +312,30 @@ class BlockStore:
         new.update_blocked()
         return new
 
+    def _copy_values(self, new: BlockStore, source: Positions, progress: OnProgress) -> None:
+        """To all blocks of a new store. ``source``: where each of them is here; -1: nowhere, it is zero."""
+        arrays = (new.values, self.values), (new.saved, self.saved)
+        width = new.layout.width
+        if width and width == self.layout.width:  # all in one pass
+            for start, stop in split_runs(new.layout, RUN_ELEMENTS):
+                come_from = source[start:stop]
+                for written, read in arrays:
+                    rows = written.reshape(-1, width)[start:stop]
+                    np.take(read.reshape(-1, width), come_from, axis=0, out=rows, mode="clip")
+                    items = as_items(rows, width)
+                    items[come_from < 0] = np.zeros(1, items.dtype)
+                progress()
+            return
+        for written, _ in arrays:
+            written.fill(0)
+        target = np.flatnonzero(source >= 0)
+        source = source[target]
+        for start, stop in split_runs(new.layout.take(target), RUN_ELEMENTS):
+            for written, read in arrays:
+                kept = self.layout.gather(read, source[start:stop])
+                new.layout.scatter(written, target[start:stop], kept)
+            progress()
+
 
 def split_runs(layout: Layout, elements: int) -> list[tuple[int, int]]:
     """Ranges of whole blocks with about ``elements`` elements each; a larger block is a run of its own."""
@@ -326,12 +347,3 @@ def split_runs(layout: Layout, elements: int) -> list[tuple[int, int]]:
         marks = np.arange(0, layout.elements, elements)
         edges = np.unique(np.searchsorted(layout.starts, marks, side="right") - 1)
     return list(pairwise([*edges.tolist(), len(layout)]))
-
-
-def differing_values(values: Array) -> Array:
-    """Saved values that no value equals, so that the blocks count as changed.
-
-    For blocks of which nobody knows what the checkpoint holds.
-    """
-    known: Any = values
-    return np.full_like(known, np.nan) if known.dtype.kind == "f" else ~known

@@ -267,7 +267,7 @@ class KeyedBlockStore(BlockStore):
         if KEY_SLOT in contents.slots:
             self._index_blocks(positions)
 
-    def empty_for(self, ids: Ids) -> BlockStore:
+    def allocate_for(self, ids: Ids) -> BlockStore:
         return KeyedBlockStore(self.table, ids, self.lock, self._seed, self.tally)
 
     def copy_for(self, ids: Ids, gained: Mask, progress: OnProgress) -> BlockStore:

@@ -12,8 +12,7 @@ from scar.blocks import Ids, positions_of
 from scar.errors import NotServing
 from scar.placement import BlockSource
 from scar_ps.core.actions import StartLoad
-from scar_ps.core.block_data import BlockLoad, select_contents
-from scar_ps.core.block_store import differing_values
+from scar_ps.core.block_data import BlockLoad, differing_values, select_contents
 from scar_ps.core.core_state import CoreState
 from scar_ps.core.events import BlocksLoaded, CopyReceived, LoadFailed
 from scar_ps.core.keyed_store import renew_rows

@@ -21,6 +21,7 @@ from scar_ps.core.block_data import (
     BlockLoad,
     IncomingBlocks,
     InheritedPush,
+    differing_values,
     make_load,
     select_contents,
 )
@@ -31,7 +32,6 @@ from scar_ps.core.block_store import (
     NewLock,
     OnProgress,
     StoreSlice,
-    differing_values,
     no_lock,
     split_runs,
 )

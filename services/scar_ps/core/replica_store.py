@@ -16,8 +16,8 @@ from scar.blocks import BlockState, Ids, Positions
 from scar.errors import NotServing, OutOfOrder
 from scar.placement import BlockGroup, BlockSource, Epoch, replica_chain
 from scar.tables import Job, Table
-from scar_ps.core.block_data import CopiedBlocks, IncomingBlocks
-from scar_ps.core.block_store import BlockStore, Mask, differing_values
+from scar_ps.core.block_data import CopiedBlocks, IncomingBlocks, differing_values
+from scar_ps.core.block_store import BlockStore, Mask
 from scar_ps.core.push_sequences import merge_watermarks
 
 WantedReplicas = Sequence[tuple[str, Ids]]

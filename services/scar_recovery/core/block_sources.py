@@ -84,7 +84,7 @@ def find_sources(
     """Where lost blocks come back from: one group per table, former owner and state."""
     found: list[RecoverySource] = []
     for former, blocks in sorted(lost.items()):
-        for table, ids in by_table(job, np.sort(blocks)).items():
+        for table, ids in by_table(job, np.sort(blocks, kind="stable")).items():
             states = [*_saved_offers(table, ids, former, saved), *_replica_offers(table, former, copies)]
             states += _worker_offers(table, former, offers)
             states.sort(key=lambda state: _freshness(state, workers))
@@ -156,7 +156,7 @@ def _freshest_sources(ids: Ids, offers: Sequence[RecoverySource]) -> list[Recove
         positions = positions_of(ids, group.ids)
         choice[positions[positions >= 0]] = index
     chosen: list[RecoverySource] = []
-    for index in np.unique(choice).tolist():
+    for index in np.flatnonzero(np.bincount(choice, minlength=len(offers))).tolist():
         holder, group = offers[index]
         chosen.append((holder, replace(group, ids=ids[choice == index])))
     return chosen

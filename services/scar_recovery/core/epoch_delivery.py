@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from scar.placement import Epoch, Member
 
 RETRY = 0.2  # seconds after a shard did not answer
-POLL = 0.01  # seconds between first questions whether the blocks are loaded; doubled up to POLL_MOST
+POLL = 0.01  # seconds between first questions whether the blocks are loaded; later each waits for a part of
+POLL_PART = 1 / 8  # the time since the shard adopted the epoch, so that this delays the end by no more
 POLL_MOST = 0.1
 IDLE = 1.0  # seconds between looks without news
 FAREWELL = 10.0  # seconds for which a shard that left is told
@@ -211,7 +212,7 @@ class ShardDelivery:
         self._adopted_loading = loading
         self._clocks_reported = False
         self._still_loading = False
-        self._poll = POLL
+        self._adopted_at: float | None = None  # of the first question after it
         self._poll_due = True
         self._unreadable_after = 0.0
 
@@ -249,18 +250,18 @@ class ShardDelivery:
         if self._known < self._number:
             return SendEpoch(self._known + 1)
         if self._known == self._number and self._includes_shard and self._loaded != self._number:
-            return self._await_loaded()
+            return self._await_loaded(now)
         return AwaitEpoch(self._known, IDLE)
 
-    def _await_loaded(self) -> DeliveryAction:
+    def _await_loaded(self, now: float) -> DeliveryAction:
         if self._poll_due:
             return ReadState()
         if not self._still_loading:  # it serves everything of another epoch
             self._begin_loading(0)
             return AwaitEpoch(self._number, IDLE)
-        seconds = self._poll
-        self._poll = min(2 * self._poll, POLL_MOST)
-        return Pause(seconds)
+        if self._adopted_at is None:
+            self._adopted_at = now
+        return Pause(min(max(POLL, POLL_PART * (now - self._adopted_at)), POLL_MOST))
 
     def _is_told(self, now: float) -> bool:
         """It left the epoch, and knows that or has been told for long enough."""

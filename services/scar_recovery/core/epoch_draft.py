@@ -157,7 +157,9 @@ def _starting_clock(intent: EpochIntent, previous: Epoch, saved: SavedState | No
     Too low is safe (marks raise it), too high would close clocks early. But where nobody is left who has
     served a block, workers go on from it, and rounds would wait until they are where they were.
     """
-    serving = {int(index) for owners in previous.owners.values() for index in np.unique(owners)}
+    serving = {
+        index for owners in previous.owners.values() for index in np.flatnonzero(np.bincount(owners)).tolist()
+    }
     survivors = any(previous.shard_index(member.key) in serving for member in intent.shards)
     if saved is not None and (intent.rollback or not survivors):
         return saved.clock

@@ -17,12 +17,13 @@ from scar.blocks import BlockState, Ids
 from scar.errors import CorruptCheckpoint, ObjectNotFound
 from scar.tables import Table
 from scar_runtime.checkpoint.block_records import record_sizes
+from scar_runtime.checkpoint.header_cache import HeaderCache
 from scar_runtime.checkpoint.initial_arrays import read_initial
 from scar_runtime.checkpoint.manifest import ObjectRef
 from scar_runtime.checkpoint.manifest_codec import read_manifest
 from scar_runtime.checkpoint.object_reader import damaged_blocks, read_blocks
 from scar_runtime.checkpoint.objects import BlockPayload, ObjectHeader, encode_object, object_ref
-from scar_runtime.checkpoint.running_checkpoint import HeaderCache, RunningCheckpoint
+from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
 from scar_runtime.store.layout import MANIFESTS
 from scar_runtime.store.records import numbers, reread
 
@@ -37,7 +38,7 @@ def unreadable_in(headers: HeaderCache, ref: ObjectRef, table: str, ids: Ids) ->
     """
     try:
         header = reread(lambda: headers.get([ref])[0])
-        return damaged_blocks(headers.store, ref, header, headers.job, table, ids)
+        return damaged_blocks(headers.store, ref, header, table, ids)
     except (CorruptCheckpoint, ObjectNotFound):
         return ids
 

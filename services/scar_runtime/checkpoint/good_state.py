@@ -14,9 +14,10 @@ from scar.blocks import BlockState
 from scar.errors import CorruptCheckpoint, Diverged, ObjectNotFound
 from scar.tables import Job
 from scar_runtime.checkpoint.damage import split_ids
+from scar_runtime.checkpoint.header_cache import HeaderCache
 from scar_runtime.checkpoint.manifest_codec import read_manifest
 from scar_runtime.checkpoint.object_reader import read_blocks
-from scar_runtime.checkpoint.running_checkpoint import HeaderCache, RunningCheckpoint, load_running
+from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint, load_running
 from scar_runtime.store.layout import MANIFESTS
 from scar_runtime.store.records import numbers, reread
 

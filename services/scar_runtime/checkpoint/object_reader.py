@@ -40,7 +40,6 @@ from scar_runtime.checkpoint.objects import (
     MAGIC,
     MAX_JSON_BYTES,
     OLDER_MAGIC,
-    PIECE_BYTES,
     PREFIX_BYTES,
     BlockPayload,
     ObjectHeader,
@@ -52,8 +51,7 @@ from scar_runtime.store.records import OLDER_FORMAT
 
 # unwanted bytes that are cheaper to read than another request, which costs about 2 ms on either side
 GAP_BYTES = 1 << 20
-
-
+READ_BYTES = 12 << 20  # of one request, about: the records of a load of a shard fit in one
 THREADS = 8
 
 
@@ -114,7 +112,7 @@ def _parse_header(ref: ObjectRef, job: Job, text: dict[str, Any], index: memoryv
         at = digests + DIGEST_BYTES * (len(segment_bounds(starts, segment)) - 1)
         watermark = {str(worker): int(push) for worker, push in entry["watermark"].items()}
         group = BlockState(table.name, ids, int(entry["clock"]), watermark, str(entry["owner"]))
-        sections.append(ObjectSection(group, start, segment, bytes(index[digests:at])))
+        sections.append(ObjectSection(group, start, segment, bytes(index[digests:at]), table))
         start += int(starts[-1])
     if at != len(index) or start != ref.bytes:
         raise CorruptCheckpoint(
@@ -173,7 +171,7 @@ def read_blocks(
     Raises :class:`CorruptCheckpoint` with object, table and block, or :class:`scar.errors.ObjectNotFound`.
     """
     spec = job.table(table)
-    ranges, missing = _plan_ranges(spec, header, ids)
+    ranges, missing = _plan_ranges(header, table, ids)
     if missing.any():
         raise CorruptCheckpoint(f"{ref.key} does not contain block {int(ids[missing][0])} of table {table}")
     at = ids.astype(np.int64)
@@ -198,32 +196,34 @@ def verify_object(store: Store, ref: ObjectRef, job: Job) -> ObjectHeader:
     return header
 
 
-def _plan_ranges(table: Table, header: ObjectHeader, ids: Ids) -> tuple[list[_Range], NDArray[np.bool_]]:
+def _plan_ranges(header: ObjectHeader, table: str, ids: Ids) -> tuple[list[_Range], NDArray[np.bool_]]:
     """Ranges to read, and a mask of the ids that no section holds."""
     ranges: list[_Range] = []
     missing = np.ones(len(ids), dtype=np.bool_)
-    for section in header.sections:
-        if section.group.table != table.name:
+    for section in header.sections if len(ids) else ():
+        if section.group.table != table:
             continue
-        at = positions_of(section.group.ids, ids)
+        held = section.group.ids
+        first = int(np.searchsorted(held, ids[0]))
+        at = positions_of(held[first : int(np.searchsorted(held, ids[-1], side="right"))], ids)
         to = np.flatnonzero((at >= 0) & missing)
         missing[to] = False
         if len(to):
-            ranges += _section_ranges(table, section, at[to], to)
+            ranges += _section_ranges(section, at[to] + first, to)
     return ranges, missing
 
 
-def _section_ranges(table: Table, section: ObjectSection, rows: Positions, to: Positions) -> list[_Range]:
+def _section_ranges(section: ObjectSection, rows: Positions, to: Positions) -> list[_Range]:
     """Requests for the segments with these records (ascending positions in the section): split at wide gaps,
-    and every :data:`PIECE_BYTES`.
+    and every :data:`READ_BYTES`.
     """
-    starts = record_starts(table, table.layout.sizes[section.group.ids])
-    bounds = segment_bounds(starts, section.segment_bytes)
+    starts = section.record_starts
+    bounds = section.segment_bounds
     segments = np.searchsorted(bounds, rows, side="right") - 1
     begin = starts[bounds[segments]]
     end = starts[bounds[segments + 1]]
     far = np.append(True, begin[1:] - end[:-1] > GAP_BYTES)
-    piece = (begin - begin[np.flatnonzero(far)][np.cumsum(far) - 1]) // PIECE_BYTES
+    piece = (begin - begin[np.flatnonzero(far)][np.cumsum(far) - 1]) // READ_BYTES
     cuts = np.flatnonzero(far | (np.diff(piece, prepend=0) != 0))
     found = []
     for low, high in cut_range(cuts, len(rows)):
@@ -246,13 +246,13 @@ def _section_ranges(table: Table, section: ObjectSection, rows: Positions, to: P
     return found
 
 
-def damaged_blocks(store: Store, ref: ObjectRef, header: ObjectHeader, job: Job, table: str, ids: Ids) -> Ids:
+def damaged_blocks(store: Store, ref: ObjectRef, header: ObjectHeader, table: str, ids: Ids) -> Ids:
     """Which of these blocks (ascending ids) it does not hold, or not as they were written. Every range is
     read once.
 
     Raises :class:`scar.errors.ObjectNotFound`.
     """
-    ranges, damaged = _plan_ranges(job.table(table), header, ids)
+    ranges, damaged = _plan_ranges(header, table, ids)
     for one in ranges:
         _, wrong = _read_checked(store, ref, one)
         damaged[one.to[wrong]] = True
@@ -262,12 +262,12 @@ def damaged_blocks(store: Store, ref: ObjectRef, header: ObjectHeader, job: Job,
 def _read_checked(store: Store, ref: ObjectRef, one: _Range) -> tuple[bytes, NDArray[np.bool_]]:
     """The bytes of a range, and which of its rows are in a segment that is not as it was written."""
     raw = store.get_range(ref.key, one.start, one.length)
-    segments, first, inverse = np.unique(one.segments, return_index=True, return_inverse=True)
+    first = np.flatnonzero(np.diff(one.segments, prepend=-1))
     found = segment_digests(raw, one.begin[first], one.end[first])
-    at = DIGEST_BYTES * segments
+    at = DIGEST_BYTES * one.segments[first]
     expected = map(one.section.digests.__getitem__, map(slice, at.tolist(), (at + DIGEST_BYTES).tolist()))
     wrong = np.array([*map(ne, found, expected)], dtype=np.bool_)
-    return raw, wrong[inverse]
+    return raw, np.repeat(wrong, np.diff(first, append=len(one.segments)))
 
 
 def _read_range(

@@ -46,7 +46,7 @@ FORMAT = 2
 MAX_JSON_BYTES = 16 << 20
 # records with one digest, which are read together; a block that is larger has a digest of its own
 SEGMENT_BYTES = 16 << 10
-PIECE_BYTES = 8 << 20  # records encoded, or read by one range request, at once
+PIECE_BYTES = 8 << 20  # records encoded at once
 
 PREFIX_BYTES = len(MAGIC) + 4
 ID_BYTES = 4  # of one block in the index
@@ -79,13 +79,25 @@ class ObjectSection:
     """A group as it lies in an object.
 
     ``start``: byte offset of its first record; ``segment_bytes``: of records that share a digest;
-    ``digests``: back to back.
+    ``digests``: back to back. ``table``: None where nobody reads the records.
     """
 
     group: BlockState
     start: int = 0
     segment_bytes: int = SEGMENT_BYTES
     digests: bytes = b""
+    table: Table | None = None
+
+    @cached_property
+    def record_starts(self) -> Positions:
+        """See :func:`record_starts`; counted from :attr:`start`."""
+        assert self.table is not None
+        return record_starts(self.table, self.table.layout.sizes[self.group.ids])
+
+    @cached_property
+    def segment_bounds(self) -> Positions:
+        """See :func:`segment_bounds`."""
+        return segment_bounds(self.record_starts, self.segment_bytes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,8 @@ changed, so headers are cached by key for as long as a manifest names them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Container, Iterable
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,9 +23,9 @@ from scar.blocks import BlockState, Ids, positions_of
 from scar.errors import CorruptCheckpoint, ObjectNotFound
 from scar.tables import Job
 from scar_runtime.checkpoint.block_records import record_sizes
+from scar_runtime.checkpoint.header_cache import HeaderCache
 from scar_runtime.checkpoint.manifest import Manifest, ObjectRef
 from scar_runtime.checkpoint.manifest_codec import read_manifest
-from scar_runtime.checkpoint.object_reader import THREADS, read_header
 from scar_runtime.checkpoint.objects import ObjectHeader
 from scar_runtime.store import Store
 from scar_runtime.store.layout import MANIFESTS
@@ -89,6 +89,14 @@ class RunningCheckpoint:
             wider.append(ref, header)
         wider._drop_garbage()
         return wider
+
+    def listed_by(self, manifest: Manifest) -> RunningCheckpoint:
+        """The same objects, which this manifest lists."""
+        same = copy(self)
+        same.manifest = manifest
+        same.passed_over = []
+        same.unreadable = []
+        return same
 
     def sources(self, table: str, ids: Ids) -> SourceIndex:
         """For each block the index of its object; -1: x(0)."""
@@ -194,58 +202,6 @@ class RunningCheckpoint:
         self.objects = [self.objects[index] for index in keep]
         self.headers = [self.headers[index] for index in keep]
         self._source = {table: renumber[source] for table, source in self._source.items()}
-
-
-class HeaderCache:
-    """Headers of a job's objects, read in parallel and kept by key. ``store`` is the job's. Safe to use
-    from any thread.
-    """
-
-    def __init__(self, store: Store, job: Job) -> None:
-        self.store = store
-        self.job = job
-        self._known: dict[str, ObjectHeader] = {}
-
-    def get(self, refs: Sequence[ObjectRef]) -> list[ObjectHeader]:
-        """Headers of these objects, in order. Raises what
-        :func:`scar_runtime.checkpoint.object_reader.read_header` raises.
-        """
-        known = self._read_missing(refs, self._read_header)
-        return [known[ref.key] for ref in refs]
-
-    def get_readable(self, refs: Sequence[ObjectRef]) -> list[ObjectHeader | None]:
-        """The same; None for a header that is damaged or gone."""
-        known = self._read_missing(refs, self._read_if_whole)
-        return [known.get(ref.key) for ref in refs]
-
-    def _read_missing(
-        self, refs: Sequence[ObjectRef], read: Callable[[ObjectRef], ObjectHeader | None]
-    ) -> dict[str, ObjectHeader]:
-        known = self._known
-        missing = [ref for ref in refs if ref.key not in known]
-        if missing:
-            with ThreadPoolExecutor(min(THREADS, len(missing))) as pool:
-                found = zip(missing, pool.map(read, missing), strict=True)
-                known = known | {ref.key: header for ref, header in found if header is not None}
-            self._known = known  # replaced, never changed: another thread may be reading
-        return known
-
-    def _read_header(self, ref: ObjectRef) -> ObjectHeader:
-        return read_header(self.store, ref, self.job)
-
-    def _read_if_whole(self, ref: ObjectRef) -> ObjectHeader | None:
-        try:
-            return reread(lambda: self._read_header(ref))
-        except (CorruptCheckpoint, ObjectNotFound):
-            return None
-
-    def forget(self, key: str) -> None:
-        """Read this one again, should it be asked for: what the store has may be damaged by now."""
-        self._known = {known: header for known, header in self._known.items() if known != key}
-
-    def keep(self, keys: set[str]) -> None:
-        """Forget all others."""
-        self._known = {key: header for key, header in self._known.items() if key in keys}
 
 
 def newest_manifest(store: Store, full: bool = False) -> Manifest | None:

@@ -8,10 +8,10 @@ from typing import Self
 
 from scar.errors import ObjectNotFound
 from scar.tables import Job
+from scar_runtime.checkpoint.header_cache import HeaderCache
 from scar_runtime.checkpoint.manifest import ObjectRef
 from scar_runtime.checkpoint.object_reader import read_header
 from scar_runtime.checkpoint.objects import ObjectHeader
-from scar_runtime.checkpoint.running_checkpoint import HeaderCache
 from scar_runtime.store import Store
 from tests.simulation.bucket import Bucket
 from tests.simulation.scheduler import Scheduler
