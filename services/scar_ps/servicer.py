@@ -104,22 +104,26 @@ class DataServicer:
 
     def pull(self, request: ps_pb2.PullRequest, context: grpc.ServicerContext) -> Iterator[bytes]:
         """Chunks that are encoded already: each is copied out under its table's lock."""
-        segment = None
-        if request.shared:
-            room = self._shared.find_segment(request.shared)
-            segment = pull_encoder.SegmentWriter(request.shared, room)
+        segment = self._find_segment(request)
         found, waited = self._find_pulled(request, context)
         yield from pull_encoder.encode_pulled(found, segment, waited, _short_tables(request))
         self._apply_thread.check_lease()
 
     def pull_small(self, request: ps_pb2.PullRequest, context: grpc.ServicerContext) -> bytes:
         """The same chunks as one message. Raises :class:`TooLarge` when they are too many for it."""
+        segment = self._find_segment(request)
         found, waited = self._find_pulled(request, context)
         short = _short_tables(request)
-        pull_encoder.require_small(found, short)
-        message = encode_small(pull_encoder.encode_pulled(found, waited=waited, short=short))
+        pull_encoder.require_small(found, short, segment)
+        message = encode_small(pull_encoder.encode_pulled(found, segment, waited, short))
         self._apply_thread.check_lease()
         return message
+
+    def _find_segment(self, request: ps_pb2.PullRequest) -> pull_encoder.SegmentWriter | None:
+        """Where the caller wants the values; None: in messages."""
+        if not request.shared:
+            return None
+        return pull_encoder.SegmentWriter(request.shared, self._shared.find_segment(request.shared))
 
     def _find_pulled(
         self, request: ps_pb2.PullRequest, context: grpc.ServicerContext

@@ -13,12 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scar.errors import InvalidRequest, NonFinite, NotServing
+from scar.errors import InvalidRequest, NonFinite, NotServing, TooLarge
 from scar.tables import Table
 from scar.v1 import ps_pb2
-from scar.wire import shared_memory
+from scar.wire import shard_link, shared_memory
 from scar.wire.codec import Chunk
 from scar.wire.shared_memory import SegmentOffer
+from scar_ps.wire import pull_encoder
 from scar_ps.wire.shared_memory_pool import SharedMemoryPool
 from tests.component.ps_scene import SECONDS, Running, declared, first
 
@@ -41,6 +42,14 @@ def shard(tmp_path: Path, request) -> Iterator[Running]:
     shard = Running(0, f"file://{tmp_path}", shared_memory=getattr(request, "param", True))
     yield shard
     shard.stop()
+
+
+@pytest.fixture(autouse=True, params=["message", "stream"])
+def way(request, monkeypatch) -> str:
+    """How chunks travel that point to shared memory: in one message, or one each."""
+    if request.param == "stream":
+        monkeypatch.setattr(shard_link, "WHOLE_BYTES", 0)
+    return request.param
 
 
 def started(shard: Running, consistency: str = "asp") -> np.ndarray:
@@ -120,6 +129,23 @@ def test_memory_that_the_shard_does_not_know_any_more_is_offered_again(shard):
         shard.push({"large": (None, values)})
     shard.push({"large": (None, values)}, seq=2)
     np.testing.assert_allclose(shard.pull("large", size=values.nbytes)[0], 2 * values, rtol=1e-5)
+
+
+def test_a_shard_whose_message_has_no_room_for_them_sends_pointers_in_a_stream(shard, messages, monkeypatch):
+    """As an older one does, which knows only values in a small message; it is asked once."""
+    values = started(shard)
+    shard.push({"large": (None, values)})
+    refused: list[int] = []
+
+    def refuse(*_):
+        refused.append(1)
+        raise TooLarge("no room")
+
+    monkeypatch.setattr(pull_encoder, "require_small", refuse)
+    for _ in range(2):
+        assert (shard.pull("large", size=values.nbytes)[0] == values).all()
+    assert len(refused) == (shard_link.WHOLE_BYTES > 0)
+    assert not any(messages)
 
 
 def test_an_answer_that_does_not_fit_is_a_typed_error(shard):

@@ -54,8 +54,9 @@ def adopted(shard: Running, consistency: str = "asp"):
     return spec, epoch
 
 
-def test_what_is_small_is_one_message_and_what_is_not_a_stream(calls, tmp_path):
-    shard = Running(0, f"file://{tmp_path}")
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_is_small_or_shared_is_one_message_and_all_else_a_stream(calls, tmp_path, shared: bool):
+    shard = Running(0, f"file://{tmp_path}", shared_memory=shared)
     adopted(shard)
     calls.clear()
     shard.push(W)
@@ -63,7 +64,8 @@ def test_what_is_small_is_one_message_and_what_is_not_a_stream(calls, tmp_path):
     assert calls - Counter(Loopback=1) == Counter(PushSmall=1, PullSmall=1)
     shard.push({"large": (None, np.ones(LARGE.elements, np.float32))})
     assert (shard.pull("large", size=LARGE.elements * 4)[0] == 1).all()
-    assert calls - Counter(Loopback=1, Share=1) == Counter(PushSmall=1, PullSmall=1, Push=1, Pull=1)
+    more = Counter(PushSmall=1, PullSmall=1) if shared else Counter(Push=1, Pull=1)
+    assert calls - Counter(Loopback=1, Share=1) == Counter(PushSmall=1, PullSmall=1) + more
     shard.stop()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
-from scar.errors import InvalidRequest
+from scar.errors import InvalidRequest, TooLarge
 from scar.v1 import ps_pb2, ps_pb2_grpc
 from scar.v1.loopback_pb2 import LoopbackReply, LoopbackRequest
 from scar.wire import codec, small_message, tracing
@@ -16,14 +16,15 @@ from scar.wire.shared_memory import Segment, SegmentAllocator, SegmentOffer
 from scar.wire.transport import ATTEMPT_SECONDS, Link
 
 DATA = "/scar.v1.ShardData/"
+WHOLE_BYTES = 16 << 20  # in shared memory that one message points to; of more, both sides work at once
 
 
 class ShardLink(Link):
     """A connection to a shard. What is small travels as one message, all else as a stream.
 
     ``size``: bytes of values that a call moves; None: not known. Between processes of one machine large
-    payloads go through shared memory. ``role``: of who answers, when it may be another member that is only
-    asked how it is.
+    payloads go through shared memory, to which one message points. ``role``: of who answers, when it may be
+    another member that is only asked how it is.
     """
 
     def __init__(self, address: str, name: str, role: str = "shard") -> None:
@@ -41,6 +42,7 @@ class ShardLink(Link):
         self._pull_small = self.channel.unary_unary(f"{DATA}PullSmall", asked, small_message.decode_small)
         self.clock = self.control.Clock
         self._refuses_contents = False  # in one message
+        self._refuses_pointers = False  # to shared memory, in one message
         self._loopback: LoopbackConnections | None = None
         if is_loopback(address) and not tracing.is_on():  # spans follow gRPC's metadata
             self._loopback = connections = LoopbackConnections(self._find_loopback)
@@ -68,6 +70,12 @@ class ShardLink(Link):
                 return acked
         with self._lend_segment(size) as segment, self.translate_errors():
             stream = iter(chunks) if segment is None else segment.fill_segment(chunks)
+            if segment is not None and _goes_whole(size):
+                pointers = list(stream)
+                message = small_message.encode_small(map(codec.encode_chunk, pointers))
+                if len(message) <= small_message.SMALL_BYTES:
+                    return self.call(self._push_small, message, timeout)
+                stream = iter(pointers)
             reply: ps_pb2.PushReply = self._push(stream, timeout=timeout)
             return reply
 
@@ -89,12 +97,20 @@ class ShardLink(Link):
                 if not request.contents:
                     raise
                 self._refuses_contents = True
-        return self._pull_stream(request, timeout, size)
+        return self._pull_large(request, timeout, size)
 
-    def _pull_stream(self, request: ps_pb2.PullRequest, timeout: float, size: int | None) -> Iterator[Chunk]:
+    def _pull_large(self, request: ps_pb2.PullRequest, timeout: float, size: int | None) -> Iterator[Chunk]:
         """Closing the iterator early cancels the call."""
         with self._lend_segment(size) as segment, self.translate_errors():
             request.shared = segment.offer.key if segment is not None else b""
+            if segment is not None and _goes_whole(size) and not self._refuses_pointers:
+                try:
+                    pointers: list[Chunk] = self.call(self._pull_small, request, timeout)
+                except TooLarge:  # an older shard, or it has more to say than one message has room for
+                    self._refuses_pointers = True
+                else:
+                    yield from map(segment.read_chunk, pointers)
+                    return
             stream = self._pull(request, timeout=timeout)
             try:
                 yield from stream if segment is None else map(segment.read_chunk, stream)
@@ -120,3 +136,8 @@ class ShardLink(Link):
     def _offer_segment(self, offer: SegmentOffer) -> bool:
         request = ps_pb2.ShareRequest(pid=offer.pid, number=offer.number, bytes=offer.size, key=offer.key)
         return bool(self.call(self.control.Share, request, ATTEMPT_SECONDS).found)
+
+
+def _goes_whole(size: int | None) -> bool:
+    """Whether so many bytes in shared memory are written and read one after the other, for one message."""
+    return size is not None and size <= WHOLE_BYTES

@@ -7,6 +7,7 @@ and half new.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -45,10 +46,14 @@ def encode_pulled(
         yield from encode_blocks(header, part, segment, part.store.table.name in short)
 
 
-def require_small(found: PulledBlocks, short: Collection[str] = ()) -> None:
-    """Raises :class:`TooLarge` when these blocks do not go into one message."""
+def require_small(
+    found: PulledBlocks, short: Collection[str] = (), segment: SegmentWriter | None = None
+) -> None:
+    """Raises :class:`TooLarge` when these blocks do not go into one message; with ``segment``, where their
+    values go, when what is said of them does not.
+    """
     payload = 0
-    for part in found.parts:
+    for part in found.parts if segment is None else []:
         table = part.store.table
         payload += (
             _pulled_layout(part).elements * (bfloat16.DTYPE if table.name in short else table.dtype).itemsize
@@ -87,6 +92,13 @@ def encode_blocks(
     header.bytes = layout.elements * size
     head: TensorHeader | None = header
     for start, stop in split_runs(layout, (CHUNK_BYTES if segment is None else PIECE_BYTES) // size):
+        if segment is not None and not short:
+            count = layout.find_start(stop) - layout.find_start(start)
+            chunk, room = segment.make_room(head, count, store.table.dtype)
+            _copy_run(part, start, stop, room)
+            yield encode_chunk(chunk)
+            head = None
+            continue
         rows = None if part.rows is None else _gather_rows(part, start, stop)  # a copy
         with store.lock if rows is None else NO_LOCK:
             values = _gather_blocks(part, start, stop) if rows is None else rows
@@ -131,6 +143,23 @@ def _gather_rows(part: StoreSlice, start: int, stop: int) -> Array:
         return store.row_layout.gather(store.values, part.rows[start:stop].astype(np.int64, copy=False))
 
 
+def _copy_run(part: StoreSlice, start: int, stop: int, room: Array) -> None:
+    """Some blocks or rows of a part, straight to where they are wanted."""
+    store = part.store
+    if isinstance(store, KeyedBlockStore) and part.rows is not None:
+        room[...] = _gather_rows(part, start, stop)
+        return
+    with store.lock:
+        if isinstance(store, KeyedBlockStore) or (part.positions is None and part.rows is None):
+            room[...] = _gather_blocks(part, start, stop)
+        elif part.rows is not None:
+            rows = part.rows[start:stop].astype(np.int64, copy=False)
+            store.row_layout.gather_into(store.values, rows, room)
+        else:
+            assert part.positions is not None
+            store.layout.gather_into(store.values, part.positions[start:stop], room)
+
+
 class SegmentWriter:
     """A segment of the receiver that is filled from its start. ``key``: the segment's."""
 
@@ -139,12 +168,20 @@ class SegmentWriter:
         self._room = room
         self._at = 0
 
+    def make_room(self, header: TensorHeader | None, count: int, dtype: np.dtype[Any]) -> tuple[Chunk, Array]:
+        """The next so many elements, and what says where they are. Raises :class:`InvalidRequest` when it is
+        full.
+        """
+        shared = SharedRange(key=self._key, offset=self._at, bytes=count * dtype.itemsize)
+        room: Array = np.frombuffer(shared_range(self._room, shared), dtype)
+        self._at += room.nbytes
+        return Chunk(header, shared=shared), room
+
     def write_values(self, header: TensorHeader | None, values: Array) -> Chunk:
-        """Raises :class:`InvalidRequest` when it is full."""
-        shared = SharedRange(key=self._key, offset=self._at, bytes=values.nbytes)
-        shared_range(self._room, shared)[:] = values.data.cast("B")
-        self._at += values.nbytes
-        return Chunk(header, shared=shared)
+        """Raises as :meth:`make_room`."""
+        chunk, room = self.make_room(header, len(values), values.dtype)
+        room[...] = values
+        return chunk
 
 
 def _encode_chunks(header: TensorHeader | None, values: Array) -> list[bytes]:
