@@ -125,6 +125,12 @@ class Layout:
             return rows if len(whole) == len(positions) else np.concatenate((rows, flat[self.starts[-2] :]))
         return flat[self.indices(positions)]
 
+    def pick(self, flat: Array, positions: Positions) -> Array:
+        """The same of positions in any order, with repeats."""
+        if self.width:
+            return np.take(flat.reshape(-1, self.width), positions, axis=0).reshape(-1)
+        return flat[self.indices(positions)]
+
     def gather_into(self, flat: Array, positions: Positions, packed: Array) -> None:
         """The same, written to ``packed``. Positions ascend; neighbours are copied as one."""
         count = len(positions)
@@ -139,6 +145,7 @@ class Layout:
 
     def scatter(self, flat: Array, positions: Positions, packed: Array) -> None:
         """Write packed blocks to their places."""
+        packed = packed.astype(flat.dtype, copy=False)
         if self.is_all(positions):
             flat[...] = packed
         elif self.width:

@@ -148,6 +148,24 @@ def test_a_shard_whose_message_has_no_room_for_them_sends_pointers_in_a_stream(s
     assert not any(messages)
 
 
+def test_values_in_borrowed_memory_are_sent_from_there_and_anew_after_a_failure(shard, messages):
+    values = started(shard)
+    shard.push({"large": (None, values)})
+    memory = shard.link.borrow_memory(values.nbytes)
+    assert memory is not None
+    lying = memory.view(np.float32)
+    lying[...] = values
+    messages.clear()
+    shard.push({"large": (None, lying)})
+    assert messages == []
+    shard.service._shared._segments.clear()
+    with pytest.raises(NotServing):
+        shard.push({"large": (None, lying)})
+    shard.push({"large": (None, lying)}, seq=3)
+    assert messages
+    np.testing.assert_allclose(shard.pull("large", size=values.nbytes)[0], 3 * values, rtol=1e-5)
+
+
 def test_an_answer_that_does_not_fit_is_a_typed_error(shard):
     values = started(shard)
     with pytest.raises(InvalidRequest, match="that are shared"):

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import scar
-from scar._client.core.pushes import ShardPush, cut_blocks, merge_pushes, split_by_owner
+from scar._client.core.push_shares import split_by_owner
+from scar._client.core.pushes import ShardPush, cut_blocks, merge_pushes
 from scar._client.core.shard_map import ShardMap
 from scar._client.pull_requests import PullRequest
 from scar._client.push_requests import pack_tables

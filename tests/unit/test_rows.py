@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from scar import tables
 from scar._client.core.pull_buffer import PullBuffer, unpack_result
-from scar._client.core.pushes import ShardPush, TablePush, cut_blocks, merge_pushes, split_by_owner
+from scar._client.core.push_shares import split_by_owner
+from scar._client.core.pushes import ShardPush, TablePush, cut_blocks, merge_pushes
 from scar._client.core.shard_map import ShardMap
 from scar._client.pull_requests import PullRequest
 from scar._client.push_requests import pack_tables

@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 import threading
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain
 
@@ -14,7 +15,7 @@ import pytest
 
 from scar import errors
 from scar.v1.ps_pb2 import SharedRange, TensorChunk, TensorHeader
-from scar.wire import codec
+from scar.wire import codec, shared_memory
 from scar.wire.codec import Chunk
 from scar.wire.shared_memory import (
     LEAST_BYTES,
@@ -212,3 +213,73 @@ def test_a_segment_that_cannot_be_made_closes_its_file_once(monkeypatch: pytest.
         Segment(10)
     gc.collect()
     assert len(closed) == len(set(closed)) == 1
+
+
+@pytest.fixture
+def allocator(monkeypatch) -> SegmentAllocator:
+    monkeypatch.setattr(shared_memory, "LEAST_BYTES", 1)
+    return SegmentAllocator(lambda _offer: True)
+
+
+def lent_once(allocator: SegmentAllocator, size: int) -> Segment:
+    with allocator.lend_segment(size) as segment:
+        assert segment is not None
+        return segment
+
+
+def test_borrowed_memory_is_of_a_segment_that_is_known_and_free_and_comes_back_with_the_last_view(allocator):
+    assert allocator.borrow_memory(64) is None  # nothing is offered for it
+    segment = lent_once(allocator, 64)
+    memory = allocator.borrow_memory(48)
+    assert allocator.borrow_memory(48) is None
+    assert lent_once(allocator, 64) is not segment
+    values = memory[8:40].view(np.float32)
+    del memory
+    values[...] = 3
+    chunk = allocator.point_to_borrowed(Chunk(data=values.data.cast("B")))
+    assert (chunk.shared.key, chunk.shared.offset, chunk.shared.bytes) == (segment.offer.key, 8, 32)
+    assert segment.read_chunk(chunk).data == values.tobytes()
+    del values
+    with allocator.lend_segment(64) as one, allocator.lend_segment(64) as two:
+        assert segment in (one, two)
+
+
+def test_what_lies_elsewhere_keeps_its_data(allocator):
+    lent_once(allocator, 64)
+    memory = allocator.borrow_memory(64)
+    other = Chunk(data=memoryview(bytes(64)))
+    assert allocator.point_to_borrowed(other) is other
+    empty = Chunk()
+    assert allocator.point_to_borrowed(empty) is empty
+    assert len(memory) == 64
+
+
+def test_after_a_call_that_failed_borrowed_memory_is_neither_pointed_to_nor_lent_again(allocator):
+    segment = lent_once(allocator, 64)
+    memory = allocator.borrow_memory(64)
+    chunk = Chunk(data=memory.data)
+    pointer = allocator.point_to_borrowed(chunk)
+    allocator.forget_borrowed([chunk, pointer])
+    assert allocator.point_to_borrowed(chunk) is chunk
+    del memory, chunk
+    gc.collect()
+    assert all(lent_once(allocator, 64) is not segment for _ in range(3))
+
+
+def test_so_much_is_borrowed_at_most(allocator):
+    with ExitStack() as stack:
+        for _ in range(shared_memory.KEPT + 1):
+            stack.enter_context(allocator.lend_segment(64))
+    held = [allocator.borrow_memory(64) for _ in range(shared_memory.KEPT)]
+    lent_once(allocator, 64)
+    assert all(one is not None for one in held)
+    assert allocator.borrow_memory(64) is None
+
+
+def test_a_segment_is_filled_with_what_lies_nowhere_yet(allocator):
+    segment = lent_once(allocator, 64)
+    away = Chunk(TensorHeader(table="b"), shared=SharedRange(key=b"k", offset=8, bytes=4))
+    own = Chunk(TensorHeader(table="a"), b"12345678")
+    first, second, third = segment.fill_segment([own, away, Chunk(TensorHeader(table="c"), b"90")])
+    assert second is away
+    assert [segment.read_chunk(one).data for one in (first, third)] == [b"12345678", b"90"]

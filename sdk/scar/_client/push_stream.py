@@ -17,6 +17,7 @@ from scar._client.cluster_view import ClusterView
 from scar._client.core.clocks import ShardRecord
 from scar._client.core.comparisons import RecoveredBlocks
 from scar._client.core.epoch_change import EpochChange
+from scar._client.core.push_shares import split_by_owner
 from scar._client.core.push_state import (
     CompareBlocks,
     EpochSettled,
@@ -30,9 +31,10 @@ from scar._client.core.push_state import (
     StepFailed,
     StreamEvent,
 )
-from scar._client.core.pushes import PackedTable, TablePush, split_by_owner
+from scar._client.core.pushes import PackedTable, TablePush
 from scar._client.pulls import make_pull_request, receive_tensors
 from scar._client.push_traces import PushTraces
+from scar.blocks import Array
 from scar.errors import DeadlineExceeded, Internal, InvalidRequest, ScarError, StaleEpoch, Temporary
 from scar.placement import Member
 from scar.strategies import BACKLOG, BACKLOG_RATE
@@ -81,7 +83,7 @@ class PushStreams:
         while True:
             self.wait_until(self._has_room, deadline, "room to push")
             shards = self.view.shards
-            shares = split_by_owner(self.view.job, shards, tables)
+            shares = split_by_owner(self.view.job, shards, tables, self._borrow_memory)
             self.traces.begin(self.count, len(shares))
             with self.view.lock:
                 self.view.check_failure()
@@ -92,6 +94,10 @@ class PushStreams:
                     if key in self._streams:
                         self._streams[key].wake_sender()
                 return
+
+    def _borrow_memory(self, key: str, size: int) -> Array | None:
+        link = self.view.links.find(key)
+        return None if link is None else link.borrow_memory(size)
 
     def _has_room(self) -> bool:
         return self.state.has_room(self._unacked_bytes)
@@ -197,6 +203,7 @@ class PushStream:
             except Exception as error:
                 self._fail_work(Internal(f"sending to {self.shard.name} failed: {error!r}"))
                 raise
+            del step  # the memory of what it sent is free while this waits for the next
 
     def _await_step(self) -> NextStep | None:
         """What the core has decided; None: the stream has ended. The lock is held."""

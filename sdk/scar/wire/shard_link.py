@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
+from scar.blocks import Array
 from scar.errors import InvalidRequest, TooLarge
 from scar.v1 import ps_pb2, ps_pb2_grpc
 from scar.v1.loopback_pb2 import LoopbackReply, LoopbackRequest
@@ -68,16 +69,39 @@ class ShardLink(Link):
             if len(message) <= small_message.SMALL_BYTES:  # with its headers and ids, too
                 acked: ps_pb2.PushReply = self.call(self._push_small, message, timeout)
                 return acked
-        with self._lend_segment(size) as segment, self.translate_errors():
+        if self._segments is None or size is None:
+            return self._push_stream(chunks, timeout)
+        pointers = [self._segments.point_to_borrowed(chunk) for chunk in chunks]
+        try:
+            return self._push_shared(pointers, timeout, size)
+        except BaseException:
+            self._segments.forget_borrowed(pointers)
+            raise
+
+    def _push_shared(self, chunks: list[Chunk], timeout: float, size: int) -> ps_pb2.PushReply:
+        """Those that do not point to shared memory yet have their data put there, if there is some."""
+        left = sum(len(chunk.data) for chunk in chunks)
+        with self._lend_segment(left) as segment:
             stream = iter(chunks) if segment is None else segment.fill_segment(chunks)
-            if segment is not None and _goes_whole(size):
+            if size <= WHOLE_BYTES and (segment is not None or not left):
                 pointers = list(stream)
                 message = small_message.encode_small(map(codec.encode_chunk, pointers))
                 if len(message) <= small_message.SMALL_BYTES:
-                    return self.call(self._push_small, message, timeout)
+                    acked: ps_pb2.PushReply = self.call(self._push_small, message, timeout)
+                    return acked
                 stream = iter(pointers)
-            reply: ps_pb2.PushReply = self._push(stream, timeout=timeout)
-            return reply
+            return self._push_stream(stream, timeout)
+
+    def _push_stream(self, chunks: Iterable[Chunk], timeout: float) -> ps_pb2.PushReply:
+        with self.translate_errors():
+            acked: ps_pb2.PushReply = self._push(iter(chunks), timeout=timeout)
+            return acked
+
+    def borrow_memory(self, size: int) -> Array | None:
+        """Memory where values may lie that are pushed later, which spares a copy; None: there is none at
+        hand.
+        """
+        return None if self._segments is None else self._segments.borrow_memory(size)
 
     def restore(self, chunks: Iterable[Chunk], timeout: float) -> None:
         """Send blocks that the shard has gained; returns when it has taken them, or needs them no more."""
@@ -103,7 +127,8 @@ class ShardLink(Link):
         """Closing the iterator early cancels the call."""
         with self._lend_segment(size) as segment, self.translate_errors():
             request.shared = segment.offer.key if segment is not None else b""
-            if segment is not None and _goes_whole(size) and not self._refuses_pointers:
+            whole = segment is not None and size is not None and size <= WHOLE_BYTES
+            if segment is not None and whole and not self._refuses_pointers:
                 try:
                     pointers: list[Chunk] = self.call(self._pull_small, request, timeout)
                 except TooLarge:  # an older shard, or it has more to say than one message has room for
@@ -136,8 +161,3 @@ class ShardLink(Link):
     def _offer_segment(self, offer: SegmentOffer) -> bool:
         request = ps_pb2.ShareRequest(pid=offer.pid, number=offer.number, bytes=offer.size, key=offer.key)
         return bool(self.call(self.control.Share, request, ATTEMPT_SECONDS).found)
-
-
-def _goes_whole(size: int | None) -> bool:
-    """Whether so many bytes in shared memory are written and read one after the other, for one message."""
-    return size is not None and size <= WHOLE_BYTES

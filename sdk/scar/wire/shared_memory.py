@@ -5,8 +5,8 @@ has it open, however that dies. It tells the other side where to find it, under 
 part of it to read or write. A side that cannot find it (another machine, another container, another user, no
 Linux) says so; payloads travel as messages then.
 
-A segment is lent for one call at a time. After a call that failed the other side may still be at work on it,
-so it is not used again.
+A segment is lent for one call at a time, or borrowed for values that a later call brings, as long as somebody
+holds them. After a call that failed the other side may still be at work on it, so it is not used again.
 """
 
 from __future__ import annotations
@@ -16,11 +16,16 @@ import os
 import secrets
 import stat
 import sys
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
 
+import numpy as np
+
+from scar.blocks import Array
 from scar.errors import InvalidRequest, ScarError, Temporary
 from scar.v1.ps_pb2 import SharedRange, TensorHeader
 from scar.wire.codec import Chunk
@@ -32,7 +37,7 @@ LEAST_BYTES = 1 << 20  # of what a call moves: below, a message is as fast
 MOST_BYTES = 256 << 20  # above, a second copy in memory would be too much
 KEY_BYTES = 16  # random, at the start of a segment: who finds it has found the right one
 PIECE_BYTES = 4 << 20  # to which one message points, about
-KEPT = 3  # segments that wait for the next call
+KEPT = 3  # segments that wait for the next call, and as many that are borrowed
 SUPPORTED = sys.platform == "linux"
 
 
@@ -68,16 +73,22 @@ class Segment:
             os.close(self._file)  # the memory goes with the last view of it
 
     def fill_segment(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        """The same stream, its data in here instead; fewer chunks, since each is a message."""
+        """The same stream, its data in here instead; fewer chunks, since each is a message. What lies in
+        another segment stays there.
+        """
         start = at = 0
         waiting: Chunk | None = None
         for chunk in chunks:
+            away = chunk.shared is not None
             if waiting is not None and (
-                chunk.header is not None or at - start + len(chunk.data) > PIECE_BYTES
+                away or chunk.header is not None or at - start + len(chunk.data) > PIECE_BYTES
             ):
                 yield self._point_to(waiting.header, start, at)
                 waiting = None
                 start = at
+            if away:
+                yield chunk
+                continue
             waiting = waiting or chunk
             self.room[at : at + len(chunk.data)] = chunk.data
             at += len(chunk.data)
@@ -171,6 +182,8 @@ class SegmentAllocator:
         self._show = show
         self._lock = Lock()
         self._free: list[Segment] = []
+        self._borrowed: dict[int, Segment] = {}  # by address of their room
+        self._given_back: deque[int] = deque()  # addresses, from any thread at any moment
         self._refused = not SUPPORTED
 
     @contextmanager
@@ -184,13 +197,65 @@ class SegmentAllocator:
             with self._lock:
                 self._free = [*self._free, segment][-KEPT:]
 
+    def borrow_memory(self, size: int) -> Array | None:
+        """So many bytes of a segment that is free and known to the other side; None: there is none at hand.
+
+        It is back when the last array that shows them is gone.
+        """
+        if not LEAST_BYTES <= size <= MOST_BYTES:
+            return None
+        with self._lock:
+            self._collect_borrowed()
+            segment = self._find_free(size) if len(self._borrowed) < KEPT else None
+            if segment is None:
+                return None
+            memory: Array = np.frombuffer(segment.room, np.uint8, size)
+            address = address_of(memory)
+            self._borrowed[address] = segment
+        weakref.finalize(memory, self._given_back.append, address).atexit = False
+        return memory
+
+    def point_to_borrowed(self, chunk: Chunk) -> Chunk:
+        """The same chunk without its data where they lie in borrowed memory."""
+        if not len(chunk.data):
+            return chunk
+        at = address_of(np.frombuffer(chunk.data, np.uint8))
+        with self._lock:
+            self._collect_borrowed()
+            for start, segment in self._borrowed.items():
+                if start <= at < start + len(segment.room):
+                    shared = SharedRange(key=segment.offer.key, offset=at - start, bytes=len(chunk.data))
+                    return Chunk(chunk.header, shared=shared)
+        return chunk
+
+    def forget_borrowed(self, chunks: Iterable[Chunk]) -> None:
+        """Nothing is pointed to again where these lie: who got them may be at work, or not know them."""
+        keys = {chunk.shared.key for chunk in chunks if chunk.shared is not None}
+        with self._lock:
+            self._borrowed = {at: one for at, one in self._borrowed.items() if one.offer.key not in keys}
+
+    def _collect_borrowed(self) -> None:
+        """What nobody holds any more is free; the lock is held."""
+        while self._given_back:
+            segment = self._borrowed.pop(self._given_back.popleft(), None)
+            if segment is not None:
+                self._free = [*self._free, segment][-KEPT:]
+
+    def _find_free(self, size: int) -> Segment | None:
+        """The smallest that is large enough; the lock is held."""
+        fitting = [segment for segment in self._free if len(segment.room) >= size]
+        if not fitting:
+            return None
+        segment = min(fitting, key=lambda one: len(one.room))
+        self._free.remove(segment)
+        return segment
+
     def _take_segment(self, size: int) -> Segment | None:
         with self._lock:
-            fitting = [segment for segment in self._free if len(segment.room) >= size]
-            if fitting:
-                segment = min(fitting, key=lambda one: len(one.room))
-                self._free.remove(segment)
-                return segment
+            self._collect_borrowed()
+            found = self._find_free(size)
+        if found is not None:
+            return found
         try:
             segment = Segment(size)
             self._refused = not self._show(segment.offer)
@@ -199,3 +264,7 @@ class SegmentAllocator:
         except ScarError:
             self._refused = True
         return None if self._refused else segment
+
+
+def address_of(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])

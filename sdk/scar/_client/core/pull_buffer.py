@@ -155,7 +155,7 @@ def unpack_result(buffer: PullBuffer, asked: RowNames | None) -> Any:
         held = buffer.ids if buffer.rows is None else buffer.rows
         if asked is not held and not np.array_equal(asked, held):
             at = np.searchsorted(held, asked)
-            values = values[buffer.layout.indices(at)]
+            values = buffer.layout.pick(values, at)
         rows = len(asked) if buffer.rows is not None else count_rows(table, asked)
         values = values.reshape(rows, *table.shape[1:])
     values.setflags(write=False)

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scar._client.core.shard_map import ShardMap
 from scar.blocks import (
     Array,
     Ids,
@@ -27,7 +26,6 @@ from scar.blocks import (
 )
 from scar.errors import BlockOutOfRange, InvalidRequest, NonFinite, ShapeMismatch
 from scar.keyed_rows import check_keys
-from scar.placement import NOBODY
 from scar.tables import MAX_ROWS, Job, Table
 
 NOWHERE = ""  # key of pushes to blocks that have no owner at the moment
@@ -229,35 +227,6 @@ def _combine_entries(
 
 # --- shares of shards
 # ------------------------------------------------------------------------------------------------------------
-
-
-def split_by_owner(
-    job: Job, shards: ShardMap, tables: Mapping[str, PackedTable]
-) -> dict[str, dict[str, TablePush]]:
-    """Copies of the values, cut by owner: key of the shard (or :data:`NOWHERE`) -> table -> its blocks."""
-    shares: dict[str, dict[str, TablePush]] = {}
-    for name, packed in tables.items():
-        table = job.table(name)
-        layout = table.layout
-        if packed.ids is None:
-            owners = shards.split_table(name)
-        elif packed.rows is None:
-            layout = layout.take(packed.ids.astype(np.int64))
-            owners = shards.epoch.split(name, packed.ids)
-        else:
-            layout = Layout.even(len(packed.rows), table.row_elements)
-            owners = shards.epoch.split(name, table.find_blocks(packed.rows))
-        for owner, positions in owners:
-            key = NOWHERE if owner == NOBODY else shards.epoch.shards[owner].key
-            values = layout.gather(packed.values, positions)
-            if packed.rows is not None:
-                rows = packed.rows[positions]
-                push = TablePush(drop_repeats(table.find_blocks(rows)), values, rows, packed.short)
-            else:
-                ids = shards.owned(name, owner) if packed.ids is None else packed.ids[positions]
-                push = TablePush(ids, values, short=packed.short)
-            shares.setdefault(key, {})[name] = push
-    return shares
 
 
 def cut_blocks(job: Job, table: str, push: TablePush, positions: Positions) -> TablePush:
