@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from unittest import mock
 
@@ -30,13 +31,14 @@ def measure_rows(repeat: int) -> list[BenchRow]:
     found = []
     with tempfile.TemporaryDirectory() as folder:
         data = np.ones(DIRECTORY_BYTES, dtype=np.uint8)
-        path = Path(folder) / "plain"
+        # a new one each time, as an object is: for one that is written over, memory is there already
+        paths = (Path(folder) / f"plain-{number}" for number in count())
         found.append(
             _measure_row(
                 "directory",
                 f"file://{folder}/store",
                 DIRECTORY_BYTES,
-                lambda: yardsticks.write_durable(path, data),
+                lambda: yardsticks.write_durable(next(paths), data),
                 repeat,
             )
         )
@@ -56,7 +58,7 @@ def _measure_row(name: str, store: str, size: int, yardstick: TimedAction, repea
     with start_training([scar.Table("w", shape)], store=store) as run:
         run.worker.pull("w")  # waits for its initial values: a round does not save what is being loaded
         times = time_pairs(run.save, yardstick, repeat)
-    against = "write and fsync of one file" if store.startswith("file") else "put_object of boto3"
+    against = "write and fsync of a new file" if store.startswith("file") else "put_object of boto3"
     return rate_row(f"full round of {size // 10**6} MB into a {name}", size / 1e9, times, "GB/s", against)
 
 
