@@ -34,9 +34,10 @@ def passage_time(losses: Sequence[float], epsilon: float) -> float:
     have one.
     """
     known = [(at, loss) for at, loss in enumerate(losses, 1) if not math.isnan(loss)]
-    if len(known) < 2 or known[-1][1] > epsilon:
+    passed = next((place for place, (_, loss) in enumerate(known) if loss <= epsilon), 0)
+    if not passed:
         return float(len(losses))
-    (before, above), (at, below) = known[-2:]
+    (before, above), (at, below) = known[passed - 1 : passed + 1]
     return at - (at - before) * (epsilon - below) / (above - below)
 
 

@@ -160,3 +160,8 @@ def test_a_passage_goes_over_iterations_without_a_loss() -> None:
     assert passage_time([0.9, float("nan"), 0.5], 0.6) == pytest.approx(2.5)
     assert passage_time([0.9, 0.5, float("nan")], 0.6) == pytest.approx(1.75)
     assert passage_time([float("nan"), 0.5], 0.6) == 2
+
+
+def test_what_comes_after_a_passage_does_not_move_it() -> None:
+    assert passage_time([0.9, 0.7, 0.5, 0.4, 0.35], 0.6) == pytest.approx(2.5)
+    assert passage_time([0.9, 0.8], 0.6) == 2
