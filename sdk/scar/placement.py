@@ -134,6 +134,8 @@ class Epoch:
         have index NOBODY.
         """
         owner = self.owners[table][ids]
+        if len(owner) and bool((owner == owner[0]).all()):
+            return [(int(owner[0]), np.arange(len(owner)))]
         order = owner.argsort(kind="stable")
         owner = owner[order]
         firsts = np.flatnonzero(owner[1:] != owner[:-1]) + 1

@@ -18,8 +18,9 @@ from scar_ps.core.block_store import RUN_ELEMENTS, BlockStore, OnProgress, Store
 from scar_ps.core.rule_evaluation import apply_program
 from scar_ps.core.segments import Segments
 
-# of a step on blocks or rows that are copied out and back: its five arrays stay in the L2 cache
-SCATTERED_ELEMENTS = 1 << 15
+# of a step on blocks or rows that are copied out and back: of fewer numpy's calls cost more than its arrays
+# gain by staying in the L2 cache
+SCATTERED_ELEMENTS = 1 << 16
 Real = Any  # a float array; numpy's generic scalar type has no arithmetic for the type checker
 # steps taken by each block, this one included: one int, or an array that broadcasts against the values
 StepCounts = Any
