@@ -1,9 +1,10 @@
-"""A step of DeepFM with embeddings of 10^6 rows, on SCAR with two workers and in plain torch in one process.
+"""A step of DeepFM with embeddings of 10^6 rows: SCAR with two workers, torch DDP with two ranks, and plain
+torch in one process.
 
 The model of examples/torch_recommender.py on ids drawn at random. Plain torch steps the rows of its batch
 (``sparse=True``), or, as `nn.Embedding` does by itself, the whole table. On SCAR two workers share such a
-batch, or each of them has its own. Beside the time of a step stands what it takes of processors, all
-processes together, which a busy machine changes least.
+batch, or each of them has its own; so do the ranks of DDP (gloo, sparse gradients). Beside the time of a step
+stands what it takes of processors, all processes together, which a busy machine changes least.
 
     python -m benchmarks.deepfm --rows 1000000 --batch 512 --steps 200 --rounds 100
 """
@@ -23,7 +24,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import distributed, multiprocessing, nn
+from torch.nn.parallel import DistributedDataParallel
 
 import scar
 import scar.torch
@@ -38,6 +40,7 @@ ELSEWHERE = float(os.environ.get("SCAR_BENCH_ELSEWHERE", "0"))
 AHEAD = bool(os.environ.get("SCAR_BENCH_AHEAD"))
 ELSEWHERE_HELP = "ms of a step that take no processor, as on a GPU; by SSP, with and without prefetch"
 WARM = 20  # steps that are not counted
+RANKS = 2
 
 
 class FactorisationMachine(nn.Module):  # type: ignore[misc]
@@ -74,18 +77,51 @@ class StepCost(NamedTuple):
 def train_plain(sparse: bool) -> StepCost:
     torch.manual_seed(0)
     model = FactorisationMachine(ROWS, lambda rows, width: nn.Embedding(rows, width, sparse=sparse))
+    return _time_steps(model, map(draw_batch, count()))
+
+
+def _time_steps(
+    model: nn.Module, batches: Iterator[tuple[torch.Tensor, torch.Tensor]], examples: int = BATCH
+) -> StepCost:
+    """Of this process; ``examples``: of a step of all processes."""
+    torch.sparse.check_sparse_tensor_invariants.disable()  # torch warns of checks that nobody has chosen
     optimizer = torch.optim.Adagrad(model.parameters(), lr=0.05)
     times = []
-    for step in range(STEPS + WARM):
+    for _ in range(STEPS + WARM):
         times.append((time.perf_counter(), time.process_time()))
-        ids, ratings = draw_batch(step)
+        ids, ratings = next(batches)
         loss = nn.functional.mse_loss(model(ids), ratings)
         optimizer.zero_grad()
         loss.backward()
         time.sleep(1e-3 * ELSEWHERE)
         optimizer.step()
     passed = np.diff(np.array(times)[WARM:], axis=0)
-    return StepCost(float(np.median(passed[:, 0])), float(passed[:, 1].mean()))
+    return StepCost(float(np.median(passed[:, 0])), float(passed[:, 1].mean()), examples)
+
+
+def train_ddp(own: bool) -> StepCost:
+    """``own``: each rank has a batch of its own."""
+    with tempfile.TemporaryDirectory(prefix="deepfm-ddp-") as folder:
+        multiprocessing.spawn(_run_rank, (folder, own), nprocs=RANKS)
+        costs = [StepCost(*np.load(file).tolist()) for file in sorted(Path(folder).glob("*.npy"))]
+    return costs[0]._replace(processors=sum(cost.processors for cost in costs))
+
+
+def _run_rank(rank: int, folder: str, own: bool) -> None:
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=RANKS)
+    torch.manual_seed(0)
+    model = FactorisationMachine(ROWS, lambda rows, width: nn.Embedding(rows, width, sparse=True))
+    batches = _draw_rank_shares(rank, own)
+    cost = _time_steps(DistributedDataParallel(model), batches, BATCH * (RANKS if own else 1))
+    np.save(Path(folder) / f"{rank}.npy", np.array(cost))
+    distributed.destroy_process_group()
+
+
+def _draw_rank_shares(rank: int, own: bool) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    for step in count():
+        ids, ratings = draw_batch(RANKS * step + rank if own else step)
+        yield (ids, ratings) if own else (ids[rank::RANKS], ratings[rank::RANKS])
 
 
 def make_job() -> tuple[nn.Module, scar.Job]:
@@ -187,6 +223,8 @@ def main() -> int:
     else:
         found["SCAR, a batch for both workers"] = train_scar(own=False)
         found["SCAR, a batch for each"] = train_scar(own=True)
+        found["DDP, a batch for both ranks"] = train_ddp(own=False)
+        found["DDP, a batch for each"] = train_ddp(own=True)
     plain = found["torch, rows"]
     for name, cost in found.items():
         sys.stdout.write(
