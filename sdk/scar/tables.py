@@ -301,6 +301,13 @@ class Job:
         return strategy.with_sources(named.sources, self.replicate, self.consistency, rewinds)
 
     @cached_property
+    def replays(self) -> bool:
+        """Blocks that come back are seen when workers have sent what they lack, applied clock by clock as it
+        was: BSP, where nothing else is lost.
+        """
+        return self.strategy.asks_workers or (self.consistency == "bsp" and self.strategy.exact)
+
+    @cached_property
     def worker_strategy(self) -> WorkerStrategy:
         """How it survives the loss of a worker. Raises :class:`ConfigError` for an invalid description."""
         return find_worker_strategy(self.worker_recovery, self.share)

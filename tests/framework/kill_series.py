@@ -1,11 +1,13 @@
 """Runs in which shards die by SIGKILL at random moments, each compared bit by bit with one without failure.
 
     python -m tests.framework.kill_series --kills 100 --report build/kills.json
-    python -m tests.framework.kill_series --kills 20 --missing
+    python -m tests.framework.kill_series --kills 20 --copies missing
+    python -m tests.framework.kill_series --kills 20 --copies chain
 
 Seeds say who dies when: one shard and later another, half of them together or one just after the other, one
-while shards have different clocks open. ``--missing``: with slots and partial pulls, and replicas of what
-workers lack; then one shard at a time, as there is one replica.
+while shards have different clocks open. ``--copies``: with slots and partial pulls, and replicas of what
+workers lack (``missing``) or of everything (``chain``, nothing from workers); then one shard at a time, as
+there is one replica.
 """
 
 from __future__ import annotations
@@ -31,6 +33,11 @@ from tests.framework import healing
 from tests.framework.cluster import TIMEOUT
 
 SHARDS = 4
+SOURCES: Mapping[str, Mapping[str, Any]] = {  # by what replicas have
+    "": {"sources": "workers"},
+    "missing": {"sources": "workers", "replicas": 1, "replicate": "missing"},
+    "chain": {"recovery": "sync-chain", "replicas": 1},
+}
 Kills = Callable[[LocalCluster, random.Random], None]
 
 
@@ -40,14 +47,14 @@ def trained(
     seed: int = 0,
     training: str = healing.__file__,
     more: Mapping[str, str] = MappingProxyType({}),
-    missing: bool = False,
+    copies: str = "",
 ) -> tuple[dict[str, bytes], Sequence[FailureRecord]]:
-    """Everything that each of two workers ended with, and the ledger. ``missing``: replicas have what workers
-    lack, and there are tables of which they lack something.
+    """Everything that each of two workers ended with, and the ledger. ``copies``: what replicas have, of
+    :data:`SOURCES`; then there are tables of which workers lack something.
     """
-    options: dict[str, Any] = {"seed": 3, "shards": SHARDS, "workers": 2, "sources": "workers"}
-    if missing:
-        options |= {"replicas": 1, "replicate": "missing", "kinds": [*healing.WHOLE, *healing.MISSING]}
+    options: dict[str, Any] = {"seed": 3, "shards": SHARDS, "workers": 2, **SOURCES[copies]}
+    if copies:
+        options |= {"kinds": [*healing.WHOLE, *healing.MISSING]}
     folder.mkdir(exist_ok=True)
     environment = {"SCAR_TEST_JOB": json.dumps(options), "SCAR_TEST_HISTORY": str(folder), **more}
     environment["SCAR_OFFER_SECONDS"] = "30"  # a worker on a busy machine is a source, too
@@ -66,9 +73,9 @@ def trained(
 
 
 @cache
-def undisturbed(missing: bool = False) -> dict[str, bytes]:
-    found, ledger = trained(Path(mkdtemp()), lambda _cluster, _draw: None, missing=missing)
-    assert len(found) == (12 if missing else 6)
+def undisturbed(copies: str = "") -> dict[str, bytes]:
+    found, ledger = trained(Path(mkdtemp()), lambda _cluster, _draw: None, copies=copies)
+    assert len(found) == (12 if copies else 6)
     assert not ledger
     return found
 
@@ -123,12 +130,12 @@ def kill_between(cluster: LocalCluster, draw: random.Random) -> None:
 # --- a series
 
 
-def play(seed: int, missing: bool) -> dict[str, Any]:
+def play(seed: int, copies: str) -> dict[str, Any]:
     """One run; what it showed."""
-    kinds: Sequence[Kills] = (kill_one, kill_between) if missing else (kill_one, kill_half, kill_between)
+    kinds: Sequence[Kills] = (kill_one, kill_between) if copies else (kill_one, kill_half, kill_between)
     kills = kinds[seed % len(kinds)]
     with TemporaryDirectory() as folder:
-        found, ledger = trained(Path(folder), kills, seed, missing=missing)
+        found, ledger = trained(Path(folder), kills, seed, copies=copies)
     sources: dict[str, int] = {}
     for record in ledger:
         for source, blocks in record.sources.items():
@@ -140,8 +147,8 @@ def play(seed: int, missing: bool) -> dict[str, Any]:
         "failures": len(ledger),
         "sources": sources,
         "lost_pushes": sum(record.lost_pushes for record in ledger),
-        "equal": found == undisturbed(missing),
-        "different": sorted(name for name, bits in undisturbed(missing).items() if found.get(name) != bits),
+        "equal": found == undisturbed(copies),
+        "different": sorted(name for name, bits in undisturbed(copies).items() if found.get(name) != bits),
     }
 
 
@@ -149,12 +156,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--first", type=int, default=1, help="seed of the first run")
-    parser.add_argument("--missing", action="store_true")
+    parser.add_argument("--copies", choices=list(SOURCES), default="")
     parser.add_argument("--report", type=Path, default=None, help="a JSON file")
     asked = parser.parse_args()
     runs: list[dict[str, Any]] = []
     while sum(run["kills"] for run in runs) < asked.kills:
-        runs.append(play(asked.first + len(runs), asked.missing))
+        runs.append(play(asked.first + len(runs), asked.copies))
         sys.stdout.write(json.dumps(runs[-1]) + "\n")
         sys.stdout.flush()
         if asked.report is not None:

@@ -39,15 +39,18 @@ def test_not_one_bit_is_different(tmp_path: Path, kills: Kills, seed: int) -> No
     assert found == undisturbed()
 
 
+@pytest.mark.parametrize(("copies", "sources"), [("missing", {"replica", "worker"}), ("chain", {"replica"})])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_slots_and_partial_pulls_come_back_exactly(tmp_path: Path, seed: int) -> None:
-    found, ledger = trained(tmp_path, kill_one, seed, missing=True)
+def test_slots_and_partial_pulls_come_back_exactly(
+    tmp_path: Path, seed: int, copies: str, sources: set[str]
+) -> None:
+    found, ledger = trained(tmp_path, kill_one, seed, copies=copies)
     assert ledger
     for record in ledger:
-        assert set(record.sources) == {"replica", "worker"}, record
+        assert set(record.sources) == sources, record
         assert record.lost_pushes == 0
         assert record.delta_norm in (0.0, -1.0)
-    assert found == undisturbed(missing=True)
+    assert found == undisturbed(copies=copies)
 
 
 @pytest.mark.parametrize("how", ["silent", "killed"])

@@ -11,7 +11,7 @@ import pytest
 import scar.tables as tables
 from scar.placement import BlockGroup, BlockSource, Epoch
 from scar.tables import Job, Table
-from scar_ps.core.block_data import BlockContents, BlockLoad
+from scar_ps.core.block_data import BlockContents, BlockLoad, IncomingBlocks
 from scar_ps.core.block_store import BlockStore, StoreSlice
 from scar_ps.core.bsp_buffer import sum_parts
 from scar_ps.core.events import CopyReceived, PullRequested, ShardTick
@@ -83,9 +83,11 @@ def undisturbed(rule: str, clocks: int) -> list[np.ndarray]:
     return seen
 
 
-def survivor(rule: str, open_clock: int) -> tuple[DrivenShard, Epoch, Job, list[PushingWorker]]:
+def survivor(
+    rule: str, open_clock: int, **options: Any
+) -> tuple[DrivenShard, Epoch, Job, list[PushingWorker]]:
     """A shard with half of the blocks that has closed the clocks below this one."""
-    spec = job(table(rule), workers=WORKERS, sources="workers")
+    spec = job(table(rule), workers=WORKERS, **(options or {"sources": "workers"}))
     shard, epoch = started(spec, {"w": MINE}, workers=WORKERS)
     members = [PushingWorker(rank) for rank in range(WORKERS)]
     for clock in range(open_clock):
@@ -100,13 +102,24 @@ def put_back(source: BlockSource, clock: int, number: int = 0) -> BlockGroup:
     return replace(lost, clock=clock, sender=worker(number).key if source is BlockSource.WORKER else "")
 
 
-def gain(
-    shard: DrivenShard, epoch: Epoch, spec: Job, restored: BlockGroup, **changes: Any
-) -> tuple[Epoch, BlockLoad]:
+def gain(shard: DrivenShard, epoch: Epoch, spec: Job, restored: BlockGroup, **changes: Any) -> Epoch:
     after = next_epoch(epoch, gained={"w": LOST}, moved=[restored], failure=1, **changes)
     shard.adopt(after, spec)
-    (load,) = shard.ownership.loads
-    return after, load
+    return after
+
+
+def come_back(shard: DrivenShard, epoch: Epoch, spec: Job, restored: BlockGroup, values: np.ndarray) -> Epoch:
+    """From wherever ``restored`` says."""
+    copy = BlockContents(values)
+    if restored.source is BlockSource.REPLICA:
+        shard.ownership.keep_incoming([IncomingBlocks(epoch.number, OTHER.key, "w", LOST, copy)])
+    after = gain(shard, epoch, spec, restored)
+    for load in shard.ownership.loads:
+        if restored.source is BlockSource.WORKER:
+            assert bring(shard, load, values) == ""
+        else:
+            shard.install(load, copy)
+    return after
 
 
 def blocks_of(values: np.ndarray, blocks: np.ndarray) -> np.ndarray:
@@ -126,18 +139,15 @@ def pulled(shard: DrivenShard, blocks: np.ndarray | None, **options: Any) -> Any
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(("stood", "open_clock"), [(3, 3), (3, 4), (2, 4), (4, 3), (2, 5)])
-@pytest.mark.parametrize("source", [BlockSource.WORKER, BlockSource.OBJECT])
+@pytest.mark.parametrize("source", [BlockSource.WORKER, BlockSource.OBJECT, BlockSource.REPLICA])
 def test_a_block_that_comes_back_is_what_it_would_have_been(
     rule: str, stood: int, open_clock: int, source: BlockSource
 ) -> None:
     """``stood``: clock of the copy; ``open_clock``: of its new owner, which may be ahead or behind."""
     twin = undisturbed(rule, 7)
-    shard, epoch, spec, members = survivor(rule, open_clock)
-    after, load = gain(shard, epoch, spec, put_back(source, stood))
-    if source is BlockSource.WORKER:
-        assert bring(shard, load, blocks_of(twin[stood], LOST)) == ""
-    else:
-        shard.install(load, BlockContents(blocks_of(twin[stood], LOST)))
+    chain = {"recovery": "sync-chain", "shards": 2} if source is BlockSource.REPLICA else {}
+    shard, epoch, spec, members = survivor(rule, open_clock, **chain)
+    after = come_back(shard, epoch, spec, put_back(source, stood), blocks_of(twin[stood], LOST))
     reached = max(open_clock, stood)
     for member in reversed(members):  # what is owed, in any order
         for clock in range(stood, reached + 1):
@@ -162,7 +172,8 @@ def test_what_was_put_back_is_compared_before_it_is_settled() -> None:
     """Else the worker that compares waits for itself: it settles only after that."""
     twin = undisturbed("sgd", 4)
     shard, epoch, spec, _ = survivor("sgd", 4)
-    _, load = gain(shard, epoch, spec, put_back(BlockSource.WORKER, 3))
+    gain(shard, epoch, spec, put_back(BlockSource.WORKER, 3))
+    (load,) = shard.ownership.loads
     with pytest.raises(MustWait, match="loading"):
         pulled(shard, LOST, unsettled=True)
     bring(shard, load, blocks_of(twin[3], LOST))
@@ -181,7 +192,8 @@ def test_a_pull_says_what_it_contains_only_when_all_is_settled() -> None:
     assert pulled(shard, None, contents=True).contents == [watermark]
     members[0].push(shard, 3, MINE)
     assert pulled(shard, None, contents=True).contents == [watermark], "it waits for its clock"
-    after, load = gain(shard, epoch, spec, put_back(BlockSource.WORKER, 3))
+    after = gain(shard, epoch, spec, put_back(BlockSource.WORKER, 3))
+    (load,) = shard.ownership.loads
     bring(shard, load, blocks_of(twin[3], LOST))
     for member in members:
         assert pulled(shard, MINE, contents=True).contents == [None]
@@ -199,7 +211,8 @@ def test_a_pull_says_what_it_contains_only_when_all_is_settled() -> None:
 )
 def test_what_is_not_what_the_epoch_said_counts_as_damaged(changes: dict[str, Any], flaw: str) -> None:
     shard, epoch, spec, _ = survivor("sgd", 3)
-    _, load = gain(shard, epoch, spec, put_back(BlockSource.WORKER, 3))
+    gain(shard, epoch, spec, put_back(BlockSource.WORKER, 3))
+    (load,) = shard.ownership.loads
     assert bring(shard, load, np.zeros(6), **changes) == flaw
     assert shard.ownership.loading_blocks == 3
     (unreadable,) = shard.core._loads.unreadable
@@ -210,7 +223,8 @@ def test_what_is_not_what_the_epoch_said_counts_as_damaged(changes: dict[str, An
 @pytest.mark.parametrize("changes", [{"sender": sender(1)}, {"epoch": 1}, {"ids": ids(0), "table": "w"}])
 def test_what_nobody_waits_for_changes_nothing(changes: dict[str, Any]) -> None:
     shard, epoch, spec, _ = survivor("sgd", 3)
-    _, load = gain(shard, epoch, spec, put_back(BlockSource.WORKER, 3))
+    gain(shard, epoch, spec, put_back(BlockSource.WORKER, 3))
+    (load,) = shard.ownership.loads
     assert bring(shard, load, np.zeros(6), **changes) == ""
     assert shard.ownership.loading_blocks == 3
     assert not shard.core._loads.unreadable
@@ -220,7 +234,8 @@ def test_a_source_that_stays_silent_or_leaves_counts_as_damaged() -> None:
     for leaves in (False, True):
         shard, epoch, spec, _ = survivor("sgd", 3)
         staying = tuple(worker(rank) for rank in range(int(leaves), WORKERS))
-        _, load = gain(shard, epoch, spec, put_back(BlockSource.WORKER, 3), workers=staying)
+        gain(shard, epoch, spec, put_back(BlockSource.WORKER, 3), workers=staying)
+        (load,) = shard.ownership.loads
         shard.now += 0.0 if leaves else SENDER_SECONDS - 0.1
         shard.handle(ShardTick(leased=True))
         assert bool(shard.core._loads.unreadable) == leaves
@@ -233,7 +248,8 @@ def test_a_source_that_stays_silent_or_leaves_counts_as_damaged() -> None:
 def test_a_second_failure_before_all_have_settled_keeps_what_is_owed() -> None:
     twin = undisturbed("sgd", 5)
     shard, epoch, spec, members = survivor("sgd", 4)
-    after, load = gain(shard, epoch, spec, put_back(BlockSource.WORKER, 3))
+    after = gain(shard, epoch, spec, put_back(BlockSource.WORKER, 3))
+    (load,) = shard.ownership.loads
     bring(shard, load, blocks_of(twin[3], LOST))
     for member in members:
         member.push(shard, 3, LOST)
@@ -247,8 +263,9 @@ def test_a_second_failure_before_all_have_settled_keeps_what_is_owed() -> None:
 def test_blocks_given_once_more_forget_what_was_owed_to_what_they_were() -> None:
     twin = undisturbed("sgd", 5)
     shard, epoch, spec, members = survivor("sgd", 4)
-    after, _ = gain(shard, epoch, spec, put_back(BlockSource.WORKER, 3))
-    last, load = gain(shard, after, spec, replace(put_back(BlockSource.OBJECT, 2), former_owner=""))
+    after = gain(shard, epoch, spec, put_back(BlockSource.WORKER, 3))
+    last = gain(shard, after, spec, replace(put_back(BlockSource.OBJECT, 2), former_owner=""))
+    (load,) = shard.ownership.loads
     shard.install(load, BlockContents(blocks_of(twin[2], LOST)))
     for member in members:
         for clock in (2, 3):
@@ -261,7 +278,8 @@ def test_a_push_to_both_kinds_of_blocks_is_kept_apart() -> None:
     """A push of the open clock that touches blocks that stood all along, and blocks that were put back."""
     twin = undisturbed("assign", 5)
     shard, epoch, spec, members = survivor("assign", 3)
-    after, load = gain(shard, epoch, spec, put_back(BlockSource.WORKER, 3))
+    after = gain(shard, epoch, spec, put_back(BlockSource.WORKER, 3))
+    (load,) = shard.ownership.loads
     bring(shard, load, blocks_of(twin[3], LOST))
     for member in members:
         member.push(shard, 3, np.arange(6, dtype=np.uint32))
@@ -283,7 +301,8 @@ def test_a_block_ahead_of_its_owner_moves_on_only_when_that_has_caught_up() -> N
     """A freeze says what blocks contain by the shard's own watermark: workers would push to them twice."""
     twin = undisturbed("sgd", 4)
     shard, epoch, spec, members = survivor("sgd", 3)
-    after, load = gain(shard, epoch, spec, put_back(BlockSource.WORKER, 4))
+    after = gain(shard, epoch, spec, put_back(BlockSource.WORKER, 4))
+    (load,) = shard.ownership.loads
     bring(shard, load, blocks_of(twin[4], LOST))
     for member in members:
         shard.settle(sender(member.rank), after.number)

@@ -216,8 +216,7 @@ class Ledger:
                 clock=max(saved, default=0),  # all that is known where nobody is left to tell
                 restored_clock=max(saved, default=0) if record.rollback else 0,
                 sources=sources,
-                replayed=self._job.strategy.asks_workers
-                and any(group.source in MEMORIES for group in epoch.moved),
+                replayed=self._job.replays and any(group.source in MEMORIES for group in epoch.moved),
                 waiting=waiting,
                 settle_seconds=0.0 if waiting else self._seconds_since(record.number, now),
             )

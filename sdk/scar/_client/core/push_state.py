@@ -343,8 +343,7 @@ class PushState:
         return abandoned
 
     def _queue_comparisons(self, epoch: Epoch, cache: Mapping[str, PullBuffer]) -> int:
-        asks = self._job.strategy.asks_workers
-        recovered = list(take_recovered(epoch, cache, self.clocks.finished, asks))
+        recovered = list(take_recovered(epoch, cache, self.clocks.finished, self._job.replays))
         for key, blocks in recovered:
             self.streams[key].comparisons.append(blocks)
         return len(recovered)
