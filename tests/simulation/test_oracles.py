@@ -181,7 +181,7 @@ def rounds(*saved: int) -> tuple[ObjectRef, ...]:
 def lineage(last: Manifest) -> list[str]:
     """What is wrong with this one after round 1 was put back, and round 5 has covered it since."""
     saved = SavedValues(DirectStore({}), JOB)
-    section = ObjectSection(BlockState("w", IDS[2:]))
+    section = ObjectSection(BlockState("w", IDS[2:]), table=JOB.table("w"))
     saved._headers = {ref.key: ObjectHeader((section,)) for ref in rounds(1, 4)}
     kept = manifest(2, objects=rounds(1))
     covered = manifest(3, objects=(ObjectRef("objects/covers-all", epoch=2, round=5),))
