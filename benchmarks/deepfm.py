@@ -75,9 +75,12 @@ class StepCost(NamedTuple):
 
 
 def train_plain(sparse: bool) -> StepCost:
+    return _time_steps(_make_plain_model(sparse), map(draw_batch, count()))
+
+
+def _make_plain_model(sparse: bool) -> nn.Module:
     torch.manual_seed(0)
-    model = FactorisationMachine(ROWS, lambda rows, width: nn.Embedding(rows, width, sparse=sparse))
-    return _time_steps(model, map(draw_batch, count()))
+    return FactorisationMachine(ROWS, lambda rows, width: nn.Embedding(rows, width, sparse=sparse))
 
 
 def _time_steps(
@@ -110,10 +113,8 @@ def train_ddp(own: bool) -> StepCost:
 def _run_rank(rank: int, folder: str, own: bool) -> None:
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=RANKS)
-    torch.manual_seed(0)
-    model = FactorisationMachine(ROWS, lambda rows, width: nn.Embedding(rows, width, sparse=True))
-    batches = _draw_rank_shares(rank, own)
-    cost = _time_steps(DistributedDataParallel(model), batches, BATCH * (RANKS if own else 1))
+    model = DistributedDataParallel(_make_plain_model(True))
+    cost = _time_steps(model, _draw_rank_shares(rank, own), BATCH * (RANKS if own else 1))
     np.save(Path(folder) / f"{rank}.npy", np.array(cost))
     distributed.destroy_process_group()
 

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from scar.strategies import variant_options
 from scar_local import LocalCluster
 from scar_runtime.failure_records import FailureRecord
 from scar_runtime.store.failure_codec import failure_from_proto
@@ -33,11 +34,11 @@ from tests.framework import healing
 from tests.framework.cluster import TIMEOUT
 
 SHARDS = 4
-SOURCES: Mapping[str, Mapping[str, Any]] = {  # by what replicas have
-    "": {"sources": "workers"},
-    "missing": {"sources": "workers", "replicas": 1, "replicate": "missing"},
-    "chain": {"recovery": "sync-chain", "replicas": 1},
-}
+VARIANTS = {
+    "": "partial-workers",
+    "missing": "partial-missing",
+    "chain": "sync-chain",
+}  # by what replicas have
 Kills = Callable[[LocalCluster, random.Random], None]
 
 
@@ -50,9 +51,9 @@ def trained(
     copies: str = "",
 ) -> tuple[dict[str, bytes], Sequence[FailureRecord]]:
     """Everything that each of two workers ended with, and the ledger. ``copies``: what replicas have, of
-    :data:`SOURCES`; then there are tables of which workers lack something.
+    :data:`VARIANTS`; then there are tables of which workers lack something.
     """
-    options: dict[str, Any] = {"seed": 3, "shards": SHARDS, "workers": 2, **SOURCES[copies]}
+    options: dict[str, Any] = {"seed": 3, "shards": SHARDS, "workers": 2, **variant_options(VARIANTS[copies])}
     if copies:
         options |= {"kinds": [*healing.WHOLE, *healing.MISSING]}
     folder.mkdir(exist_ok=True)
@@ -156,7 +157,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--first", type=int, default=1, help="seed of the first run")
-    parser.add_argument("--copies", choices=list(SOURCES), default="")
+    parser.add_argument("--copies", choices=list(VARIANTS), default="")
     parser.add_argument("--report", type=Path, default=None, help="a JSON file")
     asked = parser.parse_args()
     runs: list[dict[str, Any]] = []

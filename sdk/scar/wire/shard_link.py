@@ -65,9 +65,8 @@ class ShardLink(Link):
         """Send one push; returns when the shard has acknowledged it."""
         if size is not None and size <= small_message.SMALL_BYTES:
             chunks = list(chunks)
-            message = small_message.encode_small(map(codec.encode_chunk, chunks))
-            if len(message) <= small_message.SMALL_BYTES:  # with its headers and ids, too
-                acked: ps_pb2.PushReply = self.call(self._push_small, message, timeout)
+            acked = self._push_whole(chunks, timeout)
+            if acked is not None:
                 return acked
         if self._segments is None or size is None:
             return self._push_stream(chunks, timeout)
@@ -85,12 +84,19 @@ class ShardLink(Link):
             stream = iter(chunks) if segment is None else segment.fill_segment(chunks)
             if size <= WHOLE_BYTES and (segment is not None or not left):
                 pointers = list(stream)
-                message = small_message.encode_small(map(codec.encode_chunk, pointers))
-                if len(message) <= small_message.SMALL_BYTES:
-                    acked: ps_pb2.PushReply = self.call(self._push_small, message, timeout)
+                acked = self._push_whole(pointers, timeout)
+                if acked is not None:
                     return acked
                 stream = iter(pointers)
             return self._push_stream(stream, timeout)
+
+    def _push_whole(self, chunks: list[Chunk], timeout: float) -> ps_pb2.PushReply | None:
+        """As one message; None: with headers and ids they are too large for that."""
+        message = small_message.encode_small(map(codec.encode_chunk, chunks))
+        if len(message) > small_message.SMALL_BYTES:
+            return None
+        acked: ps_pb2.PushReply = self.call(self._push_small, message, timeout)
+        return acked
 
     def _push_stream(self, chunks: Iterable[Chunk], timeout: float) -> ps_pb2.PushReply:
         with self.translate_errors():
@@ -127,8 +133,8 @@ class ShardLink(Link):
         """Closing the iterator early cancels the call."""
         with self._lend_segment(size) as segment, self.translate_errors():
             request.shared = segment.offer.key if segment is not None else b""
-            whole = segment is not None and size is not None and size <= WHOLE_BYTES
-            if segment is not None and whole and not self._refuses_pointers:
+            whole = size is not None and size <= WHOLE_BYTES and not self._refuses_pointers
+            if segment is not None and whole:
                 try:
                     pointers: list[Chunk] = self.call(self._pull_small, request, timeout)
                 except TooLarge:  # an older shard, or it has more to say than one message has room for

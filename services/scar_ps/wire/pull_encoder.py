@@ -97,21 +97,28 @@ def encode_blocks(
             chunk, room = segment.make_room(head, count, store.table.dtype)
             _copy_run(part, start, stop, room)
             yield encode_chunk(chunk)
-            head = None
-            continue
-        rows = None if part.rows is None else _gather_rows(part, start, stop)  # a copy
-        with store.lock if rows is None else NO_LOCK:
-            values = _gather_blocks(part, start, stop) if rows is None else rows
-            values = bfloat16.nearest_short(values) if short else values
-            wires = (
-                _encode_chunks(head, values)
-                if segment is None
-                else [encode_chunk(segment.write_values(head, values))]
-            )
-        yield from wires
+        else:
+            yield from _encode_run(part, (start, stop), head, segment, short)
         head = None
     if head is not None:
         yield encode_chunk(Chunk(head))
+
+
+def _encode_run(
+    part: StoreSlice,
+    run: tuple[int, int],
+    head: TensorHeader | None,
+    segment: SegmentWriter | None,
+    short: bool,
+) -> list[bytes]:
+    """Some blocks or rows of a part, gathered and then encoded."""
+    rows = None if part.rows is None else _gather_rows(part, *run)  # a copy
+    with part.store.lock if rows is None else NO_LOCK:
+        values = _gather_blocks(part, *run) if rows is None else rows
+        values = bfloat16.nearest_short(values) if short else values
+        if segment is None:
+            return _encode_chunks(head, values)
+        return [encode_chunk(segment.write_values(head, values))]
 
 
 def _pulled_layout(part: StoreSlice) -> Layout:
