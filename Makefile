@@ -57,8 +57,8 @@ test: $(DEV) tools ## the whole test suite but e2e: repository, unit, fuzz, cont
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not timed" $(REPEATS)
 	$(BIN)/python -m pytest -m timed $(REPEATS)
 
-breaks: $(DEV) ## break the sources in over 200 places, in copies, and see that the tests notice: SHARD=1/4, or SAMPLE=40 by the commit
-	$(BIN)/python -m scripts.break_contracts --shard $(SHARD) --sample $(SAMPLE) --seed $(COMMIT)
+breaks: $(DEV) ## break the sources in over 200 places, in copies, and see that the tests notice: SHARD=1/4, or SAMPLE=40 by the commit; begun within MINUTES=5
+	$(BIN)/python -m scripts.break_contracts --shard $(SHARD) --sample $(SAMPLE) $(if $(MINUTES),--minutes $(MINUTES)) --seed $(COMMIT)
 
 fuzz: $(DEV) ## feed every decoder with changed inputs, in two processes: make fuzz INPUTS=10000000, TARGET=epoch; added to a report: REPORT=FILE
 	$(BIN)/python -m tests.fuzz --inputs $(INPUTS) $(if $(TARGET),--target $(TARGET)) $(if $(REPORT),--report $(REPORT) --commit $(COMMIT),--seed $(COMMIT))

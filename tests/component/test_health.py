@@ -150,6 +150,7 @@ def test_who_does_not_listen_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None
         board.show(ready=ready, settled=True, alive=True)
     monkeypatch.setattr(health_board, "SEND_SECONDS", 0.0)
     board.drop_deaf()
+    assert deaf.cancelled.is_set()
     watching.join(60)
     assert not watching.is_alive()
     assert deaf.sends == 1

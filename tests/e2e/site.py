@@ -31,7 +31,7 @@ ENFORCED = "pod-security.kubernetes.io/enforce"
 MAKE_SECONDS = 540.0  # to make a cluster and an image
 READY_SECONDS = 360  # for all pods of a release, which an upgrade replaces one after the other
 HELM_SECONDS = READY_SECONDS + 40.0
-WAIT_SECONDS = 90.0
+WAIT_SECONDS = 240.0  # on busy nodes, too
 NO_CLUSTER = (
     "no Kubernetes: set KUBECONFIG, or install kind (or name a script like kind by SCAR_KUBE); nothing was"
     " tested on a cluster"

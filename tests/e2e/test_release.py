@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from scar_admin.status import ClusterStatus
-from tests.e2e.site import ROOT, Site, missing
+from tests.e2e.site import READY_SECONDS, ROOT, Site, missing
 
 if reason := missing():
     pytest.skip(reason, allow_module_level=True)
@@ -123,7 +123,7 @@ def test_upgrade_moves_blocks_to_new_shards_while_training_goes_on(site: Site) -
 
 def test_rollback_moves_them_back(site: Site) -> None:
     before = site.until(lambda status: steady(status, 1), "training")
-    site.helm("rollback", site.release, "--wait", "--timeout", "200s")
+    site.helm("rollback", site.release, "1", "--wait", "--timeout", f"{READY_SECONDS}s")
     after = site.until(
         lambda status: owners(status) == len(status.shards) == SHARDS, "the first shards to own all"
     )
