@@ -104,7 +104,7 @@ def train(worker: scar.Worker) -> None:
             recorder.write_events(*pulled, share, *counting.announce_pushes(clock, chosen))
             counting.push_blocks(chosen)
             worker.report(loss)
-            time.sleep(pause)
+            time.sleep(PAUSE if "hold" in orders else pause)  # nobody waits for what is about to rest
 
 
 OPTIONS: dict[str, Any] = json.loads(os.environ.get("SCAR_CHAOS_JOB", "{}"))

@@ -27,11 +27,11 @@ SHOWN = 120  # characters of what was wrong
 HUNTS: dict[str, tuple[str, int]] = {
     "B1": ("chain", 1),
     "B2": ("lost_shard", 3),
-    "B3": ("crowd", 9),
+    "B3": ("crowd", 1),
     "B5-claim": ("two_clusters", 1),
     "B5-gone": ("two_clusters", 1),
     "B5-silent": ("two_clusters", 1),
-    "B6": ("loads", 2),
+    "B6": ("loads", 1),
     "B7": ("recovery", 11),
     "B8": ("two_recoveries", 2),
     "B9": ("lone_worker", 9),
@@ -43,7 +43,7 @@ HUNTS: dict[str, tuple[str, int]] = {
     "drops-sealed": ("successors", 3),
     "promotes-saved": ("chain", 1),
     "closes-early": ("deaths", 2),
-    "saves-unsettled": ("debts", 1),
+    "saves-unsettled": ("debts", 9),
     "commits-behind": ("lone_checkpoint", 1),
     "accuses-once": ("absences", 1),
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import scar_chaos.chaos_run
 from scar_admin import polling
-from scar_chaos.chaos_run import ChaosRun, open_run
+from scar_chaos.chaos_run import open_run
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import KINDS
 from tests.simulation.oracles import ORACLES
@@ -52,14 +52,15 @@ def _play_groups(world: World, plan: Plan) -> None:
         open_run(target, Path(folder), **options) as run,
     ):
         target.judges = [partial(oracle.judge, run, target.cluster) for oracle in oracles]
-        for group in plan.groups:
+        for number, group in enumerate(plan.groups, 1):
             _strike(target, tuple(fault for fault in group if fault.at != EARLY))
             if world.scheduler.now < early:  # a sleep is a step, which plans without early faults do not have
                 world.scheduler.sleep(early - world.scheduler.now)
-            _judge(world, run)
+            run.wait_saved(run.wait_healed())
+            if number == len(plan.groups):
+                time.sleep(max(0.0, plan.shape.seconds - world.scheduler.now))
+            world.tell(run.judge_at_rest().violations)
             time.sleep(CALM)
-        time.sleep(max(0.0, plan.shape.seconds - world.scheduler.now))
-        run.judge_at_rest().enforce()
 
 
 def _strike_early(cluster: Cluster, plan: Plan) -> float:
@@ -93,9 +94,3 @@ def _begin(cluster: Cluster, fault: SimulatedFault, before: list[SimulatedFault]
             world.tally[f"pair {'+'.join(sorted((fault.kind, other.kind)))}"] += 1
     before.append(fault)
     KINDS[fault.kind].begin(cluster, fault)
-
-
-def _judge(world: World, run: ChaosRun) -> None:
-    """The verdict of chaos, at rest. What could not be said because the run does not heal is raised."""
-    run.wait_saved(run.wait_healed())
-    world.tell(run.judge_at_rest().violations)
