@@ -22,14 +22,14 @@ BREAKS = (
         STORE,
         "may_go = used < clock + 1 if",
         "may_go = used < clock + 2 if",
-        f"{KEPT}::test_of_more_keys_than_a_block_has_rows_in_one_clock_the_rest_is_dropped_and_counted",
+        f"{KEPT}::test_nobody_takes_the_row_of_a_key_that_was_pushed_in_the_same_clock",
     ),
     Break(
         "keys-old-slots",  # a new key goes on with the velocity of the one that had the row
         STORE,
         "self.slots[name].reshape(-1, self.table.slot_width(name))[at] = 0",
         "self.slots[name].reshape(-1, self.table.slot_width(name))",
-        f"{KEPT}::test_a_key_that_is_not_pushed_for_too_long_begins_again",
+        f"{KEPT}::test_a_key_that_takes_a_row_over_begins_without_its_velocity",
     ),
     Break(
         "keys-not-indexed",  # blocks arrive, and nobody finds their keys

@@ -214,6 +214,29 @@ def test_of_more_keys_than_a_block_has_rows_in_one_clock_the_rest_is_dropped_and
     assert np.count_nonzero(moved) == store.rows_of_block
 
 
+def test_nobody_takes_the_row_of_a_key_that_was_pushed_in_the_same_clock() -> None:
+    spec = keyed_job(tables.sgd(0.5), capacity=8)
+    shard, _ = started(spec, workers=1)
+    store = store_of(shard)
+    held = keys_of_block(spec, 1, store.rows_of_block)
+    new = keys_of_block(spec, 1, 1, start=5000)
+    close(shard, 0, held)
+    close(shard, 1, np.sort(np.concatenate([held, new])))
+    assert (store.tally.evicted, store.tally.refused) == (0, 1)
+    np.testing.assert_array_equal(pull_keys(shard, 2, held), first_values(spec, held) - np.float32(1.0))
+
+
+def test_a_key_that_takes_a_row_over_begins_without_its_velocity() -> None:
+    spec = keyed_job(tables.momentum(0.5, 0.9), capacity=8)
+    shard, _ = started(spec, workers=1)
+    store = store_of(shard)
+    new = keys_of_block(spec, 1, 1, start=5000)
+    close(shard, 0, keys_of_block(spec, 1, store.rows_of_block))
+    close(shard, 1, new)
+    assert store.tally.evicted == 1
+    np.testing.assert_array_equal(pull_keys(shard, 2, new), first_values(spec, new) - np.float32(0.5))
+
+
 def test_without_eviction_a_full_block_takes_no_new_key() -> None:
     spec = keyed_job(tables.sgd(0.5), tables.keys(evict="never"), capacity=8)
     shard, _ = started(spec, workers=1)
