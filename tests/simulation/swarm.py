@@ -52,15 +52,16 @@ def _play_groups(world: World, plan: Plan) -> None:
         open_run(target, Path(folder), **options) as run,
     ):
         target.judges = [partial(oracle.judge, run, target.cluster) for oracle in oracles]
-        for number, group in enumerate(plan.groups, 1):
+        for number, group in enumerate(plan.groups):
+            if number:
+                world.tell(run.judge_at_rest().violations)
+                time.sleep(CALM)
             _strike(target, tuple(fault for fault in group if fault.at != EARLY))
             if world.scheduler.now < early:  # a sleep is a step, which plans without early faults do not have
                 world.scheduler.sleep(early - world.scheduler.now)
             run.wait_saved(run.wait_healed())
-            if number == len(plan.groups):
-                time.sleep(max(0.0, plan.shape.seconds - world.scheduler.now))
-            world.tell(run.judge_at_rest().violations)
-            time.sleep(CALM)
+        time.sleep(max(0.0, plan.shape.seconds - world.scheduler.now))
+        world.tell(run.judge_at_rest().violations)
 
 
 def _strike_early(cluster: Cluster, plan: Plan) -> float:
