@@ -28,7 +28,7 @@ REPEATS := --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks --rerun-exclu
 	--rerun-exclude-path tests/unit --rerun-exclude-path tests/fuzz --rerun-exclude-path tests/simulation --rerun-exclude-path tests/helm
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev demo test breaks simulate chaos e2e lint format proto docs site verify bench fuzz lock sbom audit tools image kind clean
+.PHONY: help venv dev demo test replay breaks simulate chaos e2e lint format proto docs site verify bench fuzz lock sbom audit tools image kind clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -54,8 +54,11 @@ demo: $(DEMO) ## train on this machine, kill servers, watch the cluster heal its
 	$(BIN)/scar demo $(if $(WEB),--web)
 
 test: $(DEV) tools ## the whole test suite but e2e: repository, unit, fuzz, contract, component, simulation, system, browser, wheel, security, chaos, helm
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not timed" $(REPEATS)
-	$(BIN)/python -m pytest -m timed $(REPEATS)
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not timed and not replayed" $(REPEATS)
+	$(BIN)/python -m pytest -m "timed and not replayed" $(REPEATS)
+
+replay: $(DEV) ## play again what simulation has found: plans that failed once, and bugs that are put back; SHARD=1/8
+	$(BIN)/python -m pytest -n auto --dist worksteal -m replayed --part $(SHARD) tests/simulation
 
 breaks: $(DEV) ## break the sources in over 200 places, in copies, and see that the tests notice: SHARD=1/4, or SAMPLE=40 by the commit; begun within MINUTES=5
 	$(BIN)/python -m scripts.break_contracts --shard $(SHARD) --sample $(SAMPLE) $(if $(MINUTES),--minutes $(MINUTES)) --seed $(COMMIT)

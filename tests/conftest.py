@@ -13,6 +13,17 @@ settings.register_profile("unshrunk", deadline=None, phases=[Phase.explicit, Pha
 settings.load_profile("any-machine")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", default="1/1", metavar="K/N", help="of all tests the K-th, and every N-th after it")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    part, parts = (int(word) for word in config.getoption("--part").split("/"))
+    if parts > 1:
+        config.hook.pytest_deselected(items=[item for at, item in enumerate(items) if at % parts != part - 1])
+        items[:] = items[part - 1 :: parts]
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _same_as_before() -> Iterator[None]:
     """After a module this process is who it was before, whichever cluster its tests have called."""

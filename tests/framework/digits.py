@@ -23,6 +23,7 @@ from scar.datasets import Dataset
 
 THIN = 10  # one of so many images
 PAUSE = 0.03  # seconds of a clock
+UNTIL = 0.8  # in place of the example's loss: half as many clocks
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "mlr.py"
 LOADED: list[Dataset] = []
 
@@ -66,7 +67,7 @@ class Recording:
         return self._part
 
     def clocks(self, limit: int, until: float) -> Iterator[int]:
-        for clock in self._worker.clocks(limit, until):
+        for clock in self._worker.clocks(limit, max(until, UNTIL)):
             yield clock
             time.sleep(PAUSE)
 

@@ -8,7 +8,7 @@ from tests.simulation.plan import LONG_EVERY
 from tests.simulation.simulated import simulate
 
 FIRSTS = (1, 6, 11, 16)  # none that lasts long is among those that follow
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.replayed, pytest.mark.timeout(400)]
 
 
 @pytest.mark.parametrize("first", FIRSTS)

@@ -11,8 +11,8 @@ import pytest
 from benchmarks.kills.__main__ import main
 from tests.framework.cluster import TIMEOUT
 
-STEPS = 90
-KILL = 25
+STEPS = 60
+KILL = 15
 CHECKPOINT = 10
 
 
