@@ -67,7 +67,7 @@ def _describe_failed(seeds: list[int]) -> list[str]:
     kept = {int(path.stem.rpartition("-")[2]) for path in KEPT.glob("*-[0-9]*.json")}
     lines = []
     for words, found in (
-        ("Mended since, kept below `tests/simulation/kept` and played by every run of the tests", kept),
+        ("Mended since, kept below `tests/simulation/kept` and played by `make replay`", kept),
         ("The others that failed, mended or not", set(seeds) - kept),
     ):
         if numbers := [str(seed) for seed in seeds if seed in found]:

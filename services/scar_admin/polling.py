@@ -8,7 +8,7 @@ from collections.abc import Callable
 from scar.errors import DeadlineExceeded
 from scar_admin.status import ClusterStatus
 
-LOOK_PAUSE = 0.05  # seconds between two looks
+LOOK_PAUSE = 0.1  # seconds between two looks
 
 
 def await_status(

@@ -4,7 +4,7 @@
     python -m tests.simulation.shrink --plan FILE
 
 Leaves out faults, half of them at first, then one by one, and then parts of the cluster, as long as the run
-still fails. ``--keep``: the plan goes to ``tests/simulation/kept``, whose plans are played by every test run.
+still fails. ``--keep``: the plan goes to ``tests/simulation/kept``, whose plans `make replay` plays.
 """
 
 from __future__ import annotations

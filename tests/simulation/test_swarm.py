@@ -1,4 +1,4 @@
-"""A few fixed seeds of everything at once, in every test run; `make simulate` plays others."""
+"""A few fixed seeds of everything at once, at every `make replay`; `make simulate` plays others."""
 
 from __future__ import annotations
 
