@@ -14,7 +14,9 @@ settings.load_profile("any-machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--part", default="1/1", metavar="K/N", help="of all tests the K-th, and every N-th after it")
+    parser.addoption(
+        "--part", default="1/1", metavar="K/N", help="of all tests the K-th, and every N-th after it"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

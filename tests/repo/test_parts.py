@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -11,7 +12,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def replayed(part: str) -> list[str]:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "replayed", "--part", part]
-    done = subprocess.run([*command, "tests/simulation/test_kept.py"], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*command, "tests/simulation/test_kept.py"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     return [line for line in done.stdout.splitlines() if "::" in line]
 
 
@@ -19,5 +22,5 @@ def test_parts_are_the_whole() -> None:
     parts = [replayed(f"{part}/3") for part in (1, 2, 3)]
     whole = replayed("1/1")
     assert len(whole) > 30
-    assert sorted(sum(parts, [])) == sorted(whole)
+    assert sorted(chain.from_iterable(parts)) == sorted(whole)
     assert min(map(len, parts)) >= len(whole) // 3

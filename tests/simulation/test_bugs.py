@@ -29,7 +29,8 @@ PATIENCE = 100  # seeds; one in 12 drops the loads of a recovery, one in 6 has a
 CHUNK = 2  # seeds of one process, which may take simulated.SECONDS also beside others
 SEEDS = 5
 
-pytestmark = [pytest.mark.replayed, pytest.mark.timeout(400)]  # of processes of at most simulated.SECONDS; known seeds need two
+# processes take simulated.SECONDS at most; known seeds need two
+pytestmark = [pytest.mark.replayed, pytest.mark.timeout(400)]
 
 
 def found(scenario: str, undo: str, first: int = 1, seeds: int = PATIENCE) -> Run:
