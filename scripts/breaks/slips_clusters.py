@@ -92,6 +92,13 @@ BREAKS = (
         "tests/unit/test_forkserver.py::test_no_signal_goes_to_a_number_that_is_none_of_its_processes",
     ),
     Break(
+        "lc-preload",
+        LC + "forks.py",
+        "        if not self._ready:\n            self._preload = ()\n",
+        "        if not self._ready:\n",
+        "tests/unit/test_forkserver.py::test_what_cannot_be_preloaded_is_imported_by_each",
+    ),
+    Break(
         "lc-orphan",
         LC + "forkserver.py",
         "signal.SIGKILL)\n    if os.getppid()",

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 BUFFER = 1 << 16
+READY_SECONDS = 30.0  # for what is imported beforehand; torch takes six, of one core
 ANSWER_SECONDS = 60.0  # for one start: the first one imports what the services need, 0.7 s on an idle machine
 GRACE_SECONDS = 5.0  # for the server to end
 LAST_BYTES = 1000  # of a log that are worth showing
@@ -25,15 +26,19 @@ class ForkServer:
     """Processes that are forked from one that has imported what they need (:mod:`scar_local.forkserver`).
 
     ``environment``: of the server; what Python and its libraries read while they are imported counts for all
-    processes. ``log``: the server's own file.
+    processes. ``log``: the server's own file. ``preload``: modules that it imports before its first process,
+    too; when they take too long, or end it, each process imports them itself.
 
     One thread starts processes, since all of them end with the *thread* that started the server. No two calls
     at a time.
     """
 
-    def __init__(self, environment: Mapping[str, str], log: Path) -> None:
+    def __init__(self, environment: Mapping[str, str], log: Path, preload: Sequence[str] = ()) -> None:
         self._environment = environment
         self._log = log
+        self._preload = tuple(preload)
+        self._ready = False
+        self._begun = 0.0
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._lines = b""
@@ -41,6 +46,22 @@ class ForkServer:
         self._changes: list[tuple[int, int]] = []
         self._living: set[int] = set()
         self._logged = 0  # bytes in the log that an earlier server has written
+
+    def ready(self) -> bool:
+        """Whether a process starts at once; a server that has to import something first is begun. True also
+        where it cannot be begun: :meth:`spawn` says why.
+        """
+        if not self._preload:
+            return True
+        if self._control is None:
+            try:
+                self._start_server()
+            except OSError:
+                return True
+        self._receive_answers(0.0)
+        if not self._ready and time.monotonic() > self._begun + READY_SECONDS:
+            self.close()
+        return self._ready or not self._preload
 
     def spawn(self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path) -> int:
         """Start one process, as leader of its session, and return its pid. Raises OSError when that is not
@@ -84,6 +105,9 @@ class ForkServer:
         if self._process is None or self._control is None:
             return
         self._control.close()
+        if not self._ready:
+            self._preload = ()
+            self._process.kill()
         try:
             self._process.wait(GRACE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -105,7 +129,10 @@ class ForkServer:
             str(os.getpid()),
             str(theirs.fileno()),
             str(self._log),
+            *self._preload,
         ]
+        self._ready = not self._preload
+        self._begun = time.monotonic()
         with theirs, self._log.open("ab") as log:
             self._logged = log.tell()
             self._process = subprocess.Popen(
@@ -137,6 +164,9 @@ class ForkServer:
             return False
         *whole, self._lines = (self._lines + data).split(b"\n")
         for answer in map(json.loads, whole):
+            if "ready" in answer:
+                self._ready = True
+                continue
             if "status" not in answer:
                 self._started.append(answer["pid"])
                 continue

@@ -1,11 +1,12 @@
 """The parent of a cluster's processes: it imports once what the services need and forks a copy of itself for
 each of them.
 
-    python -m scar_local.forkserver SUPERVISOR_PID CONTROL_FD LOG
+    python -m scar_local.forkserver SUPERVISOR_PID CONTROL_FD LOG [MODULE ...]
 
 A service imports for half a second, and a cluster is ten of them. A copy is there in milliseconds and becomes
 its service by running the service's ``__main__``, as ``python -m`` would; other programs are executed. The
-server stays free of threads, gRPC objects and connections, which do not survive a fork.
+server stays free of threads, gRPC objects and connections, which do not survive a fork. Each MODULE, too, is
+imported once; ``{"ready"}`` goes back when that is done.
 
 Orders come in over CONTROL_FD, a line of JSON each: ``{"command", "environment", "log", "name"}`` or
 ``{"signal", "pid"}``. Answers go back: ``{"pid"}`` for each command in turn (0: refused), ``{"pid",
@@ -58,8 +59,9 @@ class Server:
     them of our end.
     """
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, preload: Sequence[str] = ()) -> None:
         self._control = control
+        self._preload = preload
         self._lines = b""
         self._living: set[int] = set()
         self._loaded = False
@@ -72,6 +74,9 @@ class Server:
         """In a copy: its order. In the server: None, when the supervisor is gone."""
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         signal.set_wakeup_fd(self._waker)
+        if self._preload:
+            self._load_modules()
+            self._send_answer(ready=1)
         while True:
             ready, _, _ = select.select([self._control.fileno(), self._woken], [], [])
             if self._woken in ready:
@@ -95,7 +100,7 @@ class Server:
             self._signal_group(order["pid"], order["signal"])
             return False
         if LINUX and order["command"][0] == "module":
-            self._load_shared()
+            self._load_modules()
         try:
             pid = _fork_leader()
         except OSError:  # no memory, or too many processes
@@ -108,14 +113,14 @@ class Server:
         self._send_answer(pid=pid)
         return False
 
-    def _load_shared(self) -> None:
-        """What services have in common. If something is not there, it is for the service itself to report."""
+    def _load_modules(self) -> None:
+        """What copies have in common. If something is not there, or broken, it is for the copy to report."""
         if self._loaded:
             return
         self._loaded = True
         gc.disable()
-        for module in SHARED:
-            with contextlib.suppress(ImportError):
+        for module in (*SHARED, *self._preload):
+            with contextlib.suppress(Exception):
                 importlib.import_module(module)
         gc.freeze()  # copies share these objects as long as no collector touches them
 
@@ -223,7 +228,7 @@ def main(arguments: Sequence[str]) -> None:
         run(arguments[2], arguments[3:])
         return
     die_with(int(arguments[0]))
-    server = Server(socket.socket(fileno=int(arguments[1])))
+    server = Server(socket.socket(fileno=int(arguments[1])), preload=arguments[3:])
     own = os.getpid()
     order = server.serve()
     if order is None:

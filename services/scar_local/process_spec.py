@@ -18,7 +18,8 @@ class Spec:
 
     ``fixed``: it listens at its first address again after a restart. ``worker``: a normal end is its success,
     not a failure. ``output``: file for what it prints; at its first start it and the log are empty: nobody
-    reads what another one said.
+    reads what another one said. ``preload``: modules that are imported once for all processes that name the
+    same ones, since they take seconds.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Spec:
     fixed: bool = False
     worker: bool = False
     output: Path | None = None
+    preload: tuple[str, ...] = ()
 
     def returns(self, code: int) -> bool:
         """Whether it is started again after it ended with this code (negative: by a signal)."""

@@ -55,7 +55,7 @@ class Supervisor:
         self._wake = threading.Event()
         self._closed = False
         self.cuts = CutKeeper(cuts, self.info)
-        self._forks = ForkServer(environment, logs / "forkserver.log")
+        self._forks: dict[tuple[str, ...], ForkServer] = {}  # by what it imports beforehand
         self._owner = os.getpid()
         logs.mkdir(parents=True, exist_ok=True)
         self._thread = threading.Thread(target=self._supervise_children, name="supervisor", daemon=True)
@@ -107,7 +107,7 @@ class Supervisor:
             child = self._find_child(name)
             child.held = False
             if child.alive:
-                self._forks.signal(child.pid, signal.SIGKILL)
+                self._server_of(child).signal(child.pid, signal.SIGKILL)
                 child.state = "killed"
             child.due = 0.0
         self._wake.set()
@@ -129,7 +129,7 @@ class Supervisor:
             if respawn is not None:
                 child.held = not respawn
             pid = child.pid
-            self._forks.signal(pid, number)
+            self._server_of(child).signal(pid, number)
             self._wake.set()
             self._moved.wait_for(
                 lambda: child.pid != pid or child.state == AFTER.get(number, child.state), SEEN
@@ -144,8 +144,8 @@ class Supervisor:
                 child.held = True
                 child.due = None
                 if child.alive:
-                    self._forks.signal(child.pid, signal.SIGTERM if grace else signal.SIGKILL)
-                    self._forks.signal(child.pid, signal.SIGCONT)
+                    self._server_of(child).signal(child.pid, signal.SIGTERM if grace else signal.SIGKILL)
+                    self._server_of(child).signal(child.pid, signal.SIGCONT)
         self._wake.set()
         if grace and not self._await_end(children, grace):
             self.stop(names, 0)
@@ -205,7 +205,8 @@ class Supervisor:
         self._closed = True
         self._wake.set()
         self._thread.join(5.0)
-        self._forks.close()
+        for server in self._forks.values():
+            server.close()
         atexit.unregister(self.close)
 
     # --- the supervising thread
@@ -225,7 +226,7 @@ class Supervisor:
 
     def _collect_changes(self, now: float) -> bool:
         """What became of the children; True when something changed."""
-        changes = self._forks.changes()
+        changes = [change for server in self._forks.values() for change in server.changes()]
         by_pid = {child.pid: child for child in self._children.values() if child.pid}
         for pid, status in changes:
             if pid in by_pid:
@@ -243,7 +244,8 @@ class Supervisor:
     def _step_child(self, child: Child, now: float) -> bool:
         """Start one child if that is due, and look for its address; True when something changed."""
         before = (child.pid, child.state, child.address)
-        if child.due is not None and child.due <= now and (child.pid == 0 or child.code is not None):
+        due = child.due is not None and child.due <= now and (child.pid == 0 or child.code is not None)
+        if due and self._server_of(child).ready():
             self._spawn_child(child, now)
         if child.alive and not child.address and child.spec.address_file and child.spec.address_file.exists():
             child.address = child.spec.address_file.read_text().strip()
@@ -273,7 +275,7 @@ class Supervisor:
         log = self._log_path(spec.name)
         try:
             child.logged = log.stat().st_size if log.exists() else 0
-            child.pid = self._forks.spawn(spec.name, spec.command, environment, log)
+            child.pid = self._server_of(child).spawn(spec.name, spec.command, environment, log)
             child.state = "running"
         except OSError as error:
             child.refusal = str(error)
@@ -287,6 +289,16 @@ class Supervisor:
                 f"there is no process {name!r}", f"Known are {', '.join(self._children) or 'none'}"
             )
         return self._children[name]
+
+    def _server_of(self, child: Child) -> ForkServer:
+        """Another one for each list of modules: what ends one server while it imports them ends no process
+        of another.
+        """
+        preload = child.spec.preload
+        if preload not in self._forks:
+            name = "-".join(["forkserver", *preload[:1]])
+            self._forks[preload] = ForkServer(self._environment, self._logs / f"{name}.log", preload)
+        return self._forks[preload]
 
     def _log_path(self, name: str) -> Path:
         return self._logs / f"{name}.log"

@@ -17,6 +17,7 @@ import scar_local
 from scar.wire.cluster_token import TOKEN_FILE
 from scar_local.authority import role_variables
 from scar_local.directory import ClusterDirectory
+from scar_local.preload import modules_to_preload
 from scar_local.process_spec import Spec
 from scar_local.redis import HOST, server_command
 from scar_runtime.store.signatures import VARIABLE as STORE_KEY
@@ -136,7 +137,8 @@ def worker(
         "SCAR_OUTPUT": str(printed),
     }
     variables.pop("SCAR_REDIS")
-    return Spec(name, ("module", "scar_worker"), variables, worker=True, output=printed)
+    preload = modules_to_preload(file.path) if sys.platform == "linux" else ()  # elsewhere none is forked
+    return Spec(name, ("module", "scar_worker"), variables, worker=True, output=printed, preload=preload)
 
 
 def _service_spec(

@@ -73,8 +73,8 @@ def scratch(name: str, data: bytes) -> Iterator[Path]:
         yield path
     finally:
         with os.scandir(path.parent) as left:
-            for one in left:
-                os.unlink(one.path)
+            for one in left:  # what is imported leaves a folder of bytecode
+                shutil.rmtree(one.path) if one.is_dir() else os.unlink(one.path)
 
 
 # --- Redis

@@ -37,7 +37,7 @@ def test_a_failed_seed_that_is_played_by_every_run_counts_as_mended() -> None:
     seeds = (1460, 99_999_999)
     runs = [Run("swarm", seed, "lost", seconds=1.0, cpu=1.0, tally={}) for seed in seeds]
     text = " ".join(_describe_run(make_report(runs, 9.0, "abc")))
-    assert "every run of the tests: 1460." in text
+    assert "by `make replay`: 1460." in text
     assert "mended or not: 99999999." in text
 
 

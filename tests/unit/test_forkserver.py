@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from scar_local import forks
 from scar_local.forks import ForkServer
 from scar_local.forkserver import NOT_STARTED, ORPHAN, Server
 from scar_local.specs import machine_variables
@@ -116,6 +117,69 @@ def test_a_server_that_dies_takes_its_processes_along_and_is_replaced(
     again = server.spawn("sleeper", ["program", "sleep", "60"], dict(os.environ), tmp_path / "log")
     assert again != pid
     assert not server.changes()
+
+
+HEAVY = """
+import os
+from pathlib import Path
+with Path(os.environ["IMPORTS"]).open("a") as file:
+    file.write(f"{os.getpid()}\\n")
+"""
+ENDS_ITS_FIRST = HEAVY + "len(Path(os.environ['IMPORTS']).read_text().splitlines()) == 1 and os._exit(5)\n"
+HANGS_ITS_FIRST = (
+    HEAVY
+    + "import time\nlen(Path(os.environ['IMPORTS']).read_text().splitlines()) == 1 and time.sleep(600)\n"
+)
+USER = (
+    "import os, sys\nloaded = 'heavy' in sys.modules\nimport heavy\nprint(loaded, os.getpid())\nsys.exit(7)\n"
+)
+
+
+def preloading(folder: Path, heavy: str) -> ForkServer:
+    """A server that imports ``heavy`` beforehand."""
+    (folder / "heavy.py").write_text(heavy)
+    (folder / "user.py").write_text(USER)
+    variables = {**machine_variables(), "IMPORTS": str(folder / "imports")}
+    path = os.pathsep.join([str(folder), variables["PYTHONPATH"]])
+    return ForkServer({**variables, "PYTHONPATH": path}, folder / "forkserver.log", ["heavy"])
+
+
+def play_users(made: ForkServer, folder: Path, count: int) -> list[list[str]]:
+    """What processes say that import it, one after the other."""
+    deadline = time.monotonic() + 60
+    while not made.ready():
+        assert time.monotonic() < deadline, "it never was ready"
+        time.sleep(0.01)
+    for number in range(count):
+        environment = {**os.environ, "IMPORTS": str(folder / "imports")}
+        pid = made.spawn("user", ["module", "user"], environment, folder / f"{number}.log")
+        assert next_change(made) == (pid, 7 << 8), (folder / f"{number}.log").read_text()
+    return [(folder / f"{number}.log").read_text().split() for number in range(count)]
+
+
+def test_what_is_preloaded_is_imported_once(tmp_path: Path) -> None:
+    made = preloading(tmp_path, HEAVY)
+    try:
+        (first, one), (second, other) = play_users(made, tmp_path, 2)
+    finally:
+        made.close()
+    assert (first, second) == ("True", "True")
+    [importer] = (tmp_path / "imports").read_text().split()
+    assert len({importer, one, other}) == 3
+
+
+@pytest.mark.parametrize("heavy", [ENDS_ITS_FIRST, HANGS_ITS_FIRST], ids=["ends", "hangs"])
+def test_what_cannot_be_preloaded_is_imported_by_each(
+    heavy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forks, "READY_SECONDS", 60.0 if heavy is ENDS_ITS_FIRST else 3.0)
+    made = preloading(tmp_path, heavy)
+    try:
+        (loaded, one), (again, other) = play_users(made, tmp_path, 2)
+    finally:
+        made.close()
+    assert (loaded, again) == ("False", "False")
+    assert (tmp_path / "imports").read_text().split()[1:] == [one, other]
 
 
 def test_one_that_cannot_write_its_log_is_not_started(server: ForkServer, tmp_path: Path) -> None:
