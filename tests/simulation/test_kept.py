@@ -12,7 +12,7 @@ from tests.simulation.plan import Plan
 from tests.simulation.shrink import KEPT, play_plan
 
 PLANS = sorted(KEPT.glob("*.json"))
-pytestmark = pytest.mark.replayed
+pytestmark = [pytest.mark.replayed, pytest.mark.timeout(400)]  # beside other processes
 HIT = {"report-taken": "failpoint crash report.taken", "manifest-flipped": "fault manifest-flipped"}
 
 
