@@ -33,7 +33,7 @@ def test_the_run_is_described_as_its_report_has_it() -> None:
     assert "50.0 simulated seconds per second of processor time" in text
 
 
-def test_a_failed_seed_that_is_played_by_every_run_counts_as_mended() -> None:
+def test_a_failed_seed_that_is_kept_counts_as_mended() -> None:
     seeds = (1460, 99_999_999)
     runs = [Run("swarm", seed, "lost", seconds=1.0, cpu=1.0, tally={}) for seed in seeds]
     text = " ".join(_describe_run(make_report(runs, 9.0, "abc")))

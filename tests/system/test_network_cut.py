@@ -75,8 +75,7 @@ def test_the_button_cuts_off_where_shards_and_workers_have_supervisors_of_their_
             assert re.fullmatch(r"ps-1 \(pid \d+\) cut off for 5 s", said)
             next(state for state in states if row(state)["hindered"] == "cut off")
             healed = next(state for state in states if is_settled(state["failures"]))
-            failed = [one["members"] for one in healed["failures"]]
-            assert failed.count(["ps-1"]) == 1, failed  # a busy machine may lose a worker for a moment, too
+            assert [one["members"] for one in healed["failures"]] == [["ps-1"]]
             next(state for state in states if row(state)["restarts"] == 1 and row(state)["blocks"])
             assert "cut off worker-0 (pid" in shell.run("cut", "worker-0", "--seconds", "1")
     finally:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +41,23 @@ sys.exit(7)
 """
 
 
+@contextmanager
+def serving(folder: Path, *preload: str, **own: str) -> Iterator[ForkServer]:
+    """A server that finds modules in this folder."""
+    variables = {**machine_variables(), **own}
+    path = os.pathsep.join([str(folder), variables["PYTHONPATH"]])
+    made = ForkServer({**variables, "PYTHONPATH": path}, folder / "forkserver.log", preload)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ForkServer]:
     (tmp_path / "report.py").write_text(REPORT)
-    variables = machine_variables()
-    path = os.pathsep.join([str(tmp_path), variables["PYTHONPATH"]])
-    made = ForkServer({**variables, "PYTHONPATH": path}, tmp_path / "forkserver.log")
-    yield made
-    made.close()
+    with serving(tmp_path) as made:
+        yield made
 
 
 def await_end(pid: int) -> None:
@@ -135,34 +145,25 @@ USER = (
 )
 
 
-def preloading(folder: Path, heavy: str) -> ForkServer:
-    """A server that imports ``heavy`` beforehand."""
+def play_users(folder: Path, heavy: str) -> list[list[str]]:
+    """What two processes say, one after the other, that import what their server imports beforehand."""
     (folder / "heavy.py").write_text(heavy)
     (folder / "user.py").write_text(USER)
-    variables = {**machine_variables(), "IMPORTS": str(folder / "imports")}
-    path = os.pathsep.join([str(folder), variables["PYTHONPATH"]])
-    return ForkServer({**variables, "PYTHONPATH": path}, folder / "forkserver.log", ["heavy"])
-
-
-def play_users(made: ForkServer, folder: Path, count: int) -> list[list[str]]:
-    """What processes say that import it, one after the other."""
-    deadline = time.monotonic() + 60
-    while not made.ready():
-        assert time.monotonic() < deadline, "it never was ready"
-        time.sleep(0.01)
-    for number in range(count):
-        environment = {**os.environ, "IMPORTS": str(folder / "imports")}
-        pid = made.spawn("user", ["module", "user"], environment, folder / f"{number}.log")
-        assert next_change(made) == (pid, 7 << 8), (folder / f"{number}.log").read_text()
-    return [(folder / f"{number}.log").read_text().split() for number in range(count)]
+    imports = {"IMPORTS": str(folder / "imports")}
+    logs = [folder / "one.log", folder / "other.log"]
+    with serving(folder, "heavy", **imports) as made:
+        deadline = time.monotonic() + 60
+        while not made.ready():
+            assert time.monotonic() < deadline, "it never was ready"
+            time.sleep(0.01)
+        for log in logs:
+            pid = made.spawn("user", ["module", "user"], {**os.environ, **imports}, log)
+            assert next_change(made) == (pid, 7 << 8), log.read_text()
+    return [log.read_text().split() for log in logs]
 
 
 def test_what_is_preloaded_is_imported_once(tmp_path: Path) -> None:
-    made = preloading(tmp_path, HEAVY)
-    try:
-        (first, one), (second, other) = play_users(made, tmp_path, 2)
-    finally:
-        made.close()
+    (first, one), (second, other) = play_users(tmp_path, HEAVY)
     assert (first, second) == ("True", "True")
     [importer] = (tmp_path / "imports").read_text().split()
     assert len({importer, one, other}) == 3
@@ -173,11 +174,7 @@ def test_what_cannot_be_preloaded_is_imported_by_each(
     heavy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forks, "READY_SECONDS", 60.0 if heavy is ENDS_ITS_FIRST else 3.0)
-    made = preloading(tmp_path, heavy)
-    try:
-        (loaded, one), (again, other) = play_users(made, tmp_path, 2)
-    finally:
-        made.close()
+    (loaded, one), (again, other) = play_users(tmp_path, heavy)
     assert (loaded, again) == ("False", "False")
     assert (tmp_path / "imports").read_text().split()[1:] == [one, other]
 
