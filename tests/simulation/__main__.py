@@ -25,7 +25,8 @@ from tests.simulation import patches
 from tests.simulation.heartbeats import heartbeat_of, heartbeat_of_plan
 
 ROOT = Path(__file__).resolve().parents[2]
-LATE = ("tests.simulation.run", "numpy.random", "scar_runtime.store.s3")  # or each fork would import them
+# or each fork would import them
+LATE = ("tests.simulation.run", "numpy.random", "numpy.ma", "scar_runtime.store.s3")
 end_process = os._exit
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from scar.strategies import STRATEGIES
 from scar.worker_strategies import WORKER_STRATEGIES
 from scar_chaos.core.counting_job import strategy_options
-from tests.simulation.heartbeats import DEFAULT, heartbeat_of, is_cheap
+from tests.simulation.heartbeats import DEFAULT, heartbeat_of, is_cheap, is_cheapest
 
 SHORT, LONG = 60.0, 400.0  # simulated seconds of a run, at least
 EARLY = -1.0  # in the place of the seconds after which a fault begins: before the job is started
@@ -33,7 +33,10 @@ BUDGET = 200.0  # bytes a second: less than a round at each clock would write
 PACES = (0.5, 1.0, 2.0, 4.0)  # seconds of computing in a clock
 CHEAP_PACES = (1.0, 2.0, 4.0)  # of the seeds that are cheap
 CHEAP_LONG_PACES = (4.0, 8.0)  # and that last long
-LOOK, CHEAP_LOOK = 0.5, 1.0  # seconds between two looks of the operator
+CHEAPEST_PACES, CHEAPEST_LONG_PACES = (2.0, 4.0), (8.0,)
+CHEAPEST_SHARDS, CHEAPEST_WORKERS = [2, 2, 3, 4], [1, 1, 2, 3]  # small clusters more often
+LOOK, CHEAP_LOOK, CHEAPEST_LOOK = 0.5, 1.0, 2.0  # seconds between two looks of the operator
+LONG_GROUPS, CHEAPEST_LONG_GROUPS = (3, 4), (2, 3)  # of faults in a long run
 
 
 @dataclass(frozen=True)
@@ -171,11 +174,12 @@ ANYWHERE = Focus()
 
 def draw_shape(draw: random.Random, seed: int, focus: Focus = ANYWHERE) -> RunShape:
     """The order of the draws is part of what a seed means."""
+    cheapest = focus is ANYWHERE and is_cheapest(seed)
     recovery = draw.choice(["partial", *STRATEGIES])  # partial twice as often
     consistency = draw.choice(["bsp", "ssp", "asp"])
     shape = RunShape(
-        shards=draw.choice([2, 3, 4]),
-        workers=draw.choice([1, 2, 3]),
+        shards=draw.choice(CHEAPEST_SHARDS if cheapest else [2, 3, 4]),
+        workers=draw.choice(CHEAPEST_WORKERS if cheapest else [1, 2, 3]),
         standby=draw.random() < 0.5,
         consistency=consistency,
         staleness=draw.choice([1, 2]) if consistency == "ssp" else 0,
@@ -190,7 +194,7 @@ def draw_shape(draw: random.Random, seed: int, focus: Focus = ANYWHERE) -> RunSh
         sources="workers" if focus is ANYWHERE and seed % 2 else "checkpoint",
         replicate="missing" if focus is ANYWHERE and seed >= MISSING_FROM else "all",
         auto=focus is ANYWHERE and seed % AUTO_EVERY == 0,
-        look=CHEAP_LOOK if focus is ANYWHERE and is_cheap(seed) else LOOK,
+        look=_look_of(seed, focus),
     )
     return _consistent(replace(shape, **focus.shape))
 
@@ -198,7 +202,21 @@ def draw_shape(draw: random.Random, seed: int, focus: Focus = ANYWHERE) -> RunSh
 def _paces_of(seed: int, focus: Focus) -> Sequence[float]:
     if focus is not ANYWHERE or not is_cheap(seed):
         return PACES
-    return CHEAP_PACES if seed % LONG_EVERY else CHEAP_LONG_PACES
+    short, long = (
+        (CHEAPEST_PACES, CHEAPEST_LONG_PACES) if is_cheapest(seed) else (CHEAP_PACES, CHEAP_LONG_PACES)
+    )
+    return short if seed % LONG_EVERY else long
+
+
+def _look_of(seed: int, focus: Focus) -> float:
+    if focus is not ANYWHERE or not is_cheap(seed):
+        return LOOK
+    return CHEAPEST_LOOK if is_cheapest(seed) else CHEAP_LOOK
+
+
+def _groups_of(seed: int, focus: Focus) -> Sequence[int]:
+    """How many groups of faults a long run may have."""
+    return CHEAPEST_LONG_GROUPS if focus is ANYWHERE and is_cheapest(seed) else LONG_GROUPS
 
 
 def _consistent(shape: RunShape) -> RunShape:
@@ -228,7 +246,7 @@ def draw_plan(seed: int, kinds: Mapping[str, DrawFault], focus: Focus = ANYWHERE
     shape = draw_shape(draw, seed, focus)
     known = sorted(kinds)
     chosen = [kind for kind in known if draw.random() < KIND_SHARE] or [draw.choice(known)]
-    count = 1 if shape.seconds < LONG else draw.choice([3, 4])
+    count = 1 if shape.seconds < LONG else draw.choice(_groups_of(seed, focus))
     drawn = {kind: focus.draws.get(kind, kinds[kind]) for kind in focus.kinds or chosen}
     groups = [_draw_group(draw, shape, drawn, focus) for _ in range(count)]
     early = [_early_fault(kind, how(draw, shape)) for kind, how in focus.early.items()]

@@ -19,7 +19,7 @@ from tests.simulation.target import SimulatedTarget
 from tests.simulation.world import World
 
 CALM = 2.0  # seconds between two groups
-WATCH = 1.0  # seconds between two looks of the oracles
+WATCH = 1.0  # seconds between two looks of the oracles, at least
 
 
 def plan_of(seed: int, focus: Focus = ANYWHERE) -> Plan:
@@ -42,7 +42,7 @@ def _play_groups(world: World, plan: Plan) -> None:
     def watch() -> None:
         for oracle in oracles:
             world.tell(oracle.watch(target.cluster))
-        world.scheduler.at(world.scheduler.now + WATCH, watch)
+        world.scheduler.at(world.scheduler.now + max(WATCH, plan.shape.look), watch)
 
     watch()
     early = _strike_early(target.cluster, plan)

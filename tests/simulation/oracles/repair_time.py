@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from scar.placement import Epoch, Role
 from scar.wire.timing import TIMING
@@ -22,6 +23,7 @@ from tests.simulation.scheduler import Host
 DETECTED = 2 * (TIMING.standby_patience + TIMING.patience + 4 * TIMING.probe_timeout + TIMING.lease)
 REPAIRED = DETECTED + RESTART + 4 * ATTEMPT_SECONDS  # an epoch, its loads, what is sent again, one more epoch
 STALLED = 30.0  # seconds more for a clock, which takes four, and workers may rest because they are judged
+SLOWNESS = attrgetter("slow")  # of a task
 
 
 def is_hindered(cluster: Cluster) -> bool:
@@ -47,7 +49,7 @@ def _is_bad(network: Network, now: float) -> bool:
 
 
 def _is_unwell(host: Host, now: float) -> bool:
-    late = host.paused_until > now or host.slow > 0 or any(task.slow for task in host.tasks.values())
+    late = host.paused_until > now or host.slow > 0 or any(map(SLOWNESS, host.tasks.values()))
     return late or host.rate != 1.0 or host.skew != 0.0
 
 
