@@ -12,7 +12,9 @@ from scar.errors import ConfigError
 from scar.placement import BlockGroup, BlockSource
 from scar.tables import Job, Table
 from scar.wire.codec import job_from_proto, job_to_proto
+from scar_checkpoint.core.events import AbandonRound, MeasureDistances
 from scar_checkpoint.core.round_policy import LEARNED, PRIOR_SECONDS, RoundPolicy
+from scar_checkpoint.core.round_schedule import RoundSchedule
 from scar_checkpoint.core.rounds import ActiveRound
 from scar_runtime.checkpoint.manifest import ObjectRef
 from tests.unit.checkpoint_play import A, Play, epoch_of
@@ -110,6 +112,42 @@ def test_a_round_is_over_before_the_next() -> None:
     assert play.policy.plan is not None
     assert play.policy.plan.every * play.clock >= 0.79
     assert play.policy.plan.fraction <= 1
+
+
+def test_a_round_waits_for_no_clock_that_has_become_far_slower() -> None:
+    schedule = RoundSchedule(job())
+    play = PolicyPlay(job())
+    play.policy = schedule._policy
+    play.play()
+    plan = play.policy.plan
+    assert plan is not None
+    assert plan.every > 10
+    schedule.due_clock = play.at + plan.every
+    meant = plan.every * play.clock
+    assert not schedule.hasten(play.now + 1.9 * meant)
+    assert schedule.due_clock == play.at + plan.every
+    assert schedule.hasten(play.now + 2.1 * meant)
+    assert schedule.due_clock == play.at + 1, "or at the first clock after the last round"
+    assert not schedule.hasten(play.now + 9 * meant), "it waits for that one already"
+
+
+def test_a_waiting_round_is_begun_anew_when_it_is_overdue() -> None:
+    budget = Checkpoint.auto(bytes_per_second=10)
+    play = Play(Job("job", [Table("w", (12,))], checkpoint=budget))
+    for clock in range(1, LEARNED + 3):
+        play.now += 0.1
+        play.round(clock=clock)
+    waiting = play.take(MeasureDistances)
+    assert {one.min_clock for one in waiting} == {play.core.schedule.due_clock}
+    assert play.core.schedule.due_clock > clock + 50
+    play.later(10.0)
+    assert not play.take(MeasureDistances)
+    play.later(1000.0)  # a clock takes many times as long now
+    again = play.take(MeasureDistances)
+    assert {one.min_clock for one in again} == {clock + 1}
+    assert {one.round for one in play.take(AbandonRound)} >= {one.round for one in waiting}
+    play.later(1000.0)
+    assert not play.take(MeasureDistances), "asked once"
 
 
 def test_more_failures_mean_younger_copies() -> None:

@@ -159,20 +159,20 @@ class Coordinator:
 
     def _accept_ticket(self, ticket: RoundTicket, now: float) -> list[CoordinatorAction]:
         self._tickets.append(ticket)
-        current = self._round
-        if current is not None and current.waits_for_clock:
-            return self._restart_round(current, now)
+        if self._round is not None and self._round.waits_for_clock:
+            return self._restart_round(self._round, now)
         return self._begin_round(now)
 
     def _check_time(self, now: float) -> list[CoordinatorAction]:
         current = self._round
         if current is None:
             return [*self._takeover.start_due(now), *self._begin_round(now)]
+        if current.waits_for_clock and self.schedule.hasten(now):
+            return self._restart_round(current, now)
         actions = self._measure(current, current.take_due(now))
         if current.stage is RoundStage.COMMITTING or current.answered_at is None or now < current.deadline:
             return actions
-        missing = {*current.waiting_for, *current.retry_at}
-        if missing:
+        if missing := {*current.waiting_for, *current.retry_at}:
             self.story.note(given_up=current.names_of(missing), stage=current.stage)
         current.drop_shards(missing, f"no answer within {self._timeout:g} s")
         return [*actions, *self._advance(current, now)]

@@ -4,7 +4,8 @@ Copies that are ``T`` seconds old on average T/2 cost a failure about as much tr
 once (a *sweep*) stalls training for ``S`` seconds, and failures take back the share ``L`` of all blocks in a
 second. Per second of training, saving costs S/T and failures L T/2 seconds, least at T = sqrt(2 S / L):
 Young's formula, by shares. The budget may ask for longer sweeps. A sweep is cut into rounds of 1/8 of the
-blocks (seed 000, section 4.2), into fewer where a round would not be over before the next.
+blocks (seed 000, section 4.2), into fewer where a round would not be over before the next. A plan counts in
+clocks; when they become so slow that its round takes twice the time it was meant for, the round begins.
 
 That a failure costs as much as its blocks are old is an upper bound: partial recovery costs less.
 """
@@ -29,6 +30,7 @@ SWEEP_PARTS = 8  # rounds of a sweep
 SHORTEST = 0.1  # seconds of a sweep
 LONGEST = 600.0  # that are chosen; a budget may ask for more
 ROUND_SHARE = 0.5  # of the time between two rounds that one may take
+OVERDUE = 2.0  # times the seconds between two rounds that were meant
 CHANGE = 1.25  # by which factor a plan has to differ from the one in use
 LOST_FROM = (BlockSource.OBJECT, BlockSource.INITIAL)
 
@@ -63,6 +65,7 @@ class RoundPolicy:
         self._lost = 0.0
         self._seconds = 0.0
         self._counted = 0  # newest epoch whose failure is counted
+        self._meant = math.inf  # seconds between two rounds
         self.plan: RoundPlan | None = None
         if self._budget is not None:
             begin = job.checkpoint
@@ -106,6 +109,12 @@ class RoundPolicy:
         if len(self._costs) >= LEARNED:
             self._choose()
 
+    def overdue_clock(self, now: float) -> int | None:
+        """The one after the last round, when clocks have become far slower than the plan takes them to be."""
+        if self._last is None or now - self._last[1] <= OVERDUE * self._meant:
+            return None
+        return self._last[0] + 1
+
     def _cost_of(self, current: ActiveRound, clock: float, now: float) -> RoundCost | None:
         written = sum(ref.bytes for ref, _ in current.objects)
         blocks = sum(ref.blocks for ref, _ in current.objects)
@@ -131,6 +140,7 @@ class RoundPolicy:
         if _differs(fraction, self.plan.fraction) or _differs(every, self.plan.every):
             chosen = replace(chosen, fraction=fraction, every=every)
         self.plan = chosen
+        self._meant = chosen.every * typical.clock
 
     def _limits(self, typical: RoundCost) -> list[SweepLimit]:
         """What asks for how long a sweep; the longest counts."""

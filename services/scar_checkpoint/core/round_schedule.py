@@ -61,6 +61,16 @@ class RoundSchedule:
         """Somebody else has committed a round of this clock."""
         self.due_clock = max(self.due_clock, self._next_clock(clock))
 
+    def hasten(self, now: float) -> bool:
+        """Whether the next round begins at an earlier clock, as the one it was to wait for is far longer in
+        coming than was meant.
+        """
+        clock = self._policy.overdue_clock(now)
+        if clock is None or clock >= self.due_clock:
+            return False
+        self.due_clock = clock
+        return True
+
     def record_success(self, current: ActiveRound, now: float) -> None:
         """A round that somebody asked for leaves the periodic ones as they are."""
         self._failures = 0
