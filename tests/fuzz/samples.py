@@ -35,17 +35,15 @@ CHOICE = StrategyChoice("sync-chain", replicas=1, reason="it adds least")
 AUTO_JOB = replace(JOB, recovery="auto", server_mtbf=60.0, choice=CHOICE)
 KEYED = Table("k", keys=scar.keys(admit_after=2), dim=3, capacity=20, rule=scar.adagrad(0.1))
 KEYED_JOB = replace(JOB, tables=[KEYED])
+SINGLE_JOBS = [replace(JOB, tables=[table]) for table in JOB.tables]  # short seeds are played sooner
 ME = Member(Role.SHARD, "ps-0", "0123456789ab", "h:1")
 OTHER = Member(Role.SHARD, "ps-1", "0123456789ac", "h:2")
 WORKER = Member(Role.WORKER, "worker-0", "0123456789ad")
-EPOCH = Epoch(
-    number=3,
-    author="recovery",
-    job=JOB.name,
-    shards=(ME, OTHER),
-    workers=(WORKER,),
-    owners={table.name: np.zeros(table.blocks, np.uint16) for table in JOB.tables},
-    moved=tuple(
+
+
+def epoch_of(job: Job) -> Epoch:
+    """Which gives all blocks to one shard, out of an object."""
+    moved = tuple(
         BlockGroup(
             table.name,
             np.arange(table.blocks, dtype=np.uint32),
@@ -55,13 +53,26 @@ EPOCH = Epoch(
             clock=1,
             watermark={WORKER.key: 2},
         )
-        for table in JOB.tables
-    ),
-    manifest=2,
-    clock=1,
-    cause="failure",
-    failure=1,
-)
+        for table in job.tables
+    )
+    return Epoch(
+        number=3,
+        author="recovery",
+        job=job.name,
+        shards=(ME, OTHER),
+        workers=(WORKER,),
+        owners={table.name: np.zeros(table.blocks, np.uint16) for table in job.tables},
+        moved=moved,
+        manifest=2,
+        clock=1,
+        cause="failure",
+        failure=1,
+    )
+
+
+EPOCH = epoch_of(JOB)
+PAIR_JOB = replace(JOB, tables=[JOB.tables[0], JOB.tables[3]])
+PAIR_EPOCH = epoch_of(PAIR_JOB)
 
 
 def all_ids(table: Table) -> np.ndarray:

@@ -21,7 +21,7 @@ import scar
 from scar.blocks import BlockState
 from scar.given_rows import pack_rows
 from scar.lost_ranges import LostRanges
-from scar.tables import Job
+from scar.tables import Job, Table
 from scar.v1 import checkpoint_pb2, recovery_pb2, types_pb2
 from scar.wire import codec
 from scar.wire.lost_pushes import pack_losses
@@ -44,7 +44,7 @@ from tests.framework.recovery import MemoryStore
 from tests.fuzz import samples
 from tests.fuzz.engine import MOST_SEEDS, FuzzTarget
 from tests.fuzz.mutations import Mutator
-from tests.fuzz.samples import EPOCH, JOB, ME, WORKER, all_ids, ones
+from tests.fuzz.samples import AUTO_JOB, JOB, ME, PAIR_EPOCH, PAIR_JOB, SINGLE_JOBS, WORKER, all_ids, ones
 
 MANIFEST = Manifest(
     number=3,
@@ -54,7 +54,7 @@ MANIFEST = Manifest(
     epoch=3,
     selection="priority",
     objects=(ObjectRef("objects/x", 100, 50, ME.key, 3, 1, 40, 1),),
-    plan=RoundPlan(0.125, 20, "as the budget allows", 2, 0.5, 60.0),
+    plan=RoundPlan(0.125, 20, "as the budget allows", 2, 0.5, 60.0, 0.05),
 )
 FAILURE = FailureRecord(
     number=1,
@@ -73,11 +73,10 @@ FAILURE = FailureRecord(
 # --- records
 
 
-def record_target(name: str, message: Message, read: Callable[[bytes], object], cost: int = 1) -> FuzzTarget:
-    """A record of this kind, and what reads it."""
-    return FuzzTarget(
-        name, lambda: [encode_record(message)], read, partial(_mutate_record, type(message)), cost
-    )
+def record_target(name: str, read: Callable[[bytes], object], cost: int, *messages: Message) -> FuzzTarget:
+    """Records of one kind, and what reads them."""
+    written = list(map(encode_record, messages))
+    return FuzzTarget(name, lambda: written, read, partial(_mutate_record, type(messages[0])), cost)
 
 
 def _mutate_record(kind: type[Message], mutator: Mutator, data: bytes) -> bytes:
@@ -169,8 +168,8 @@ def _mutate_ledger(mutator: Mutator, data: bytes) -> bytes:
 
 def _history() -> ProgressHistory:
     history = ProgressHistory()
-    history.add_losses({clock: 1 / (1 + clock) for clock in range(20)})
-    history.metrics.add_metrics({clock: {"accuracy": clock / 20} for clock in range(20)})
+    history.add_losses({clock: 1 / (1 + clock) for clock in range(5)})
+    history.metrics.add_metrics({clock: {"accuracy": clock / 5} for clock in range(5)})
     history.add_samples(
         recovery_pb2.HistorySample(time=1.5 * step, clock=step, epoch=1, shards=2, workers=2)
         for step in range(4)
@@ -189,9 +188,9 @@ def _read_history(data: bytes) -> None:
 # --- objects of the running checkpoint
 
 
-def _object() -> bytes:
+def _object(*tables: Table) -> bytes:
     groups = []
-    for table in JOB.tables:
+    for table in tables:
         state = BlockState(table.name, all_ids(table), 1, {WORKER.key: 4}, ME.key)
         slots = {name: ones(table)[: table.slot_layout(name).elements] for name in table.rule.slots}
         groups.append((state, BlockPayload(ones(table), slots, np.zeros(table.blocks, np.int64))))
@@ -273,38 +272,45 @@ def _read_given_rows(data: bytes) -> None:
 TARGETS = [
     record_target(
         "job-record",
-        codec.job_to_proto(JOB),
         lambda data: codec.job_from_proto(decode_record(types_pb2.JobSpec, data)),
-        cost=10,
+        10,
+        *map(codec.job_to_proto, (*SINGLE_JOBS, AUTO_JOB)),
     ),
     record_target(
         "revision-record",
-        recovery_pb2.JobRevision(number=2, job=codec.job_to_proto(JOB), changes="lr=0.1", created=1.7e9),
         _read_revision,
-        cost=20,
+        20,
+        *(
+            recovery_pb2.JobRevision(number=2, job=codec.job_to_proto(job), changes="lr=0.1", created=1.7e9)
+            for job in SINGLE_JOBS
+        ),
     ),
     record_target(
         "epoch-record",
-        codec.epoch_to_proto(EPOCH),
-        lambda data: codec.epoch_from_proto(decode_record(types_pb2.Epoch, data)).ensure_valid(JOB),
-        cost=10,
+        lambda data: codec.epoch_from_proto(decode_record(types_pb2.Epoch, data)).ensure_valid(PAIR_JOB),
+        10,
+        codec.epoch_to_proto(PAIR_EPOCH),
     ),
-    record_target("manifest-record", manifest_to_proto(MANIFEST), _read_manifest, cost=6),
+    record_target("manifest-record", _read_manifest, 6, manifest_to_proto(MANIFEST)),
     record_target(
-        "pin-record", checkpoint_pb2.Pin(manifests=[1, 2], holder="me@here", count=3), _read_pin, cost=4
+        "pin-record", _read_pin, 4, checkpoint_pb2.Pin(manifests=[1, 2], holder="me@here", count=3)
     ),
     record_target(
         "finished-record",
-        recovery_pb2.FinishedRecord(),
         partial(decode_record, recovery_pb2.FinishedRecord),
-        cost=4,
+        4,
+        recovery_pb2.FinishedRecord(),
     ),
-    record_target(
-        "owner-record", recovery_pb2.JobOwner(), partial(decode_record, recovery_pb2.JobOwner), cost=4
-    ),
-    record_target("history-record", _history().to_proto(), _read_history, cost=10),
+    record_target("owner-record", partial(decode_record, recovery_pb2.JobOwner), 4, recovery_pb2.JobOwner()),
+    record_target("history-record", _read_history, 10, _history().to_proto()),
     FuzzTarget("ledger", _ledger, _read_ledger, _mutate_ledger, cost=40),
-    FuzzTarget("object", lambda: [_object()], _read_object, _mutate_object, cost=20),
+    FuzzTarget(
+        "object",
+        lambda: [*map(_object, JOB.tables), _object(*JOB.tables[:2])],
+        _read_object,
+        _mutate_object,
+        cost=20,
+    ),
     FuzzTarget("initial-rows", lambda: [_given_rows()], _read_given_rows, cost=4),
     FuzzTarget("initial-array", lambda: [ones(JOB.tables[0]).tobytes()], _read_initial, cost=4),
 ]

@@ -12,6 +12,7 @@ from scar import bfloat16
 from scar._client.pulls import receive_tensors
 from scar.blocks import BlockState
 from scar.keyed_rows import mix_keys
+from scar.tables import Table
 from scar.v1 import ps_pb2
 from scar.wire import codec
 from scar.wire.codec import Chunk
@@ -30,7 +31,7 @@ from scar_ps.wire.tensor_parts import contents_parts
 from tests.fuzz import samples
 from tests.fuzz.engine import FuzzTarget
 from tests.fuzz.mutations import Mutator
-from tests.fuzz.samples import EPOCH, JOB, KEYED, ME, OTHER, WORKER, all_ids, mutate_stream, ones
+from tests.fuzz.samples import EPOCH, JOB, KEYED, ME, OTHER, PAIR_JOB, WORKER, all_ids, mutate_stream, ones
 
 ROOM = 1 << 20  # bytes of pushes that wait
 
@@ -49,8 +50,7 @@ def _mutate_small(mutator: Mutator, data: bytes) -> bytes:
     return mutator.mutate_message(ps_pb2.SmallTensors, data)
 
 
-def _contents(index: int) -> BlockContents:
-    table = JOB.tables[index]
+def _contents(table: Table) -> BlockContents:
     slots = {name: ones(table)[: table.slot_layout(name).elements] for name in table.rule.slots}
     return BlockContents(ones(table), slots, np.zeros(table.blocks, np.int64))
 
@@ -69,7 +69,8 @@ def _view(loading: int) -> ShardView:
 
 
 def _pushes() -> list[bytes]:
-    return [_push(), _push(short=True), _push_of_rows(), _push_of_keys()]
+    alone = [_push(table, short=short) for table in JOB.tables for short in (False, True)]
+    return [*alone, _push(*JOB.tables[:2]), _push_of_rows(), _push_of_keys()]
 
 
 def _push_of_keys() -> bytes:
@@ -99,10 +100,10 @@ def _push_of_rows() -> bytes:
     return samples.stream_of(parts)
 
 
-def _push(short: bool = False) -> bytes:
+def _push(*tables: Table, short: bool = False) -> bytes:
     """``short``: float32 as bfloat16."""
     parts = []
-    for table in JOB.tables:
+    for table in tables:
         values = ones(table)
         shortens = short and values.dtype == np.float32
         header = ps_pb2.TensorHeader(
@@ -138,12 +139,12 @@ def _stage_push(chunks: Iterable[Chunk]) -> None:
 # --- replicas and migration
 
 
-def _batch() -> bytes:
+def _batch(*tables: Table) -> bytes:
     copies = [
-        CopiedBlocks(BlockState(table.name, all_ids(table), 1, {WORKER.key: 2}), _contents(index))
-        for index, table in enumerate(JOB.tables)
+        CopiedBlocks(BlockState(table.name, all_ids(table), 1, {WORKER.key: 2}), _contents(table))
+        for table in tables
     ]
-    dropped = {table.name: all_ids(table)[:1] for table in JOB.tables}
+    dropped = {table.name: all_ids(table)[:1] for table in tables}
     batch = ReplicationBatch(OTHER.key, 3, 1, 0, 1, {WORKER.key: 2}, copies, dropped=dropped)
     return samples.join_stream(encode_batch(batch))
 
@@ -152,10 +153,10 @@ def _read_batch(data: bytes) -> None:
     ReplicaStore(ME.key).receive_batch(JOB, EPOCH, decode_batch(_chunks(data), JOB))
 
 
-def _frozen() -> bytes:
+def _frozen(*tables: Table) -> bytes:
     parts = []
-    for index, table in enumerate(JOB.tables):
-        arrays = {**contents_parts(_contents(index)), SAVED: ones(table), PUSH: ones(table)}
+    for table in tables:
+        arrays = {**contents_parts(_contents(table)), SAVED: ones(table), PUSH: ones(table)}
         for part, array in arrays.items():
             header = ps_pb2.TensorHeader(
                 table=table.name,
@@ -167,7 +168,8 @@ def _frozen() -> bytes:
                 push_id=3,
             )
             parts.append((header, array))
-    parts.append(_frozen_rows())
+    if JOB.tables[-1] in tables:
+        parts.append(_frozen_rows())
     return samples.stream_of(parts)
 
 
@@ -212,7 +214,7 @@ def _answer() -> bytes:
     return samples.stream_of(
         [
             (ps_pb2.TensorHeader(table=table.name, dtype=table.dtype.name, **header), ones(table))
-            for table in JOB.tables
+            for table in PAIR_JOB.tables
         ]
     )
 
@@ -226,15 +228,21 @@ def _read_small_answer(data: bytes) -> None:
 
 
 def _receive(chunks: Iterable[Chunk]) -> None:
-    receive_tensors(chunks, {table.name: np.empty_like(ones(table)) for table in JOB.tables}, "ps-0")
+    receive_tensors(chunks, {table.name: np.empty_like(ones(table)) for table in PAIR_JOB.tables}, "ps-0")
 
 
 TARGETS = [
     FuzzTarget("push", _pushes, _read_push, mutate_stream, cost=6),
-    FuzzTarget("ship", lambda: [_batch()], _read_batch, mutate_stream, cost=12),
+    FuzzTarget(
+        "ship",
+        lambda: [*map(_batch, JOB.tables), _batch(*JOB.tables[:2])],
+        _read_batch,
+        mutate_stream,
+        cost=12,
+    ),
     FuzzTarget(
         "fetch",
-        lambda: [_frozen()],
+        lambda: [*map(_frozen, JOB.tables), _frozen(*JOB.tables[:2])],
         lambda data: decode_frozen(_chunks(data), JOB, OTHER.key, 3),
         mutate_stream,
         cost=12,

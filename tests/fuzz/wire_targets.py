@@ -16,7 +16,6 @@ import scar
 from scar.errors import InvalidRequest, ScarError, StaleEpoch, from_rpc, to_metadata
 from scar.losses import LossPart, LossPoint
 from scar.lost_ranges import LostRanges
-from scar.placement import Epoch
 from scar.rule_expressions import parse_expression
 from scar.tables import Table
 from scar.v1 import ps_pb2, recovery_pb2, types_pb2
@@ -47,7 +46,7 @@ from scar_runtime.store.failure_codec import failure_to_proto
 from tests.fuzz import samples
 from tests.fuzz.engine import FuzzTarget
 from tests.fuzz.mutations import Mutator
-from tests.fuzz.samples import AUTO_JOB, EPOCH, JOB, KEYED_JOB, ME, WORKER
+from tests.fuzz.samples import AUTO_JOB, JOB, KEYED_JOB, ME, PAIR_EPOCH, PAIR_JOB, SINGLE_JOBS, WORKER
 from tests.unit.ps_support import DrivenShard, load_initial
 
 Kind = TypeVar("Kind", bound=Message)
@@ -104,16 +103,15 @@ def _read_job(message: types_pb2.JobSpec) -> None:
 
 def _adopting_shard() -> DrivenShard:
     shard = DrivenShard(ME)
-    first = Epoch(2, "recovery", JOB.name, EPOCH.shards, EPOCH.workers, EPOCH.owners, EPOCH.moved)
-    load_initial(shard, JOB, shard.adopt(first, JOB))
+    load_initial(shard, PAIR_JOB, shard.adopt(replace(PAIR_EPOCH, number=2, manifest=0), PAIR_JOB))
     return shard
 
 
 def _read_epoch(message: types_pb2.Epoch) -> None:
     """As a shard takes it from anybody who may call Adopt."""
     epoch = codec.epoch_from_proto(message)
-    epoch.ensure_valid(JOB)
-    _adopting_shard().adopt(epoch, JOB)
+    epoch.ensure_valid(PAIR_JOB)
+    _adopting_shard().adopt(epoch, PAIR_JOB)
 
 
 def _read_expression(text: bytes) -> None:
@@ -290,9 +288,11 @@ TARGETS = [
         "block-ids", lambda: [b"\x02" + codec.ids_to_bytes(samples.all_ids(JOB.tables[0]))], _read_ids
     ),
     FuzzTarget("rpc-error", lambda: [_error()], _read_error, Mutator.mutate_text),
-    message_target("job", list(map(codec.job_to_proto, (JOB, AUTO_JOB, KEYED_JOB))), _read_job, cost=4),
+    message_target(
+        "job", list(map(codec.job_to_proto, (*SINGLE_JOBS, AUTO_JOB, KEYED_JOB))), _read_job, cost=4
+    ),
     FuzzTarget("expression", lambda: _EXPRESSIONS, _read_expression, Mutator.mutate_text, cost=4),
-    message_target("epoch", [codec.epoch_to_proto(EPOCH)], _read_epoch, cost=40),
+    message_target("epoch", [codec.epoch_to_proto(PAIR_EPOCH)], _read_epoch, cost=40),
     message_target(
         "wanted-blocks",
         [

@@ -183,20 +183,23 @@ def test_a_successor_goes_on_with_what_was_seen() -> None:
     play.play()
     plan = play.policy.plan
     after = PolicyPlay(job())
-    after.policy.resume(plan, 5)
+    assert plan is not None
+    after.policy.resume(plan, 5, 40, 1000.0)
     assert after.policy.plan == plan
+    meant = plan.every * play.clock
+    assert after.policy.overdue_clock(1000.0 + 1.9 * meant) is None
+    assert after.policy.overdue_clock(1000.0 + 2.1 * meant) == 41
     after.fail(5)
     after.fail(6)
     after.play(LEARNED + 1)
     assert after.policy.plan is not None
     assert after.policy.plan.failures == 2, "epoch 5 was counted by the one before"
-    assert plan is not None
     assert after.policy.plan.seconds > plan.seconds
 
 
 def test_without_a_budget_nothing_is_chosen() -> None:
     policy = RoundPolicy(Job("job", [Table("w", (BLOCKS,))]))
-    policy.resume(PolicyPlay(job()).policy.plan, 1)
+    policy.resume(PolicyPlay(job()).policy.plan, 1, 1, 0.0)
     assert policy.plan is None
 
 

@@ -111,6 +111,7 @@ class RoundPlan(_message.Message):
     FAILURES_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
+    CLOCK_SECONDS_FIELD_NUMBER: _builtins.int
     fraction: _builtins.float
     """of all blocks in a round"""
     every: _builtins.int
@@ -123,6 +124,8 @@ class RoundPlan(_message.Message):
     """shares of all blocks that they took, summed"""
     seconds: _builtins.float
     """of training that were watched"""
+    clock_seconds: _builtins.float
+    """of one clock, as measured when this was chosen; 0: not measured"""
     def __init__(
         self,
         *,
@@ -132,10 +135,11 @@ class RoundPlan(_message.Message):
         failures: _builtins.int = ...,
         lost: _builtins.float = ...,
         seconds: _builtins.float = ...,
+        clock_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["every", b"every", "failures", b"failures", "fraction", b"fraction", "lost", b"lost", "reason", b"reason", "seconds", b"seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_seconds", b"clock_seconds", "every", b"every", "failures", b"failures", "fraction", b"fraction", "lost", b"lost", "reason", b"reason", "seconds", b"seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -120,7 +120,7 @@ class Coordinator:
         self.leading = True
         self._takeover.end()
         self._follow_manifest(event.running, event.number)
-        self.schedule.resume(event.running)
+        self.schedule.resume(event.running, now)
         self.chain.committed_at = now - event.age if event.age >= 0 else None
         return self._begin_round(now)
 

@@ -65,15 +65,15 @@ class RoundPolicy:
         self._lost = 0.0
         self._seconds = 0.0
         self._counted = 0  # newest epoch whose failure is counted
-        self._meant = math.inf  # seconds between two rounds
+        self._waits: tuple[int, float] | None = None  # clock of the newest round, since when for the next one
         self.plan: RoundPlan | None = None
         if self._budget is not None:
             begin = job.checkpoint
             why = f"it begins as the job says, until {LEARNED} rounds are measured"
             self.plan = RoundPlan(begin.effective_fraction, begin.every, why)
 
-    def resume(self, plan: RoundPlan | None, epoch: int) -> None:
-        """Go on as a manifest of this epoch says."""
+    def resume(self, plan: RoundPlan | None, epoch: int, clock: int, now: float) -> None:
+        """Go on as a manifest of this epoch and clock says."""
         if self._budget is None or plan is None:
             return
         self.plan = plan
@@ -81,6 +81,7 @@ class RoundPolicy:
         self._failures = plan.failures
         self._lost = plan.lost
         self._seconds = plan.seconds
+        self._waits = clock, now
 
     def record_epoch(self, epoch: Epoch) -> None:
         """Blocks that came back older than they were: neither from a donor nor from an exact copy."""
@@ -105,15 +106,16 @@ class RoundPolicy:
             self._seconds += max(0.0, seconds)
             if clocks > 0 and seconds > 0 and (cost := self._cost_of(current, seconds / clocks, now)):
                 self._costs.append(cost)
-        self._last = clock, began
+        self._last = self._waits = clock, began
         if len(self._costs) >= LEARNED:
             self._choose()
 
     def overdue_clock(self, now: float) -> int | None:
         """The one after the last round, when clocks have become far slower than the plan takes them to be."""
-        if self._last is None or now - self._last[1] <= OVERDUE * self._meant:
+        meant = self.plan.every * self.plan.clock_seconds if self.plan is not None else 0.0
+        if self._waits is None or not meant or now - self._waits[1] <= OVERDUE * meant:
             return None
-        return self._last[0] + 1
+        return self._waits[0] + 1
 
     def _cost_of(self, current: ActiveRound, clock: float, now: float) -> RoundCost | None:
         written = sum(ref.bytes for ref, _ in current.objects)
@@ -136,11 +138,11 @@ class RoundPolicy:
             failures=self._failures,
             lost=self._lost,
             seconds=self._seconds,
+            clock_seconds=typical.clock,
         )
         if _differs(fraction, self.plan.fraction) or _differs(every, self.plan.every):
             chosen = replace(chosen, fraction=fraction, every=every)
         self.plan = chosen
-        self._meant = chosen.every * typical.clock
 
     def _limits(self, typical: RoundCost) -> list[SweepLimit]:
         """What asks for how long a sweep; the longest counts."""

@@ -45,11 +45,12 @@ class RoundSchedule:
             return replace(policy, selection="full", fraction=1.0)
         return policy if self.plan is None else replace(policy, fraction=self.plan.fraction)
 
-    def resume(self, running: RunningCheckpoint) -> None:
+    def resume(self, running: RunningCheckpoint, now: float) -> None:
         """Go on from what could be read of the running checkpoint."""
-        self._policy.resume(running.manifest.plan, running.manifest.epoch)
+        manifest = running.manifest
+        self._policy.resume(manifest.plan, manifest.epoch, manifest.clock, now)
         self.saves_all = bool(running.passed_over or running.unreadable)
-        self.due_clock = 0 if self.saves_all else self._next_clock(running.manifest.clock)
+        self.due_clock = 0 if self.saves_all else self._next_clock(manifest.clock)
 
     def follow_epoch(self, epoch: Epoch) -> None:
         """After a rollback the job goes on from an earlier clock."""

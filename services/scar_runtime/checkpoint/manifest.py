@@ -36,7 +36,8 @@ class RoundPlan:
     clocks; ``reason``: in words.
 
     What it has seen of the run by then: ``failures`` that took blocks back to something older, the shares of
-    all blocks that they ``lost``, summed, and ``seconds`` of training.
+    all blocks that they ``lost``, summed, ``seconds`` of training, and ``clock_seconds``, those of one clock
+    (0: not measured yet).
     """
 
     fraction: float
@@ -45,6 +46,7 @@ class RoundPlan:
     failures: int = 0
     lost: float = 0.0
     seconds: float = 0.0
+    clock_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

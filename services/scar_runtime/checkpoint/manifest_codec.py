@@ -73,12 +73,10 @@ def plan_to_proto(plan: RoundPlan) -> checkpoint_pb2.RoundPlan:
 
 def plan_from_proto(message: checkpoint_pb2.RoundPlan) -> RoundPlan | None:
     """None for what no coordinator could have chosen: then it chooses anew."""
-    numbers = (message.lost, message.seconds)
+    numbers = (message.lost, message.seconds, message.clock_seconds)
     if not (0 < message.fraction <= 1 and message.every > 0 and all(0 <= one < math.inf for one in numbers)):
         return None
-    return RoundPlan(
-        message.fraction, message.every, message.reason, message.failures, message.lost, message.seconds
-    )
+    return RoundPlan(message.fraction, message.every, message.reason, message.failures, *numbers)
 
 
 def object_ref_to_proto(ref: ObjectRef) -> ps_pb2.ObjectRef:
