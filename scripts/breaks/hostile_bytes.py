@@ -104,7 +104,7 @@ BREAKS = (
     Break(
         "initial-size",
         "services/scar_runtime/checkpoint/initial_arrays.py",
-        "if table.keys is None and len(raw) != size:",
+        "if size not in (-1, len(raw)):",
         "if False:",
         KEPT,
     ),

@@ -87,17 +87,17 @@ BREAKS = (
         "tests/unit/test_config.py::test_a_password_in_a_malformed_url_of_redis_is_never_shown",
     ),
     Break(
-        "start-too-large",  # gRPC says that a message is too large, and not what to do
+        "start-too-large",  # a model of more than 64 MiB could not be started
         "services/scar_runtime/job_start.py",
-        "    if not resume:\n",
-        "    if False:\n",
-        "tests/unit/test_job_start.py::test_initial_values_that_do_not_go_into_one_message_are_refused_before_they_are_sent",
+        "    if total + framing + request.ByteSize() <= MAX_MESSAGE_BYTES:\n",
+        "    if True:\n",
+        "tests/unit/test_job_start.py::test_initial_values_that_do_not_go_into_one_message_are_uploaded_first",
     ),
     Break(
         "resume-sends-again",
         "services/scar_runtime/job_start.py",
-        "        request.given.update(given)\n",
-        "        pass\n    request.given.update(job_arrays(job))\n",
+        "    if not resume:\n",
+        "    if True:\n",
         "tests/unit/test_job_start.py::test_a_job_that_is_resumed_keeps_its_own_however_large",
     ),
 )

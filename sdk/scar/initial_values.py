@@ -30,7 +30,8 @@ class Init:
     """x(0). ``given`` arrays are uploaded when the job starts; all others can be made again anywhere.
 
     ``rows``: of a table with keys, in the place of ``array``; ``others``: the kind of what rows of other keys
-    begin with, which ``low`` and ``high`` are of then.
+    begin with, which ``low`` and ``high`` are of then. ``key``, ``more_keys``: of the parts of a given array
+    in the store.
     """
 
     kind: str = "zeros"
@@ -40,6 +41,7 @@ class Init:
     key: str = ""
     others: str = ""
     rows: GivenRows | None = field(default=None, compare=False, repr=False)
+    more_keys: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in INITIALISERS:

@@ -39,11 +39,20 @@ def ensure_table_valid(table: Table) -> None:
             )
 
 
+def check_job_name(name: str) -> None:
+    """Raises :class:`ConfigError`."""
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name):
+        raise ConfigError(f"job name {name!r} is not valid", "Use 1 to 63 lower-case letters, digits and '-'")
+
+
+def check_table_name(name: str) -> None:
+    """Raises :class:`ConfigError`."""
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
+        raise ConfigError(f"table name {name!r} is not valid", "Use 1 to 64 letters, digits, '_', '.', '-'")
+
+
 def _check_shape(table: Table) -> None:
-    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", table.name):
-        raise ConfigError(
-            f"table name {table.name!r} is not valid", "Use 1 to 64 letters, digits, '_', '.', '-'"
-        )
+    check_table_name(table.name)
     if not table.shape or min(table.shape) < 1:
         raise ConfigError(
             f"table {table.name}: shape {table.shape} has no elements", "Every axis needs at least 1"

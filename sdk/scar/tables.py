@@ -12,7 +12,6 @@ job = scar.Job("mnist", tables=[
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -41,7 +40,7 @@ from scar.initial_values import zeros as zeros
 from scar.keyed_rows import INDEX_BYTES, KEY_TYPE, KeyPolicy, block_of_images, cut_capacity
 from scar.keyed_rows import keys as keys
 from scar.strategies import AUTO, Strategy, StrategyChoice, check_choice, check_selection, find_strategy
-from scar.table_checks import KEYED, KEYED_ADVICE, ensure_table_valid, parse_dtype
+from scar.table_checks import KEYED, KEYED_ADVICE, check_job_name, ensure_table_valid, parse_dtype
 from scar.table_checks import MAX_BLOCKS as MAX_BLOCKS
 from scar.table_checks import MAX_ROWS as MAX_ROWS
 from scar.update_rules import Rule as Rule
@@ -259,10 +258,7 @@ class Job:
     replicate: str = "all"
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", self.name):
-            raise ConfigError(
-                f"job name {self.name!r} is not valid", "Use 1 to 63 lower-case letters, digits and '-'"
-            )
+        check_job_name(self.name)
         names = [table.name for table in self.tables]
         if not names or len(set(names)) != len(names):
             raise ConfigError(f"job {self.name}: table names must be unique and at least one, not {names}")

@@ -82,7 +82,7 @@ def assemble_table(job: JobStore, running: RunningCheckpoint, table: Table) -> A
     for index in np.unique(source).tolist():
         mine = ids[source == index]
         if index < 0:
-            values = table.initial(job.job.seed, mine, read_initial(job.store, table))
+            values = table.initial(job.job.seed, mine, read_initial(job.store, table, mine))
         else:
             values = read_blocks(
                 job.store, running.objects[index], running.headers[index], job.job, table.name, mine
@@ -110,7 +110,7 @@ def _keyed_blocks(
 ) -> tuple[Array, Mapping[str, Array]]:
     """Values and slots of these blocks; ``index``: of the object that has them, -1: x(0) has."""
     if index < 0:
-        given = read_initial(job.store, table)
+        given = read_initial(job.store, table, ids)
         return table.initial(job.job.seed, ids, given), table.initial_slots(ids, given)
     ref = running.objects[index]
     found = read_blocks(job.store, ref, running.headers[index], job.job, table.name, ids)

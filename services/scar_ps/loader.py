@@ -128,7 +128,7 @@ def read_load(job: Job, sources: _Sources, load: BlockLoad) -> BlockContents:
     headers = sources.headers
     if load.source is BlockSource.INITIAL:
         table = job.table(load.table)
-        given = read_initial(headers.store, table)
+        given = read_initial(headers.store, table, load.ids)
         return BlockContents(table.initial(job.seed, load.ids, given), table.initial_slots(load.ids, given))
     ref = sources.find_object(load)
     payload = read_blocks(headers.store, ref, sources.read_header(ref), job, load.table, load.ids)

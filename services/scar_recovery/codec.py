@@ -37,6 +37,11 @@ def job_start_from_proto(request: recovery_pb2.StartJobRequest) -> types_pb2.Job
     return types_pb2.JobStart(request_id=request.request_id, digest=message_digest(request))
 
 
+def uploaded_from_proto(request: recovery_pb2.StartJobRequest) -> dict[str, tuple[str, ...]]:
+    """Keys of the parts of initial arrays that were uploaded, by table."""
+    return {name: tuple(one.keys) for name, one in request.uploaded.items()}
+
+
 def failure_report_from_proto(message: recovery_pb2.FailureReport) -> FailureReport:
     """Raises :class:`scar.errors.InvalidRequest` for one that is malformed."""
     durations = (message.silence, message.detect_seconds, message.suspect_seconds)

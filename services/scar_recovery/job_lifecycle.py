@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 from scar.errors import JobExists, NotServing, StoreUnavailable
@@ -16,6 +16,7 @@ from scar_recovery.checkpoint_client import CheckpointClient
 from scar_recovery.core.events import JobEnded, LeaderReplaced
 from scar_recovery.epoch_broadcaster import EpochBroadcaster
 from scar_recovery.executor import Executor
+from scar_recovery.given_arrays import GivenArrays
 from scar_recovery.job_ownership import JobOwnership
 from scar_recovery.job_registry import JobRegistry
 from scar_recovery.leader_state import LeaderState
@@ -87,7 +88,7 @@ class JobLifecycle:
     def start_job(
         self,
         job: Job,
-        given: Mapping[str, bytes],
+        given: GivenArrays,
         resume: bool,
         take_over: bool = False,
         start: types_pb2.JobStart | None = None,
@@ -125,6 +126,11 @@ class JobLifecycle:
                 self._state.begin_run()
             number = 0 if ends else self._begin_job(declared, begins_run=True).epochs.newest
             return number, changes or answer or ""
+
+    def upload_initial(self, job: str, table: str, data: bytes) -> str:
+        """See :meth:`JobRegistry.upload_initial`. Raises :class:`JobExists` while workers train a job."""
+        self._check_idle()
+        return self._registry.upload_initial(job, table, data)
 
     def _find_answer(self, job: str, start: types_pb2.JobStart | None) -> str | None:
         """See :meth:`JobRegistry.find_answer`."""

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from scar.errors import AlreadyExists, InvalidRequest, JobExists, JobNotFound, NotServing, ObjectNotFound
-from scar.given_rows import unpack_rows
 from scar.strategies import AUTO
+from scar.table_checks import check_job_name, check_table_name
 from scar.tables import Job
 from scar.v1 import types_pb2
 from scar.wire.codec import job_from_proto, job_to_proto
 from scar_recovery.core.strategy_choice import choose_strategy
+from scar_recovery.given_arrays import GivenArrays, put_part, remove_unnamed
 from scar_recovery.job_settings import resumed_spec
 from scar_recovery.recovery_store import RecoveryStore
 from scar_recovery.strategy_facts import gather_facts
 from scar_runtime.store import Store
 from scar_runtime.store.job_records import create_revision, read_job_spec, read_start, replace_job_spec
-from scar_runtime.store.layout import EPOCHS, JOB, cluster_jobs, initial_key, numbered
+from scar_runtime.store.layout import EPOCHS, JOB, cluster_jobs, numbered
 from scar_runtime.store.records import create_record, get_record, newest, numbers
 
 _log = logging.getLogger(__name__)
@@ -99,7 +100,7 @@ class JobRegistry:
         return spec, changes
 
     def declare_job(
-        self, job: Job, given: Mapping[str, bytes], resume: bool, start: types_pb2.JobStart | None = None
+        self, job: Job, given: GivenArrays, resume: bool, start: types_pb2.JobStart | None = None
     ) -> Job:
         """Make the job's description durable, or check it against the one that is; the job as it is recorded.
 
@@ -119,6 +120,17 @@ class JobRegistry:
         if resume:
             raise JobNotFound(f"job {job.name!r} cannot be resumed: the store has none of this name")
         return self._create_job(_with_keys(job, given), given, start)
+
+    def upload_initial(self, job: str, table: str, data: bytes) -> str:
+        """Put a part of an initial array into the store; its key. Raises :class:`JobExists` for a job that
+        has begun.
+        """
+        check_job_name(job)
+        check_table_name(table)
+        store = self._store.under(job)
+        if newest(store, EPOCHS):
+            raise JobExists(f"job {job!r} has begun, and has its initial values")
+        return put_part(store, table, data)
 
     def choose_strategy(self, job: Job) -> Job:
         """The job with the strategy that suits it best by what is known now, which is in its record from
@@ -150,7 +162,7 @@ class JobRegistry:
     def open_store(self, job: Job) -> RecoveryStore:
         return RecoveryStore(self._store, job)
 
-    def _check_resumable(self, known: Job, job: Job, given: Mapping[str, bytes], resume: bool) -> None:
+    def _check_resumable(self, known: Job, job: Job, given: GivenArrays, resume: bool) -> None:
         if resume:
             self._revise(known, job)
         begun = newest(self._store.under(job.name), EPOCHS) > 0
@@ -163,18 +175,20 @@ class JobRegistry:
             )
 
     def _create_job(
-        self, spec: types_pb2.JobSpec, given: Mapping[str, bytes], start: types_pb2.JobStart | None
+        self, spec: types_pb2.JobSpec, given: GivenArrays, start: types_pb2.JobStart | None
     ) -> Job:
         """Arrays first: from the moment that the job's record exists, x(0) can be made again by anybody."""
         store = self._store.under(spec.name)
-        for table in spec.tables:
-            if table.init.key:
-                store.put(table.init.key, given[table.name])
+        job = job_from_proto(spec)
+        given.put_sent(store, job)
+        given.require_uploaded(store, job)
         try:
             create_record(store, JOB, _started(spec, start))
         except AlreadyExists as error:  # perhaps this very request, by a coordinator that leads no more
             raise NotServing(f"job {spec.name!r} has just been started by another coordinator") from error
-        return job_from_proto(spec)
+        if given.uploaded:
+            remove_unnamed(store, job)
+        return job
 
     def _read_job(self, name: str) -> Job | None:
         try:
@@ -183,20 +197,13 @@ class JobRegistry:
             return None
 
 
-def _with_keys(job: Job, given: Mapping[str, bytes]) -> types_pb2.JobSpec:
+def _with_keys(job: Job, given: GivenArrays) -> types_pb2.JobSpec:
     """The job's record: it names the arrays that the user gave."""
     spec = _without_keys(job_to_proto(job))
     for table, message in zip(job.tables, spec.tables, strict=True):
-        if table.init.kind != "given":
-            continue
-        raw = given.get(table.name, b"")
-        if table.name not in given or (table.keys is None and len(raw) != table.bytes):
-            raise InvalidRequest(
-                f"table {table.name}: the given initial array is missing or has not {table.bytes} bytes"
-            )
-        if table.keys is not None:
-            unpack_rows(table, raw)
-        message.init.key = initial_key(table.name, raw)
+        if table.init.kind == "given":
+            message.init.key, *more = given.keys_of(table)
+            message.init.more_keys.extend(more)
     return spec
 
 
@@ -216,4 +223,5 @@ def _without_keys(spec: types_pb2.JobSpec) -> types_pb2.JobSpec:
     """What the user declared."""
     for table in _without_choice(spec).tables:
         table.init.ClearField("key")
+        table.init.ClearField("more_keys")
     return spec

@@ -11,7 +11,13 @@ from scar.placement import Role
 from scar.v1 import recovery_pb2 as pb
 from scar.v1 import recovery_pb2_grpc
 from scar.wire import codec, tracing
-from scar_recovery.codec import MAX_EVIDENCE, failure_report_from_proto, job_start_from_proto
+from scar_recovery.codec import (
+    MAX_EVIDENCE,
+    failure_report_from_proto,
+    job_start_from_proto,
+    uploaded_from_proto,
+)
+from scar_recovery.given_arrays import GivenArrays
 from scar_recovery.leader_session import RecoverySession
 from scar_runtime.process.claims import ClaimCheck
 
@@ -45,8 +51,15 @@ class RecoveryServicer(recovery_pb2_grpc.RecoveryServicer):
         job = codec.job_from_proto(request.job)
         start = job_start_from_proto(request)
         jobs = self._opened().jobs
-        epoch, changes = jobs.start_job(job, request.given, request.resume, request.take_over, start)
+        given = GivenArrays(request.given, uploaded_from_proto(request))
+        epoch, changes = jobs.start_job(job, given, request.resume, request.take_over, start)
         return pb.StartJobReply(epoch=epoch, changes=changes)
+
+    def UploadInitial(
+        self, request: pb.UploadInitialRequest, _context: grpc.ServicerContext
+    ) -> pb.UploadInitialReply:
+        jobs = self._opened().jobs
+        return pb.UploadInitialReply(key=jobs.upload_initial(request.job, request.table, request.data))
 
     def GetJob(self, _request: pb.GetJobRequest, _context: grpc.ServicerContext) -> pb.GetJobReply:
         spec = self._opened().spec

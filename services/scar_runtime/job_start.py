@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from typing import TypeVar
 
 import grpc
 
-from scar.errors import Temporary, TooLarge, from_rpc
+from scar.errors import Temporary, from_rpc
 from scar.tables import Job
 from scar.v1 import recovery_pb2, recovery_pb2_grpc
 from scar.wire.codec import MAX_MESSAGE_BYTES, job_arrays, job_to_proto
+from scar.wire.table_messages import INITIAL_PART_BYTES
 
-START_JOB_TIMEOUT = 20.0  # seconds, with retries while the coordinator or the store is not ready
+START_JOB_TIMEOUT = (
+    20.0  # seconds of one request, with retries while the coordinator or the store is not ready
+)
 RETRY_PAUSE = 0.1  # seconds
 FRAMING_BYTES = 32  # of an array in the message, beside its name and values, at most
+
+Waits = Callable[[str], None]
+StartReply = TypeVar("StartReply")
 
 
 def start_job(
@@ -25,28 +32,56 @@ def start_job(
     timeout: float = START_JOB_TIMEOUT,
     *,
     take_over: bool = False,
-    waits: Callable[[str], None] = lambda _reason: None,
+    waits: Waits = lambda _reason: None,
 ) -> str:
     """Create the job, or go on with it; returns what one that is resumed has otherwise than before, in words.
     Retries what is temporary, as one request (``StartJobRequest.request_id``); raises every other
-    ``ScarError``, and :class:`TooLarge` where given initial values do not go into one message. A job that is
-    resumed has its own, which nobody sends again.
+    ``ScarError``. Given initial values that do not go into one message are uploaded first, in parts. A job
+    that is resumed has its own, which nobody sends again.
 
-    ``take_over``: even if another cluster trains it. ``waits`` hears once of each reason to wait.
+    ``timeout``: of each request, in seconds. ``take_over``: even if another cluster trains it. ``waits``
+    hears once of each reason to wait.
     """
-    deadline = time.monotonic() + timeout
-    reason = ""
     request = recovery_pb2.StartJobRequest(
         job=job_to_proto(job), resume=resume, take_over=take_over, request_id=str(uuid.uuid4())
     )
     if not resume:
-        given = job_arrays(job)
-        _ensure_given_fits(job, given, request.ByteSize())
-        request.given.update(given)
+        _add_given(request, recovery, job, timeout, waits)
+    reply = _call(recovery.StartJob, request, timeout, waits)
+    return str(reply.changes)
+
+
+def _add_given(
+    request: recovery_pb2.StartJobRequest,
+    recovery: recovery_pb2_grpc.RecoveryStub,
+    job: Job,
+    timeout: float,
+    waits: Waits,
+) -> None:
+    """Into the message, or into the store before it."""
+    given = job_arrays(job)
+    framing = sum(len(name.encode()) + FRAMING_BYTES for name in given)
+    total = sum(len(raw) for raw in given.values())
+    if total + framing + request.ByteSize() <= MAX_MESSAGE_BYTES:
+        request.given.update({name: bytes(raw) for name, raw in given.items()})
+        return
+    waits(f"{total / 2**20:,.0f} MiB of initial values go into the store first")
+    for name, raw in given.items():
+        for start in range(0, len(raw), INITIAL_PART_BYTES):
+            part = recovery_pb2.UploadInitialRequest(
+                job=job.name, table=name, data=bytes(raw[start : start + INITIAL_PART_BYTES])
+            )
+            reply = _call(recovery.UploadInitial, part, timeout, waits)
+            request.uploaded[name].keys.append(reply.key)
+
+
+def _call(method: Callable[..., StartReply], request: object, timeout: float, waits: Waits) -> StartReply:
+    """The answer to a request that may be sent again."""
+    deadline = time.monotonic() + timeout
+    reason = ""
     while True:
         try:
-            reply = recovery.StartJob(request, timeout=timeout, wait_for_ready=True)
-            return str(reply.changes)
+            return method(request, timeout=timeout, wait_for_ready=True)
         except grpc.RpcError as error:
             failure = from_rpc(error, "the recovery coordinator")
             if not isinstance(failure, Temporary) or time.monotonic() > deadline:
@@ -55,18 +90,3 @@ def start_job(
                 reason = failure.message
                 waits(reason)
         time.sleep(RETRY_PAUSE)
-
-
-def _ensure_given_fits(job: Job, given: Mapping[str, bytes], others: int) -> None:
-    """``others``: bytes of the message beside arrays."""
-    sizes = {name: len(raw) for name, raw in given.items()}
-    framing = sum(len(name.encode()) + FRAMING_BYTES for name in sizes)
-    if sum(sizes.values()) + others + framing <= MAX_MESSAGE_BYTES:
-        return
-    total = sum(sizes.values()) / 2**20
-    largest = max(sizes, key=lambda name: sizes[name], default="")
-    raise TooLarge(
-        f"job {job.name!r} gives {total:.1f} MiB of initial values, most of them to table"
-        f" {largest}, and a job starts with at most {MAX_MESSAGE_BYTES >> 20} MiB of them",
-        "Let shards draw those of large tables: table.init = scar.normal(0, 0.1), scar.uniform or scar.zeros",
-    )

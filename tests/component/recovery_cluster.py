@@ -208,7 +208,7 @@ class Cluster:
     def start(self, shards: int = 3) -> list[ShardServer]:
         """A job whose shards serve epoch 1."""
         self.lead()
-        given = codec.job_arrays(self.job)
+        given = {name: bytes(raw) for name, raw in codec.job_arrays(self.job).items()}
         self.call(self.stub.StartJob, pb.StartJobRequest(job=codec.job_to_proto(self.job), given=given))
         servers = [self.shard(f"ps-{number}") for number in range(shards)]
         for server in servers:

@@ -13,6 +13,7 @@ from scar.placement import Member, Role
 from scar.v1 import types_pb2
 from scar.version import PROTOCOL
 from scar_recovery.config import RecoverySettings
+from scar_recovery.given_arrays import GivenArrays
 from scar_recovery.leader_session import RecoverySession
 from scar_recovery.service import make_election
 from scar_runtime.liveness.heartbeat_store import Heartbeat
@@ -87,11 +88,11 @@ def test_without_redis_the_store_decides(tmp_path: Path, monkeypatch: pytest.Mon
     wait_for(lambda: opened(one) and opened(two))
     assert one.session is not None
     assert two.session is not None
-    one.session.jobs.start_job(make_job(1), {}, resume=False)
+    one.session.jobs.start_job(make_job(1), GivenArrays(), resume=False)
     shards = [Member(Role.SHARD, "ps-0", f"{life:012x}", "127.0.0.1:1") for life in (7, 8)]
     one.session.members.join(shards[0], SECRET, PROTOCOL)
     wait_for(lambda: one.session is not None and one.session.epoch_number == 1)
-    two.session.jobs.start_job(make_job(1), {}, resume=True)  # takes over by an epoch of its own
+    two.session.jobs.start_job(make_job(1), GivenArrays(), resume=True)  # takes over by an epoch of its own
     wait_for(lambda: two.session is not None and two.session.epoch_number == 2)
     former = one.session
     # this one wants to create epoch 2, too: it loses and steps down

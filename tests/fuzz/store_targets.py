@@ -237,7 +237,7 @@ def _mutate_object(mutator: Mutator, data: bytes) -> bytes:
 
 def _read_initial(data: bytes) -> None:
     table = _given_job().tables[0]
-    given = read_initial(MemoryStore({table.init.key: data}), table)
+    given = read_initial(MemoryStore({table.init.key: data}), table, all_ids(table))
     table.initial(JOB.seed, all_ids(table), given)
 
 
@@ -264,7 +264,7 @@ def _begun_table() -> scar.Table:
 
 def _read_given_rows(data: bytes) -> None:
     table = _begun_table()
-    given = read_initial(MemoryStore({table.init.key: data}), table)
+    given = read_initial(MemoryStore({table.init.key: data}), table, all_ids(table))
     table.initial(JOB.seed, all_ids(table), given)
     table.initial_slots(all_ids(table), given)
 

@@ -34,7 +34,9 @@ from scar_recovery.codec import (
     job_fields_from_proto,
     job_start_from_proto,
     reroute_report_from_proto,
+    uploaded_from_proto,
 )
+from scar_recovery.given_arrays import GivenArrays
 from scar_recovery.offer_board import offer_from_proto
 from scar_recovery.shard_client import kept_from_proto
 from scar_runtime.checkpoint.selection import RoundSelection
@@ -46,7 +48,7 @@ from scar_runtime.store.failure_codec import failure_to_proto
 from tests.fuzz import samples
 from tests.fuzz.engine import FuzzTarget
 from tests.fuzz.mutations import Mutator
-from tests.fuzz.samples import AUTO_JOB, JOB, KEYED_JOB, ME, PAIR_EPOCH, PAIR_JOB, SINGLE_JOBS, WORKER
+from tests.fuzz.samples import AUTO_JOB, JOB, KEYED_JOB, ME, PAIR_EPOCH, PAIR_JOB, SINGLE_JOBS, WORKER, ones
 from tests.unit.ps_support import DrivenShard, load_initial
 
 Kind = TypeVar("Kind", bound=Message)
@@ -198,8 +200,19 @@ def _kept() -> ps_pb2.Kept:
 
 
 def _job_start() -> recovery_pb2.StartJobRequest:
-    given = {"w": b"\0" * 16}
-    return recovery_pb2.StartJobRequest(job=codec.job_to_proto(JOB), given=given, request_id="a-1")
+    given = {"w": ones(JOB.tables[0]).tobytes()}
+    uploaded = {"r": recovery_pb2.UploadedArray(keys=[codec.initial_key("r", b"")])}
+    return recovery_pb2.StartJobRequest(
+        job=codec.job_to_proto(PAIR_JOB), given=given, request_id="a-1", uploaded=uploaded
+    )
+
+
+def _read_start(message: recovery_pb2.StartJobRequest) -> None:
+    """Its arrays are looked for as what the first two tables begin with."""
+    job_start_from_proto(message)
+    given = GivenArrays(message.given, uploaded_from_proto(message))
+    for table in JOB.tables[:2]:
+        given.keys_of(table)
 
 
 def _read_losses(message: ps_pb2.TensorHeader) -> None:
@@ -313,7 +326,7 @@ TARGETS = [
     message_target("kept-blocks", [_kept()], kept_from_proto),
     message_target("reroute-report", [_reroute()], _read_reroute, cost=2),
     message_target("failure-report", [_failure_report()], failure_report_from_proto),
-    message_target("job-start", [_job_start()], job_start_from_proto),
+    message_target("job-start", [_job_start()], _read_start),
     message_target(
         "loss-part",
         [loss_messages.part_to_proto(LossPart(0.5, 0, 1, 3, 3, True, (1,)))],

@@ -164,6 +164,12 @@ ATTACKS = {
         lambda victim: recovery_pb2.StartJobRequest(job=types_pb2.JobSpec(name="x"), take_over=True),
         ("worker",),
     ),
+    "fill the bucket": Attack(
+        "recovery",
+        "Recovery/UploadInitial",
+        lambda victim: recovery_pb2.UploadInitialRequest(job="x", table="w", data=b"x"),
+        ("worker",),
+    ),
     "forge an epoch": Attack("shard", "ShardControl/Adopt", forge_epoch),
     "freeze": Attack(
         "shard",

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
 import scar
+from scar.v1.recovery_pb2 import UploadInitialReply, UploadInitialRequest
 from scar_cli.checkpoints import open_job
 from scar_cli.cluster_ref import ClusterRef
 from scar_cli.export import export_tables
 from scar_local import LocalCluster
+from scar_runtime.job_start import start_job
 from tests.framework.cluster import TIMEOUT
 
 
@@ -26,6 +29,40 @@ def test_a_killed_shards_blocks_come_back_as_the_file_has_them(tmp_path: Path) -
             cluster.kill("ps-1")
             cluster.until(lambda status: len(status.failures) == 1, TIMEOUT, "the failure")
             np.testing.assert_array_equal(reader.pull("w"), pretrained)
+
+
+class DyingCoordinator:
+    """The stub of a cluster whose recovery coordinator is killed before the third part that it takes."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._cluster = cluster
+        self._stub = cluster.endpoints.recovery
+        self.parts = 0
+        self.StartJob = self._stub.StartJob
+
+    def UploadInitial(self, request: UploadInitialRequest, **options: Any) -> UploadInitialReply:
+        self.parts += 1
+        if self.parts == 3:
+            self._cluster.kill("recovery-0")
+        return self._stub.UploadInitial(request, **options)
+
+
+def test_a_model_of_more_than_a_message_begins_as_it_was_given_whoever_dies(tmp_path: Path) -> None:
+    """The coordinator while 80 MiB are uploaded, and a shard before anything is saved."""
+    given = np.random.default_rng(4).normal(size=(20 << 10, 1 << 10)).astype(np.float32)
+    job = scar.Job("large", [scar.Table("w", given.shape, init=scar.given(given), blocks=scar.rows(16))])
+    said: list[str] = []
+    with LocalCluster(tmp_path / "home", shards=2, respawn_delay=0.1) as cluster:
+        coordinator = DyingCoordinator(cluster)
+        start_job(coordinator, job, resume=False, timeout=TIMEOUT, waits=said.append)  # type: ignore[arg-type]
+        assert coordinator.parts > 5
+        assert said[0] == "80 MiB of initial values go into the store first"
+        assert len(list((tmp_path / "home" / "store" / "large" / "init").iterdir())) == 5
+        with scar.connect(cluster.endpoints.recovery_address, timeout=TIMEOUT) as reader:
+            np.testing.assert_array_equal(reader.pull("w"), given)
+            cluster.kill("ps-1")
+            cluster.until(lambda status: len(status.failures) == 1, TIMEOUT, "the failure")
+            np.testing.assert_array_equal(reader.pull("w"), given)
 
 
 def test_a_killed_shards_rows_of_keys_come_back_and_are_trained(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ WORKER = {
     *("Recovery/ReportReroute", "ShardData/Push", "ShardData/Pull", "ShardControl/Share"),
     *("ShardControl/Clock", "ShardControl/Settle", "ShardControl/Loopback", "Detector/Beat"),
     *("ShardData/PushSmall", "ShardData/PullSmall"),
-    *("Recovery/Offer", "Recovery/RequestRollback", "ShardData/Restore"),
+    *("Recovery/Offer", "Recovery/RequestRollback", "Recovery/UploadInitial", "ShardData/Restore"),
 }
 LOOKS = {
     *("Recovery/GetJob", "Recovery/GetEpochs", "Recovery/ListFailures", "Recovery/Status"),
@@ -45,7 +45,7 @@ LOOKS = {
 TABLE = {
     "worker": WORKER,
     "reader": LOOKS,
-    "operator": {*LOOKS, "Recovery/StartJob", "Checkpoint/Trigger"},
+    "operator": {*LOOKS, "Recovery/StartJob", "Recovery/UploadInitial", "Checkpoint/Trigger"},
     "shard": {
         *("Recovery/Join", "Recovery/Leave", "Recovery/Renew", "Detector/Beat"),
         *("ShardData/Fetch", "ShardData/Ship", "ShardControl/Release"),

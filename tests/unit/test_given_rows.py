@@ -15,6 +15,7 @@ from scar.keyed_rows import mix_keys
 from scar.wire.codec import job_arrays, job_from_proto, job_to_proto
 from scar_ps.core.block_data import BlockContents
 from scar_ps.core.keyed_store import KeyedBlockStore
+from scar_recovery.given_arrays import GivenArrays
 from scar_recovery.job_registry import JobRegistry
 from scar_runtime.checkpoint.initial_arrays import read_initial
 from tests.framework.recovery import MemoryStore
@@ -53,28 +54,29 @@ def test_a_store_has_the_rows_and_other_keys_begin_as_declared(parts: int) -> No
 def test_the_description_names_the_rows_and_what_others_begin_with() -> None:
     job = scar.Job("keyed", [make_table()])
     registry, store = JobRegistry(MemoryStore(), "scar"), MemoryStore()
-    known = registry.declare_job(job, job_arrays(job), resume=False)
+    known = registry.declare_job(job, GivenArrays(job_arrays(job)), resume=False)
     [table] = job_from_proto(job_to_proto(known)).tables
     assert (table.init.kind, table.init.others, table.init.low) == ("given", "constant", 0.5)
-    raw = job_arrays(job)["k"]
+    raw = bytes(job_arrays(job)["k"])
     store.put(table.init.key, raw)
-    given = read_initial(store, table)
+    given = read_initial(store, table, every(table))
     assert isinstance(given, scar.initial_values.GivenRows)
     assert pack_rows(given, table.dtype) == raw
-    again = registry.declare_job(scar.Job("keyed", [make_table(OTHERS)]), {}, resume=True)
+    again = registry.declare_job(scar.Job("keyed", [make_table(OTHERS)]), GivenArrays(), resume=True)
     assert again.tables[0].init.key == table.init.key
     for wrong in ({}, {"k": raw[:-1]}, {"k": raw[8:16] + raw[:8] + raw[16:]}):
         with pytest.raises((InvalidRequest, ConfigError), match="table k: "):
-            JobRegistry(MemoryStore(), "scar").declare_job(job, wrong, resume=False)
+            JobRegistry(MemoryStore(), "scar").declare_job(job, GivenArrays(wrong), resume=False)
 
 
 def test_damaged_rows_are_no_rows() -> None:
     job = scar.Job("keyed", [make_table()])
-    raw = job_arrays(job)["k"]
-    table = JobRegistry(MemoryStore(), "scar").declare_job(job, {"k": raw}, resume=False).tables[0]
+    raw = bytes(job_arrays(job)["k"])
+    registry = JobRegistry(MemoryStore(), "scar")
+    [table] = registry.declare_job(job, GivenArrays({"k": raw}), resume=False).tables
     for damaged in (raw[:-1], raw[:8] * (len(raw) // 8), raw * 50):
         with pytest.raises(CorruptCheckpoint):
-            read_initial(MemoryStore({table.init.key: damaged}), table)
+            read_initial(MemoryStore({table.init.key: damaged}), table, every(table))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import scar
 from scar.errors import ConfigError, JobExists, UnknownTable
 from scar.wire.codec import job_to_proto
 from scar_cli.job_settings import apply_settings
+from scar_recovery.given_arrays import GivenArrays
 from scar_recovery.job_registry import JobRegistry
 from scar_runtime.store.job_records import read_job_spec, read_revisions
 from tests.framework.recovery import MemoryStore
@@ -33,7 +34,7 @@ def with_rules(w: scar.Rule, b: scar.Rule) -> list[scar.Table]:
 @pytest.fixture
 def registry() -> JobRegistry:
     found = JobRegistry(MemoryStore(), "scar")
-    found.declare_job(make_job(), {"w": np.ones(16, np.float32).tobytes()}, resume=False)
+    found.declare_job(make_job(), GivenArrays({"w": np.ones(16, np.float32).tobytes()}), resume=False)
     return found
 
 
@@ -57,14 +58,18 @@ def test_a_setting_changes_and_the_record_says_so(registry: JobRegistry, options
     store = registry._store.under("test")
     assert read_job_spec(store) == job_to_proto(revised)
     assert [(one.number, one.changes) for one in read_revisions(store)] == [(1, changes)]
-    assert revised.tables[0].init.key == registry.declare_job(asked, {}, resume=True).tables[0].init.key != ""
+    assert (
+        revised.tables[0].init.key
+        == registry.declare_job(asked, GivenArrays(), resume=True).tables[0].init.key
+        != ""
+    )
     registry.revise_job(asked)
     assert len(read_revisions(store)) == 1, "nothing has changed since"
 
 
 def test_changes_are_named() -> None:
     found = JobRegistry(MemoryStore(), "scar")
-    found.declare_job(make_job(), {"w": np.ones(16, np.float32).tobytes()}, resume=False)
+    found.declare_job(make_job(), GivenArrays({"w": np.ones(16, np.float32).tobytes()}), resume=False)
     asked = make_job(workers=5, tables=with_rules(scar.sgd(0.01), scar.adam(0.1)))
     assert found.find_changes(asked, resume=True) == "workers: 2 -> 5, w.rule.lr: 0.2 -> 0.01"
     assert found.find_changes(asked, resume=False) == ""
@@ -83,7 +88,10 @@ FIXED = {
 @pytest.mark.parametrize(("options", "named"), FIXED.values(), ids=FIXED.keys())
 def test_what_a_job_is_made_of_stays(registry: JobRegistry, options: dict[str, Any], named: str) -> None:
     asked = make_job(workers=7, **options)
-    for ask in (lambda: registry.find_changes(asked, True), lambda: registry.declare_job(asked, {}, True)):
+    for ask in (
+        lambda: registry.find_changes(asked, True),
+        lambda: registry.declare_job(asked, GivenArrays(), True),
+    ):
         with pytest.raises(JobExists, match=named) as refused:
             ask()
         assert "workers" not in refused.value.message, "that may change"
@@ -92,7 +100,7 @@ def test_what_a_job_is_made_of_stays(registry: JobRegistry, options: dict[str, A
 
 def test_a_number_that_decides_on_a_slot_stays(registry: JobRegistry) -> None:
     known = scar.Job("rms", [scar.Table("w", 4, rule=scar.rmsprop(0.1))])
-    registry.declare_job(known, {}, resume=False)
+    registry.declare_job(known, GivenArrays(), resume=False)
     asked = scar.Job("rms", [scar.Table("w", 4, rule=scar.rmsprop(0.1, momentum=0.9))])
     with pytest.raises(JobExists, match="momentum"):
         registry.revise_job(asked)

@@ -12,6 +12,7 @@ from scar.tables import Checkpoint, Init, Job, Rule, Table, adagrad, momentum, n
 from scar.wire.codec import job_to_proto
 from scar_recovery.codec import job_fields_from_proto
 from scar_recovery.core.job_diff import describe_differences
+from scar_recovery.given_arrays import GivenArrays
 from scar_recovery.job_registry import JobRegistry
 from tests.framework.recovery import MemoryStore
 
@@ -66,7 +67,7 @@ def test_many_differences_are_counted() -> None:
 
 def test_the_refusal_names_what_differs_and_what_to_do() -> None:
     jobs = JobRegistry(MemoryStore(), "scar")
-    jobs.declare_job(job(), {}, resume=False)
+    jobs.declare_job(job(), GivenArrays(), resume=False)
     with pytest.raises(JobExists, match=r"w\.rule\.kind: sgd -> adagrad") as caught:
-        jobs.declare_job(job(adagrad(0.2)), {}, resume=True)
+        jobs.declare_job(job(adagrad(0.2)), GivenArrays(), resume=True)
     assert "scar jobs rm test" in caught.value.next_step

@@ -12,6 +12,7 @@ from scar.v1 import types_pb2
 from scar.wire.codec import member_to_proto
 from scar_recovery import job_ownership
 from scar_recovery.core.owner_watch import EXPIRY
+from scar_recovery.given_arrays import GivenArrays
 from scar_recovery.job_ownership import Claimant, JobOwnership, cluster_id
 from scar_recovery.job_registry import JobRegistry
 from scar_runtime.store.layout import numbered
@@ -180,7 +181,7 @@ def test_clusters_are_told_apart_by_redis_and_label() -> None:
 def test_a_job_of_another_cluster_with_our_label_is_passed_over() -> None:
     store = MemoryStore()
     jobs, job = JobRegistry(store, "scar"), make_job(2)
-    jobs.declare_job(job, {}, resume=False)
+    jobs.declare_job(job, GivenArrays(), resume=False)
     jobs.record_run(job)
     create_record(store, numbered("_clusters/scar", 2), types_pb2.JobSpec(name="foreign"))
     current = jobs.find_running_job(lambda name: name != "foreign")

@@ -12,6 +12,7 @@ from scar.tables import Job, Table, given
 from scar.v1 import recovery_pb2, types_pb2
 from scar.wire.codec import job_to_proto
 from scar_recovery.codec import job_start_from_proto
+from scar_recovery.given_arrays import GivenArrays
 from scar_recovery.job_registry import JobRegistry
 from scar_runtime.store.base import Data
 from scar_runtime.store.records import create_record
@@ -66,7 +67,7 @@ def test_two_requests_are_one_only_when_everything_is_the_same() -> None:
 
 def test_the_answer_of_a_start_is_known_to_every_leader(store: MemoryStore, jobs: JobRegistry) -> None:
     assert jobs.find_answer("test", start()) is None
-    jobs.declare_job(JOB, {}, False, start())
+    jobs.declare_job(JOB, GivenArrays(), False, start())
     begin(store)
     successor = JobRegistry(store, "scar")
     assert successor.find_answer("test", start()) == ""
@@ -80,7 +81,7 @@ def test_the_answer_of_a_start_is_known_to_every_leader(store: MemoryStore, jobs
 def test_the_record_says_nothing_to_members_and_changes_no_description(
     store: MemoryStore, jobs: JobRegistry
 ) -> None:
-    declared = jobs.declare_job(JOB, {}, False, start())
+    declared = jobs.declare_job(JOB, GivenArrays(), False, start())
     jobs.record_run(declared)
     found = JobRegistry(store, "scar").find_running_job()
     assert found is not None
@@ -90,21 +91,21 @@ def test_the_record_says_nothing_to_members_and_changes_no_description(
 
 def test_before_a_job_has_begun_it_is_of_whoever_asks_last(store: MemoryStore, jobs: JobRegistry) -> None:
     """The program that asked first may have ended; both cannot be told that they have started it."""
-    jobs.declare_job(JOB, {}, False, start())
-    jobs.declare_job(JOB, {}, False, None)
+    jobs.declare_job(JOB, GivenArrays(), False, start())
+    jobs.declare_job(JOB, GivenArrays(), False, None)
     assert jobs.find_answer("test", start()) == "", "an older client takes nothing over"
-    jobs.declare_job(JOB, {}, False, start(request_id="two"))
+    jobs.declare_job(JOB, GivenArrays(), False, start(request_id="two"))
     assert jobs.find_answer("test", start()) is None
     assert jobs.find_answer("test", start(request_id="two")) == ""
     begin(store)
     with pytest.raises(JobExists):
-        jobs.declare_job(JOB, {}, False, start())
+        jobs.declare_job(JOB, GivenArrays(), False, start())
 
 
 def test_a_resumption_is_told_again_what_it_has_changed(jobs: JobRegistry) -> None:
     asked = replace(JOB, workers=3)
     again = start(asked, "two", resume=True)
-    jobs.declare_job(JOB, {}, False, start())
+    jobs.declare_job(JOB, GivenArrays(), False, start())
     assert jobs.find_answer("test", again) is None
     changes = jobs.find_changes(asked, resume=True)
     jobs.revise_job(asked, again)
@@ -123,9 +124,9 @@ def test_whoever_loses_a_race_is_told_to_ask_again(store: MemoryStore, jobs: Job
 
     racing = Racing(store.objects)
     with pytest.raises(NotServing, match="just been started"):
-        JobRegistry(racing, "scar").declare_job(JOB, {}, False, start())
+        JobRegistry(racing, "scar").declare_job(JOB, GivenArrays(), False, start())
     store.objects.clear()
-    jobs.declare_job(JOB, {}, False, start())
+    jobs.declare_job(JOB, GivenArrays(), False, start())
     with pytest.raises(NotServing, match="just been resumed"):
         JobRegistry(racing, "scar").revise_job(replace(JOB, workers=3), start(request_id="two"))
 
@@ -133,7 +134,7 @@ def test_whoever_loses_a_race_is_told_to_ask_again(store: MemoryStore, jobs: Job
 def test_given_arrays_are_part_of_the_request(store: MemoryStore, jobs: JobRegistry) -> None:
     job = replace(JOB, tables=[Table("a", (2, 2), init=given(np.ones((2, 2), np.float32)))])
     raw = {"a": np.ones(4, np.float32).tobytes()}
-    jobs.declare_job(job, raw, False, start(job, given=raw))
+    jobs.declare_job(job, GivenArrays(raw), False, start(job, given=raw))
     begin(store)
     assert jobs.find_answer("test", start(job, given=raw)) == ""
     with pytest.raises(InvalidRequest):

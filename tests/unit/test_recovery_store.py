@@ -22,6 +22,7 @@ from scar.wire.codec import job_to_proto
 from scar_recovery import recovery_store
 from scar_recovery.core.block_sources import find_sources
 from scar_recovery.epoch_log import EpochLog
+from scar_recovery.given_arrays import GivenArrays
 from scar_recovery.job_registry import JobRegistry
 from scar_recovery.recovery_store import RecoveryStore, SavedBlocks, kept_epochs
 from scar_runtime.checkpoint import lost_checkpoint
@@ -40,22 +41,22 @@ def test_job_is_created_once() -> None:
     store = MemoryStore()
     jobs = JobRegistry(store, "scar")
     assert jobs.find_running_job() is None
-    jobs.declare_job(JOB, {}, resume=False)
+    jobs.declare_job(JOB, GivenArrays(), resume=False)
     assert jobs.find_running_job() is None
     jobs.record_run(JOB)
     current = JobRegistry(store, "scar").find_running_job()
     assert current is not None
     assert job_to_proto(current) == job_to_proto(JOB)
     assert JobRegistry(store, "other").find_running_job() is None
-    jobs.declare_job(JOB, {}, resume=False)  # its first answer was lost, and nothing has begun
+    jobs.declare_job(JOB, GivenArrays(), resume=False)  # its first answer was lost, and nothing has begun
     create_record(store.under("test"), "epochs/00000001", types_pb2.Epoch(number=1, job="test"))
     with pytest.raises(JobExists):
-        jobs.declare_job(JOB, {}, resume=False)
-    jobs.declare_job(JOB, {}, resume=True)
+        jobs.declare_job(JOB, GivenArrays(), resume=False)
+    jobs.declare_job(JOB, GivenArrays(), resume=True)
     with pytest.raises(JobExists, match="another description"):
-        jobs.declare_job(Job("test", [Table("a", (9, 2))], shards=2), {}, resume=True)
+        jobs.declare_job(Job("test", [Table("a", (9, 2))], shards=2), GivenArrays(), resume=True)
     with pytest.raises(JobNotFound):
-        jobs.declare_job(Job("new", JOB.tables), {}, resume=True)
+        jobs.declare_job(Job("new", JOB.tables), GivenArrays(), resume=True)
 
 
 def test_given_arrays_are_durable_before_the_job_exists() -> None:
@@ -63,9 +64,9 @@ def test_given_arrays_are_durable_before_the_job_exists() -> None:
     job = Job("test", [Table("a", (2, 2), init=given(np.ones((2, 2), np.float32)))])
     raw = np.ones(4, np.float32).tobytes()
     with pytest.raises(InvalidRequest):
-        JobRegistry(store, "scar").declare_job(job, {"a": raw[:-1]}, resume=False)
+        JobRegistry(store, "scar").declare_job(job, GivenArrays({"a": raw[:-1]}), resume=False)
     assert "test/job" not in store.objects
-    declared = JobRegistry(store, "scar").declare_job(job, {"a": raw}, resume=False)
+    declared = JobRegistry(store, "scar").declare_job(job, GivenArrays({"a": raw}), resume=False)
     key = f"test/{declared.tables[0].init.key}"
     assert store.objects[key] == raw
     assert list(store.objects).index(key) < list(store.objects).index("test/job")
@@ -77,15 +78,16 @@ def test_a_job_keeps_the_arrays_with_which_it_began() -> None:
     job = Job("test", [Table("a", (2, 2), init=given(np.ones((2, 2), np.float32)))])
     begun = np.ones(4, np.float32).tobytes()
     other = np.zeros(4, np.float32).tobytes()
-    jobs.declare_job(job, {"a": begun}, resume=False)
-    jobs.declare_job(job, {"a": begun}, resume=False)  # its first answer was lost
+    jobs.declare_job(job, GivenArrays({"a": begun}), resume=False)
+    jobs.declare_job(job, GivenArrays({"a": begun}), resume=False)  # its first answer was lost
     with pytest.raises(JobExists):
-        jobs.declare_job(job, {"a": other}, resume=False)
-    resumed = jobs.declare_job(job, {"a": other}, resume=True)
-    assert read_initial(store.under("test"), resumed.tables[0]).tolist() == [1.0] * 4
+        jobs.declare_job(job, GivenArrays({"a": other}), resume=False)
+    resumed = jobs.declare_job(job, GivenArrays({"a": other}), resume=True)
+    ids = np.arange(2, dtype=np.uint32)
+    assert read_initial(store.under("test"), resumed.tables[0], ids).tolist() == [1.0] * 4
     store.objects[f"test/{resumed.tables[0].init.key}"] = other
     with pytest.raises(CorruptCheckpoint, match="not the array"):
-        read_initial(store.under("test"), resumed.tables[0])
+        read_initial(store.under("test"), resumed.tables[0], ids)
 
 
 def save(store: MemoryStore, number: int, ids: list[int], clock: int, full: bool = False) -> None:

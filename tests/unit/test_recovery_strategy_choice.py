@@ -13,6 +13,7 @@ from scar.v1.recovery_pb2 import FailureRecord, HistorySample
 from scar.v1.types_pb2 import JobSpec
 from scar.wire.codec import job_from_proto, job_to_proto
 from scar_recovery.core.strategy_choice import CLOCK, NETWORK, STALL, RunFacts, choose_strategy
+from scar_recovery.given_arrays import GivenArrays
 from scar_recovery.job_registry import JobRegistry
 from scar_recovery.strategy_facts import gather_facts, measure_store
 from scar_runtime.progress_history import ProgressHistory
@@ -97,14 +98,16 @@ def test_the_reason_says_what_was_measured_and_what_was_assumed() -> None:
 def test_the_choice_is_in_the_job_s_record_and_no_part_of_what_was_declared() -> None:
     store = MemoryStore()
     jobs = JobRegistry(store, "scar")
-    declared = jobs.declare_job(job(slots=False), {}, resume=False)
+    declared = jobs.declare_job(job(slots=False), GivenArrays(), resume=False)
     started = jobs.choose_strategy(declared)
     assert started.strategy.asks_workers
     assert job_from_proto(get_record(store.under("test"), JOB, JobSpec)).choice == started.choice
-    assert jobs.declare_job(job(slots=False), {}, resume=False).choice == started.choice  # asked once more
-    assert jobs.declare_job(job(slots=False), {}, resume=True).choice == started.choice
+    assert (
+        jobs.declare_job(job(slots=False), GivenArrays(), resume=False).choice == started.choice
+    )  # asked once more
+    assert jobs.declare_job(job(slots=False), GivenArrays(), resume=True).choice == started.choice
     with pytest.raises(JobExists, match="recovery: auto -> partial"):
-        jobs.declare_job(replace(job(slots=False), recovery="partial"), {}, resume=True)
+        jobs.declare_job(replace(job(slots=False), recovery="partial"), GivenArrays(), resume=True)
     named = Job("other", [Table("w", 8)])
     assert jobs.choose_strategy(named) is named
 

@@ -43,11 +43,33 @@ class StartJobRequest(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class UploadedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___UploadedArray: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___UploadedArray | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     JOB_FIELD_NUMBER: _builtins.int
     RESUME_FIELD_NUMBER: _builtins.int
     GIVEN_FIELD_NUMBER: _builtins.int
     TAKE_OVER_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    UPLOADED_FIELD_NUMBER: _builtins.int
     resume: _builtins.bool
     """the job exists: go on from its newest manifest"""
     take_over: _builtins.bool
@@ -62,6 +84,10 @@ class StartJobRequest(_message.Message):
     def given(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]:
         """table -> raw little-endian array for initialiser "given" """
 
+    @_builtins.property
+    def uploaded(self) -> _containers.MessageMap[_builtins.str, Global___UploadedArray]:
+        """table -> what was uploaded before, of tables that are not in given"""
+
     def __init__(
         self,
         *,
@@ -70,14 +96,87 @@ class StartJobRequest(_message.Message):
         given: _abc.Mapping[_builtins.str, _builtins.bytes] | None = ...,
         take_over: _builtins.bool = ...,
         request_id: _builtins.str = ...,
+        uploaded: _abc.Mapping[_builtins.str, Global___UploadedArray] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["given", b"given", "job", b"job", "request_id", b"request_id", "resume", b"resume", "take_over", b"take_over"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["given", b"given", "job", b"job", "request_id", b"request_id", "resume", b"resume", "take_over", b"take_over", "uploaded", b"uploaded"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StartJobRequest: _TypeAlias = StartJobRequest  # noqa: Y015
+
+@_typing.final
+class UploadedArray(_message.Message):
+    """An initial array that is in the store already."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEYS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of its parts, in order, as UploadInitial has answered; all but the last have 16 MiB"""
+
+    def __init__(
+        self,
+        *,
+        keys: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UploadedArray: _TypeAlias = UploadedArray  # noqa: Y015
+
+@_typing.final
+class UploadInitialRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    TABLE_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """name"""
+    table: _builtins.str
+    """name"""
+    data: _builtins.bytes
+    """at most 16 MiB of the raw little-endian array"""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        table: _builtins.str = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "job", b"job", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UploadInitialRequest: _TypeAlias = UploadInitialRequest  # noqa: Y015
+
+@_typing.final
+class UploadInitialReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """of the part, in the store of the job"""
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UploadInitialReply: _TypeAlias = UploadInitialReply  # noqa: Y015
 
 @_typing.final
 class StartJobReply(_message.Message):

@@ -39,6 +39,11 @@ class RecoveryStub(object):
                 request_serializer=scar_dot_v1_dot_recovery__pb2.StartJobRequest.SerializeToString,
                 response_deserializer=scar_dot_v1_dot_recovery__pb2.StartJobReply.FromString,
                 _registered_method=True)
+        self.UploadInitial = channel.unary_unary(
+                '/scar.v1.Recovery/UploadInitial',
+                request_serializer=scar_dot_v1_dot_recovery__pb2.UploadInitialRequest.SerializeToString,
+                response_deserializer=scar_dot_v1_dot_recovery__pb2.UploadInitialReply.FromString,
+                _registered_method=True)
         self.GetJob = channel.unary_unary(
                 '/scar.v1.Recovery/GetJob',
                 request_serializer=scar_dot_v1_dot_recovery__pb2.GetJobRequest.SerializeToString,
@@ -101,6 +106,14 @@ class RecoveryServicer(object):
 
     def StartJob(self, request, context):
         """Create a job in the store, or go on with it when resume is set. Idempotent for requests with a request_id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UploadInitial(self, request, context):
+        """Put a part of a large initial array into the store, before the job that names it is started. Idempotent. Refused
+        while workers train, and for a job that has begun.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -192,6 +205,11 @@ def add_RecoveryServicer_to_server(servicer, server):
                     request_deserializer=scar_dot_v1_dot_recovery__pb2.StartJobRequest.FromString,
                     response_serializer=scar_dot_v1_dot_recovery__pb2.StartJobReply.SerializeToString,
             ),
+            'UploadInitial': grpc.unary_unary_rpc_method_handler(
+                    servicer.UploadInitial,
+                    request_deserializer=scar_dot_v1_dot_recovery__pb2.UploadInitialRequest.FromString,
+                    response_serializer=scar_dot_v1_dot_recovery__pb2.UploadInitialReply.SerializeToString,
+            ),
             'GetJob': grpc.unary_unary_rpc_method_handler(
                     servicer.GetJob,
                     request_deserializer=scar_dot_v1_dot_recovery__pb2.GetJobRequest.FromString,
@@ -275,6 +293,33 @@ class Recovery(object):
             '/scar.v1.Recovery/StartJob',
             scar_dot_v1_dot_recovery__pb2.StartJobRequest.SerializeToString,
             scar_dot_v1_dot_recovery__pb2.StartJobReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UploadInitial(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scar.v1.Recovery/UploadInitial',
+            scar_dot_v1_dot_recovery__pb2.UploadInitialRequest.SerializeToString,
+            scar_dot_v1_dot_recovery__pb2.UploadInitialReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -33,6 +33,10 @@ class RecoveryStub:
     def __new__(cls, channel: _aio.Channel) -> RecoveryAsyncStub: ...
     StartJob: _grpc.UnaryUnaryMultiCallable[_recovery_pb2.StartJobRequest, _recovery_pb2.StartJobReply]
     """Create a job in the store, or go on with it when resume is set. Idempotent for requests with a request_id."""
+    UploadInitial: _grpc.UnaryUnaryMultiCallable[_recovery_pb2.UploadInitialRequest, _recovery_pb2.UploadInitialReply]
+    """Put a part of a large initial array into the store, before the job that names it is started. Idempotent. Refused
+    while workers train, and for a job that has begun.
+    """
     GetJob: _grpc.UnaryUnaryMultiCallable[_recovery_pb2.GetJobRequest, _recovery_pb2.GetJobReply]
     """The job that runs."""
     Join: _grpc.UnaryUnaryMultiCallable[_recovery_pb2.JoinRequest, _recovery_pb2.JoinReply]
@@ -63,6 +67,10 @@ class RecoveryAsyncStub(RecoveryStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     StartJob: _aio.UnaryUnaryMultiCallable[_recovery_pb2.StartJobRequest, _recovery_pb2.StartJobReply]  # type: ignore[assignment]
     """Create a job in the store, or go on with it when resume is set. Idempotent for requests with a request_id."""
+    UploadInitial: _aio.UnaryUnaryMultiCallable[_recovery_pb2.UploadInitialRequest, _recovery_pb2.UploadInitialReply]  # type: ignore[assignment]
+    """Put a part of a large initial array into the store, before the job that names it is started. Idempotent. Refused
+    while workers train, and for a job that has begun.
+    """
     GetJob: _aio.UnaryUnaryMultiCallable[_recovery_pb2.GetJobRequest, _recovery_pb2.GetJobReply]  # type: ignore[assignment]
     """The job that runs."""
     Join: _aio.UnaryUnaryMultiCallable[_recovery_pb2.JoinRequest, _recovery_pb2.JoinReply]  # type: ignore[assignment]
@@ -96,6 +104,16 @@ class RecoveryServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_recovery_pb2.StartJobReply, _abc.Awaitable[_recovery_pb2.StartJobReply]]:
         """Create a job in the store, or go on with it when resume is set. Idempotent for requests with a request_id."""
+
+    @_abc_1.abstractmethod
+    def UploadInitial(
+        self,
+        request: _recovery_pb2.UploadInitialRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_recovery_pb2.UploadInitialReply, _abc.Awaitable[_recovery_pb2.UploadInitialReply]]:
+        """Put a part of a large initial array into the store, before the job that names it is started. Idempotent. Refused
+        while workers train, and for a job that has begun.
+        """
 
     @_abc_1.abstractmethod
     def GetJob(

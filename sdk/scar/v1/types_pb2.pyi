@@ -126,6 +126,7 @@ class Initializer(_message.Message):
     HIGH_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
     OTHERS_FIELD_NUMBER: _builtins.int
+    MORE_KEYS_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """"zeros" | "constant" | "uniform" | "normal" | "given" """
     low: _builtins.float
@@ -136,6 +137,10 @@ class Initializer(_message.Message):
     """given: store key of the raw little-endian array, shape of the table; with keys: of n rows, their images (uint64[n], ascending), then their values"""
     others: _builtins.str
     """given, of a table with keys: the kind of what rows of other keys begin with, which low and high are of"""
+    @_builtins.property
+    def more_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """given, of more than 16 MiB: key has the first 16 MiB, these have as many each, the last one the rest"""
+
     def __init__(
         self,
         *,
@@ -144,10 +149,11 @@ class Initializer(_message.Message):
         high: _builtins.float = ...,
         key: _builtins.str = ...,
         others: _builtins.str = ...,
+        more_keys: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["high", b"high", "key", b"key", "kind", b"kind", "low", b"low", "others", b"others"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["high", b"high", "key", b"key", "kind", b"kind", "low", b"low", "more_keys", b"more_keys", "others", b"others"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -9,7 +9,7 @@ wire: lengths are checked before anything is allocated.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 
@@ -18,7 +18,6 @@ from google.protobuf.message import DecodeError
 
 from scar.blocks import Array, Ids, is_ascending
 from scar.errors import BlockOutOfRange, InvalidRequest, TooLarge
-from scar.given_rows import pack_rows
 from scar.placement import BlockGroup, BlockSource, Epoch, Member, Owners, Role
 from scar.strategies import StrategyChoice
 from scar.tables import MAX_BLOCKS, Job
@@ -27,6 +26,7 @@ from scar.version import PROTOCOL
 from scar.wire.checkpoint_messages import policy_from_proto, policy_to_proto
 from scar.wire.table_messages import MAX_MESSAGE_BYTES as MAX_MESSAGE_BYTES
 from scar.wire.table_messages import initial_key as initial_key
+from scar.wire.table_messages import job_arrays as job_arrays
 from scar.wire.table_messages import table_from_proto, table_to_proto
 
 CHUNK_BYTES = 1 << 20
@@ -338,9 +338,3 @@ def job_from_proto(message: types_pb2.JobSpec) -> Job:
 
 def _choice_from_proto(message: types_pb2.StrategyChoice) -> StrategyChoice:
     return StrategyChoice(message.recovery, message.replicas, message.sources, message.reason)
-
-
-def job_arrays(job: Job) -> Mapping[str, bytes]:
-    """Initial arrays and rows that the user gave: table -> raw little-endian bytes."""
-    found = {t.name: t.init.array.astype(t.dtype).tobytes() for t in job.tables if t.init.array is not None}
-    return found | {t.name: pack_rows(t.init.rows, t.dtype) for t in job.tables if t.init.rows is not None}

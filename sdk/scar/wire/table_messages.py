@@ -4,26 +4,48 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from collections.abc import Mapping
 
 import numpy as np
 
 from scar.blocks import Array
 from scar.errors import InvalidRequest, TooLarge
+from scar.given_rows import pack_rows
 from scar.keyed_rows import KeyPolicy
 from scar.rule_expressions import MAX_ASSIGNMENTS, MAX_SLOTS, RuleProgram
 from scar.schedules import MAX_PHASES, Phase, RateSchedule
-from scar.tables import Blocks, Init, Rule, Table
+from scar.tables import Blocks, Init, Job, Rule, Table
 from scar.v1 import types_pb2
 
 MAX_MESSAGE_BYTES = 64 << 20
+INITIAL_PART_BYTES = 16 << 20  # of a given array, in the store; the last part may have fewer
 
 
 def initial_key(table: str, raw: bytes) -> str:
-    """Where the store of a job has the initial array that the user gave for this table.
+    """Where the store of a job has the initial array that the user gave for this table, or a part of it.
 
     The job's record names it, so what the record's signature vouches for holds for the array as well.
     """
     return f"init/{table}@{hashlib.sha256(raw).hexdigest()}"
+
+
+def part_count(size: int) -> int:
+    """In how many parts a given array of so many bytes lies in the store."""
+    return max(1, -(-size // INITIAL_PART_BYTES))
+
+
+def job_arrays(job: Job) -> Mapping[str, memoryview]:
+    """Initial arrays and rows that the user gave: table -> raw little-endian bytes, of arrays in their memory
+    where it is laid out so.
+    """
+    found = {}
+    for table in job.tables:
+        if table.init.array is not None:
+            array = np.ascontiguousarray(table.init.array, table.dtype)
+            found[table.name] = array.reshape(-1).view(np.uint8).data
+        elif table.init.rows is not None:
+            found[table.name] = memoryview(pack_rows(table.init.rows, table.dtype))
+    return found
 
 
 def table_to_proto(table: Table) -> types_pb2.TableSpec:
@@ -45,7 +67,23 @@ def table_to_proto(table: Table) -> types_pb2.TableSpec:
 
 def _init_to_proto(init: Init) -> types_pb2.Initializer:
     return types_pb2.Initializer(
-        kind=init.kind, low=init.low, high=init.high, key=init.key, others=init.others
+        kind=init.kind,
+        low=init.low,
+        high=init.high,
+        key=init.key,
+        others=init.others,
+        more_keys=init.more_keys,
+    )
+
+
+def _init_from_proto(message: types_pb2.Initializer) -> Init:
+    return Init(
+        message.kind,
+        message.low,
+        message.high,
+        key=message.key,
+        others=message.others,
+        more_keys=tuple(message.more_keys),
     )
 
 
@@ -60,13 +98,12 @@ def table_from_proto(message: types_pb2.TableSpec) -> Table:
     if message.offsets:
         cut = Blocks(offsets=_unpack_offsets(message.offsets))
     keys = message.keys
-    init = message.init
     return Table(
         message.name,
         tuple(message.shape),
         dtype=message.dtype,
         rule=_rule_from_proto(message.rule),
-        init=Init(init.kind, init.low, init.high, key=init.key, others=init.others),
+        init=_init_from_proto(message.init),
         blocks=cut,
         norm=message.norm,
         weights=_unpack_array(message.weights, "<f4", "weights of blocks") if message.weights else None,

@@ -139,7 +139,7 @@ def _is_newer(group: BlockState, named: BlockState) -> bool:
 
 def _initial_payload(headers: HeaderCache, name: str, ids: Ids) -> BlockPayload:
     table = headers.job.table(name)
-    given = read_initial(headers.store, table)
+    given = read_initial(headers.store, table, ids)
     values = table.initial(headers.job.seed, ids, given)
     slots = {slot: table.slot_layout(slot).count_elements(ids) for slot in table.slots}
     zeros = {slot: np.zeros(elements, table.dtype) for slot, elements in slots.items()}

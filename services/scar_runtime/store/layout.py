@@ -2,7 +2,7 @@
 
     _clusters/<label>/00000002                  which jobs the clusters of this label have run, in order
     <job>/job                                   the job's description
-    <job>/init/<table>@<sha256>                 the initial array that the user gave
+    <job>/init/<table>@<sha256>                 the initial array that the user gave, or a part of it
     <job>/owners/00000001                       which cluster trains the job
     <job>/owner-beat                            replaced while that cluster lives
     <job>/epochs/00000007                       placement and members
@@ -32,6 +32,7 @@ __all__ = [
     "EPOCHS",
     "FINISHED",
     "HISTORY",
+    "INITIAL",
     "JOB",
     "LEDGER",
     "MANIFESTS",
@@ -64,11 +65,13 @@ __all__ = [
     "pin_key",
     "probe_key",
     "saved_round",
+    "table_of_initial",
 ]
 
 DIGITS = 8
 
 JOB = "job"
+INITIAL = "init"
 OWNER_BEAT = "owner-beat"
 EPOCHS = "epochs"
 MANIFESTS = "manifests"
@@ -116,6 +119,12 @@ def cluster_jobs(label: str) -> str:
 def jobs_among(keys: Iterable[str]) -> list[str]:
     """Names of the jobs whose descriptions are among the keys of a whole store."""
     return [key.removesuffix(f"/{JOB}") for key in keys if key.endswith(f"/{JOB}") and key.count("/") == 1]
+
+
+def table_of_initial(key: str) -> str:
+    """Which table's initial array a key is of; empty: of none."""
+    found = re.fullmatch(rf"{INITIAL}/([A-Za-z0-9_.-]+)@[0-9a-f]{{64}}", key)
+    return found[1] if found else ""
 
 
 def epoch_key(number: int) -> str:
