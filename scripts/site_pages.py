@@ -71,11 +71,15 @@ def _example_pages() -> dict[str, str]:
     for path in sorted((ROOT / "examples").glob("*.py")):
         source = path.read_text()
         about = (ast.get_docstring(ast.parse(source)) or path.stem).split("\n\n")[0].replace("\n", " ")
-        pages[f"examples/{path.stem}.md"] = f"# {path.name}\n\n{about}\n\n```python\n{source}```\n"
+        picture = f"![{path.name}: the loss, and a server killed](../images/examples/{path.stem}.svg)"
+        pages[f"examples/{path.stem}.md"] = (
+            f"# {path.name}\n\n{about}\n\n{picture}\n\n```python\n{source}```\n"
+        )
         rows.append(f"| [{path.name}]({path.stem}.md) | {about} |")
     table = "\n".join(["| file | what it trains |", "| --- | --- |", *rows])
     pages["examples/index.md"] = (
-        f"# Examples\n\n`scar train examples/NAME.py` runs each of them.\n\n{table}\n"
+        "# Examples\n\n`scar train examples/NAME.py` runs each of them, `scar jobs plot` draws how it went. The"
+        f" pages show runs in which a server is killed at the dashed line.\n\n{table}\n"
     )
     return pages
 

@@ -85,7 +85,7 @@ def list_jobs(ref: ClusterRef, url: str, form: OutputFormat) -> None:
 
 def show_job(ref: ClusterRef, name: str, url: str, form: OutputFormat) -> None:
     """What it is, how far it is, and what its bytes are."""
-    root = _store_with_job(ref, name, url)
+    root = store_with_job(ref, name, url)
     job = _read_job(root, name)
     found = summarize_job(root, name, _own_job(ref, url) == name)
     parts = _bytes_by_kind(root.under(name).sizes())
@@ -117,7 +117,7 @@ def remove_job(ref: ClusterRef, name: str, url: str, yes: bool) -> None:
 
     Raises :class:`ConfigError` while a cluster has it, and when nobody is there to be asked.
     """
-    root = _store_with_job(ref, name, url)
+    root = store_with_job(ref, name, url)
     found = summarize_job(root, name, _own_job(ref, url) == name)
     if found.held:
         raise ConfigError(
@@ -218,7 +218,7 @@ def _own_job(ref: ClusterRef, url: str) -> str:
     return current_job(ref) if not url and cluster_exists(ref) else ""
 
 
-def _store_with_job(ref: ClusterRef, name: str, url: str) -> Store:
+def store_with_job(ref: ClusterRef, name: str, url: str) -> Store:
     root = open_signed(url or store_of(ref))
     jobs = job_names(root)
     if name not in jobs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,7 +12,7 @@ from scar_cli.options import OutputOption, StoreUrl, with_cluster
 from scar_cli.output import OutputFormat
 
 jobs = typer.Typer(
-    no_args_is_help=True, help="The jobs of a store: list, describe, remove; no cluster needs to run."
+    no_args_is_help=True, help="The jobs of a store: list, describe, draw, remove; no cluster needs to run."
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The job, as `scar jobs ls` lists it.")]
@@ -35,6 +36,22 @@ def jobs_show(
     from scar_cli.jobs import show_job
 
     show_job(ref, name, store, output)
+
+
+@jobs.command("plot")
+@with_cluster()
+def jobs_plot(
+    name: Name,
+    ref: ClusterRef,
+    store: StoreUrl = "",
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="FILE", help="PNG, SVG or PDF; default: NAME.png.")
+    ] = None,
+) -> None:
+    """Draw how a job went, while it runs or afterwards: its loss, its metrics, and where something died."""
+    from scar_cli.run_plot import plot_job
+
+    plot_job(ref, name, store, to or Path(f"{name}.png"))
 
 
 @jobs.command("rm")
