@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -17,12 +18,15 @@ import numpy as np
 from benchmarks import yardsticks
 from benchmarks.measure import BenchRow, rate_row, time_pairs
 from benchmarks.yardsticks import Bytes
+from scar.wire.certificates import TlsIdentity
 from scar.wire.codec import CHUNK_BYTES
 from scar.wire.transport import channel_options, server_options
+from scar_local.authority import role_files
 from scar_runtime.process.memory import keep_freed
 
 SIZE = 64 << 20
 SERVICE = "bare.Stream"
+CLUSTER = "bare"  # which certificates are of
 SECONDS = 30.0
 
 
@@ -36,10 +40,20 @@ def measure_rows(repeat: int) -> list[BenchRow]:
 
 
 class GrpcPeer:
-    """Client of a process that keeps and sends bytes."""
+    """Client of a process that keeps and sends bytes. ``certificates``: see :func:`grpc_peer`."""
 
-    def __init__(self, port: int) -> None:
-        self._channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=channel_options())
+    def __init__(self, port: int, certificates: Path | None = None) -> None:
+        address = f"127.0.0.1:{port}"
+        if certificates is None:
+            self._channel = grpc.insecure_channel(address, options=channel_options())
+        else:
+            authority, key, chain = _read_pem(certificates, "worker")
+            known = (("grpc.ssl_target_name_override", TlsIdentity("shard", CLUSTER).name),)
+            self._channel = grpc.secure_channel(
+                address,
+                grpc.ssl_channel_credentials(authority, key, chain),
+                options=[*channel_options(), *known],
+            )
         self._push = self._channel.stream_unary(f"/{SERVICE}/Push")
         self._pull = self._channel.unary_stream(f"/{SERVICE}/Pull")
         self._echo = self._channel.unary_unary(f"/{SERVICE}/Echo")
@@ -61,13 +75,14 @@ class GrpcPeer:
 
 
 @contextmanager
-def grpc_peer() -> Iterator[GrpcPeer]:
+def grpc_peer(certificates: Path | None = None) -> Iterator[GrpcPeer]:
+    """``certificates``: folder of an authority of cluster :data:`CLUSTER`, for TLS on both sides."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
-    process = context.Process(target=_serve_peer, args=(there,), daemon=True)
+    process = context.Process(target=_serve_peer, args=(there, certificates), daemon=True)
     process.start()
     there.close()
-    peer = GrpcPeer(int(here.recv()))
+    peer = GrpcPeer(int(here.recv()), certificates)
     try:
         yield peer
     finally:
@@ -77,7 +92,7 @@ def grpc_peer() -> Iterator[GrpcPeer]:
         process.kill()
 
 
-def _serve_peer(pipe: Connection) -> None:
+def _serve_peer(pipe: Connection, certificates: Path | None) -> None:
     keep_freed()
     kept = np.ones(SIZE, dtype=np.uint8)
 
@@ -101,12 +116,23 @@ def _serve_peer(pipe: Connection) -> None:
     }
     server = grpc.server(ThreadPoolExecutor(4), options=server_options())
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-    pipe.send(server.add_insecure_port("127.0.0.1:0"))
+    if certificates is None:
+        pipe.send(server.add_insecure_port("127.0.0.1:0"))
+    else:
+        authority, key, chain = _read_pem(certificates, "shard")
+        credentials = grpc.ssl_server_credentials([(key, chain)], authority, require_client_auth=True)
+        pipe.send(server.add_secure_port("127.0.0.1:0", credentials))
     server.start()
     try:
         pipe.recv()
     except EOFError:
         server.stop(0)
+
+
+def _read_pem(certificates: Path, role: str) -> tuple[bytes, bytes, bytes]:
+    """The authority, the role's key, and its certificate."""
+    files = role_files(certificates, role)
+    return files.ca.read_bytes(), files.key.read_bytes(), files.cert.read_bytes()
 
 
 def _split_chunks(data: Bytes) -> Iterator[bytes]:

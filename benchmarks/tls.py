@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import multiprocessing
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import numpy as np
 
 import scar
-from benchmarks.measure import WARM_UPS, BenchRow, Pair, duration_row, time_action
+from benchmarks import bare
+from benchmarks.measure import WARM_UPS, BenchRow, Pair, duration_row, time_action, time_pairs
 from benchmarks.training import AS_BETWEEN_MACHINES, NEVER, SECONDS, STEPS
 from scar.wire.cluster_token import TOKEN_FILE
 from scar.wire.credentials import use_certificate
 from scar_local import LocalCluster
-from scar_local.authority import role_files
+from scar_local.authority import create_authority, role_files
 from scar_runtime.process.memory import keep_freed
 
 DENSE = (262_144, 64)  # 64 MiB
@@ -29,6 +32,7 @@ PULL = "pull of one row of 64"
 PUSH = "push of one row of 64 and the end of the clock"
 SPARSE = "push + AdaGrad + pull of 20,000 random rows of 64"
 DENSE_STEP = "push + apply + pull of 64 MiB, as messages"
+BARE = "bare gRPC stream of 64 MiB, up and down"
 UNITS = {PULL: "us", PUSH: "us", SPARSE: "ms", DENSE_STEP: "ms"}
 
 
@@ -36,7 +40,18 @@ def measure_rows(repeat: int) -> list[BenchRow]:
     return [
         *_compare(_serve_calls, "token", "nothing", (PULL, PUSH), repeat),
         *_compare(_serve_calls, "tls", "token", (PULL, PUSH, SPARSE, DENSE_STEP), repeat),
+        _bare_row(repeat),
     ]
+
+
+def _bare_row(repeat: int) -> BenchRow:
+    """What TLS costs gRPC alone: the same bytes without a cluster."""
+    up, down = (np.ones(bare.SIZE, dtype=np.uint8) for _ in range(2))
+    with tempfile.TemporaryDirectory() as folder:
+        create_authority(Path(folder), bare.CLUSTER)
+        with bare.grpc_peer(Path(folder)) as secured, bare.grpc_peer() as plain:
+            times = time_pairs(lambda: secured.exchange(up, down), lambda: plain.exchange(up, down), repeat)
+    return duration_row(f"{BARE}, TLS", times, "ms", "nothing")
 
 
 def _compare(

@@ -18,6 +18,7 @@ from scar.wire.table_messages import INITIAL_PART_BYTES
 START_JOB_TIMEOUT = (
     20.0  # seconds of one request, with retries while the coordinator or the store is not ready
 )
+UPLOAD_TIMEOUT = 120.0  # seconds of one part of initial values, which may come over a slow link
 RETRY_PAUSE = 0.1  # seconds
 FRAMING_BYTES = 32  # of an array in the message, beside its name and values, at most
 
@@ -71,7 +72,7 @@ def _add_given(
             part = recovery_pb2.UploadInitialRequest(
                 job=job.name, table=name, data=bytes(raw[start : start + INITIAL_PART_BYTES])
             )
-            reply = _call(recovery.UploadInitial, part, timeout, waits)
+            reply = _call(recovery.UploadInitial, part, max(timeout, UPLOAD_TIMEOUT), waits)
             request.uploaded[name].keys.append(reply.key)
 
 

@@ -17,7 +17,7 @@ from tests.system.test_console import PATIENCE, looks, page
 
 pytestmark = pytest.mark.timeout(400)  # many processes, and other tests may run beside them
 
-CLOCKS = 2000  # more than there are intervals of a curve: it is thinned
+CLOCKS = 700  # more than there are intervals of a curve: it is thinned
 KILLED_AT = 100
 EVERY = 0.1  # seconds between two looks of the page
 SETTLED = (
