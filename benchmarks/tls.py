@@ -46,7 +46,8 @@ def measure_rows(repeat: int) -> list[BenchRow]:
 
 def _bare_row(repeat: int) -> BenchRow:
     """What TLS costs gRPC alone: the same bytes without a cluster."""
-    up, down = (np.ones(bare.SIZE, dtype=np.uint8) for _ in range(2))
+    up = np.ones(bare.SIZE, dtype=np.uint8)
+    down = np.ones(bare.SIZE, dtype=np.uint8)
     with tempfile.TemporaryDirectory() as folder:
         create_authority(Path(folder), bare.CLUSTER)
         with bare.grpc_peer(Path(folder)) as secured, bare.grpc_peer() as plain:

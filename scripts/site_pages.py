@@ -78,8 +78,8 @@ def _example_pages() -> dict[str, str]:
         rows.append(f"| [{path.name}]({path.stem}.md) | {about} |")
     table = "\n".join(["| file | what it trains |", "| --- | --- |", *rows])
     pages["examples/index.md"] = (
-        "# Examples\n\n`scar train examples/NAME.py` runs each of them, `scar jobs plot` draws how it went. The"
-        f" pages show runs in which a server is killed at the dashed line.\n\n{table}\n"
+        "# Examples\n\n`scar train examples/NAME.py` runs each of them, `scar jobs plot` draws how it went."
+        f" The pages show runs in which a server is killed at the dashed line.\n\n{table}\n"
     )
     return pages
 

@@ -21,9 +21,11 @@ from scar_runtime.loss_curve import CurvePoint
 
 SUFFIXES = (".png", ".svg", ".pdf")
 MOST_METRICS = 4  # panels below the loss
-WIDTH, HEIGHT = 8.0, 2.8  # inches of a panel
+WIDTH = 8.0  # inches of a panel
+HEIGHT = 2.8
 LOG_RATIO = 50.0  # between the highest and the lowest loss, from which on its axis is logarithmic
-CURVE, FAILURE = "#1b7f5c", "#c0492f"
+CURVE = "#1b7f5c"
+FAILURE = "#c0492f"
 
 
 def plot_job(ref: ClusterRef, name: str, url: str, file: Path) -> None:
