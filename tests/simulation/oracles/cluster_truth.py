@@ -235,7 +235,7 @@ class ClusterTruth:
             life.app.member.key
             for life in living(self._cluster)
             if life.app.member.role is Role.DETECTOR
-            and life.host.paused_until <= now
+            and max(life.host.paused_until, redis.host.paused_until) <= now
             and not redis.troubles
             and world.network.reaches(life.host, redis.host)
             and world.network.reaches(redis.host, life.host)
