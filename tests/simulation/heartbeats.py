@@ -15,7 +15,7 @@ SLOW, SLOWER = 0.5, 1.0  # seconds
 CHEAP_FROM = 3200  # seeds before this one mean what they always did
 CHEAPEST_FROM = 40_000  # seeds that are played 200 in three minutes
 BLOCK = 10  # seeds
-EVERY, CHEAP_EVERY = 4, 20  # blocks, of which one has the default
+EVERY, CHEAP_EVERY, CHEAPEST_EVERY = 4, 20, 40  # blocks, of which one has the default
 
 
 def is_cheap(seed: int) -> bool:
@@ -32,7 +32,8 @@ def is_cheapest(seed: int) -> bool:
 
 def heartbeat_of(seed: int) -> float:
     block = seed // BLOCK
-    if not block % (CHEAP_EVERY if is_cheap(seed) else EVERY):
+    every = CHEAPEST_EVERY if is_cheapest(seed) else CHEAP_EVERY if is_cheap(seed) else EVERY
+    if not block % every:
         return DEFAULT
     slow = block % 4 == 1 if is_cheapest(seed) else block % 2 == 0
     return SLOWER if is_cheap(seed) and not slow else SLOW

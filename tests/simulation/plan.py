@@ -36,7 +36,7 @@ CHEAP_LONG_PACES = (4.0, 8.0)  # and that last long
 CHEAPEST_PACES, CHEAPEST_LONG_PACES = (2.0, 4.0), (8.0,)
 CHEAPEST_SHARDS, CHEAPEST_WORKERS = [2, 2, 3, 4], [1, 1, 2, 3]  # small clusters more often
 LOOK, CHEAP_LOOK, CHEAPEST_LOOK = 0.5, 1.0, 2.0  # seconds between two looks of the operator
-LONG_GROUPS, CHEAPEST_LONG_GROUPS = (3, 4), (2, 3)  # of faults in a long run
+LONG_GROUPS, CHEAPEST_LONG_GROUPS = (3, 4), (2,)  # of faults in a long run
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from tests.simulation.heartbeats import (
     BLOCK,
     CHEAP_EVERY,
     CHEAP_FROM,
+    CHEAPEST_EVERY,
+    CHEAPEST_FROM,
     DEFAULT,
     EVERY,
     SLOW,
@@ -62,7 +64,8 @@ def test_what_is_no_plan_is_refused(text: str) -> None:
 def test_cheap_seeds_have_as_many_faults_and_last_as_long_as_others() -> None:
     others = [plan_of(seed) for seed in range(CHEAP_FROM - 300, CHEAP_FROM)]
     cheap = [plan_of(seed) for seed in range(CHEAP_FROM, CHEAP_FROM + 300)]
-    for plans, share in ((others, EVERY), (cheap, CHEAP_EVERY)):
+    cheapest = [plan_of(seed) for seed in range(CHEAPEST_FROM, CHEAPEST_FROM + 800)]
+    for plans, share in ((others, EVERY), (cheap, CHEAP_EVERY), (cheapest, CHEAPEST_EVERY)):
         assert sum(plan.shape.seconds == LONG for plan in plans) == len(plans) // LONG_EVERY
         beats = [plan.shape.heartbeat for plan in plans]
         assert abs(beats.count(DEFAULT) - len(plans) / share) <= BLOCK
@@ -70,6 +73,10 @@ def test_cheap_seeds_have_as_many_faults_and_last_as_long_as_others() -> None:
     assert {plan.shape.heartbeat for plan in cheap} == {DEFAULT, SLOW, SLOWER}
     assert {plan.shape.pace for plan in others} == {0.5, 1.0, 2.0, 4.0}
     assert {plan.shape.pace for plan in cheap if plan.shape.seconds == LONG} == {4.0, 8.0}
+    assert {plan.shape.heartbeat for plan in cheapest} == {DEFAULT, SLOW, SLOWER}
+    assert {len(plan.groups) for plan in cheapest if plan.shape.seconds == LONG} == {2}
+    assert {plan.shape.shards for plan in cheapest} == {2, 3, 4}
+    assert {plan.shape.workers for plan in cheapest} == {1, 2, 3}
 
 
 @pytest.mark.parametrize(("first", "seeds"), [(1, 1), (1, 200), (5, 5), (7, 12), (10, 10), (13, 1)])
