@@ -91,7 +91,7 @@ def failure_row(record: FailureRecord, cost: MeasuredCost) -> tuple[object, ...]
     return (
         record.number,
         time.strftime("%H:%M:%S", time.localtime(record.created)),
-        ", ".join(key.partition("@")[0] for key in record.members) or _nobody_died(record),
+        members_text(record) or _nobody_died(record),
         f"{record.lost_blocks}/{record.total_blocks}",
         sources_text(record),
         format_seconds(record.suspect_seconds),
@@ -105,6 +105,11 @@ def failure_row(record: FailureRecord, cost: MeasuredCost) -> tuple[object, ...]
         record.resent_pushes,
         state_text(record),
     )
+
+
+def members_text(record: FailureRecord) -> str:
+    """Names of who died; empty: nobody."""
+    return ", ".join(key.partition("@")[0] for key in record.members)
 
 
 def _later_text(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""`scar jobs plot`: how a run went, as a picture: loss, metrics, and each failure at the clock of its end."""
+"""`scar jobs plot`: a picture of how a run went: loss, metrics, each failure at the clock of its repair."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from scar.errors import ConfigError
 from scar.v1.recovery_pb2 import FailureRecord
 from scar_cli import output
 from scar_cli.cluster_ref import ClusterRef
+from scar_cli.failures import members_text
 from scar_cli.jobs import store_with_job
 from scar_cli.output import format_count
 from scar_console.stored_runs import StoredRun, read_run
@@ -67,11 +68,12 @@ def draw_run(name: str, run: StoredRun) -> Figure:
 
 
 def failure_words(record: FailureRecord) -> str:
-    """One line: who died when, and what of the model came back."""
-    members = ", ".join(member.partition("@")[0] for member in record.members) or "a rollback"
+    """One line: when and who died, or what else was wrong, and what of the model came back."""
+    members = members_text(record)
+    what = f"{members} died" if members else record.rollback or "; ".join(record.damage)
     lost = f"{record.lost_blocks} of {record.total_blocks} blocks put back" if record.lost_blocks else ""
     delta = f"‖δ‖ {record.delta_norm:.3g}" if record.lost_blocks and record.delta_norm >= 0 else ""
-    return ", ".join(filter(None, [f"clock {record.clock}: {members} died", lost, delta]))
+    return ", ".join(filter(None, [f"clock {record.clock}: {what}", lost, delta]))
 
 
 def _draw_curve(axes: Axes, label: str, points: Sequence[CurvePoint]) -> None:

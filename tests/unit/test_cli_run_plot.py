@@ -74,6 +74,15 @@ def test_a_worker_that_dies_takes_no_block_along() -> None:
     )
 
 
+def test_where_nobody_died_it_says_what_was_wrong() -> None:
+    diverged = FailureRecord(clock=9, rollback="the loss of clock 8 is no number", delta_norm=-1)
+    assert failure_words(diverged) == "clock 9: the loss of clock 8 is no number"
+    damaged = FailureRecord(
+        clock=9, damage=["objects/x is cut"], lost_blocks=2, total_blocks=8, delta_norm=-1
+    )
+    assert failure_words(damaged) == "clock 9: objects/x is cut, 2 of 8 blocks put back"
+
+
 def test_what_cannot_be_drawn_is_said(url: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is no picture") as refused:
         plot_job(ClusterRef(), "mlr", url, tmp_path / "mlr.txt")
