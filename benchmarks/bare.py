@@ -26,6 +26,7 @@ from scar_runtime.process.memory import keep_freed
 
 SIZE = 64 << 20
 SERVICE = "bare.Stream"
+STREAM = "bare gRPC stream of 64 MiB, up and down"
 CLUSTER = "bare"  # which certificates are of
 SECONDS = 30.0
 
@@ -36,7 +37,7 @@ def measure_rows(repeat: int) -> list[BenchRow]:
     keep_freed()
     with grpc_peer() as stream, yardsticks.tcp_peer() as peer:
         times = time_pairs(lambda: stream.exchange(up, down), lambda: peer.exchange(up, down), repeat)
-    return [rate_row("bare gRPC stream of 64 MiB, up and down", 2 * SIZE / 1e9, times, "GB/s", "plain TCP")]
+    return [rate_row(STREAM, 2 * SIZE / 1e9, times, "GB/s", "plain TCP")]
 
 
 class GrpcPeer:

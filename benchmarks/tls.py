@@ -32,7 +32,6 @@ PULL = "pull of one row of 64"
 PUSH = "push of one row of 64 and the end of the clock"
 SPARSE = "push + AdaGrad + pull of 20,000 random rows of 64"
 DENSE_STEP = "push + apply + pull of 64 MiB, as messages"
-BARE = "bare gRPC stream of 64 MiB, up and down"
 UNITS = {PULL: "us", PUSH: "us", SPARSE: "ms", DENSE_STEP: "ms"}
 
 
@@ -52,7 +51,7 @@ def _bare_row(repeat: int) -> BenchRow:
         create_authority(Path(folder), bare.CLUSTER)
         with bare.grpc_peer(Path(folder)) as secured, bare.grpc_peer() as plain:
             times = time_pairs(lambda: secured.exchange(up, down), lambda: plain.exchange(up, down), repeat)
-    return duration_row(f"{BARE}, TLS", times, "ms", "nothing")
+    return duration_row(f"{bare.STREAM}, TLS", times, "ms", "nothing")
 
 
 def _compare(

@@ -42,18 +42,13 @@ SECONDS = 900.0  # of one training
 LOOK = 0.1
 
 
-def scar(*arguments: str) -> list[str]:
-    return [str(Path(sys.executable).with_name("scar")), *arguments]
-
-
 def draw_example(name: str) -> None:
     """Raises :class:`RuntimeError` when the training does not end well, or before the kill."""
     with tempfile.TemporaryDirectory() as home, chdir(home):
         said = Path("said")
         with said.open("w") as output:
-            training = subprocess.Popen(
-                scar("train", str(ROOT / "examples" / f"{name}.py")), stdout=output, stderr=output
-            )
+            command = [sys.executable, "-m", "scar_cli", "train", str(ROOT / "examples" / f"{name}.py")]
+            training = subprocess.Popen(command, stdout=output, stderr=output)
         killed = _kill_at(KILL_AT[name], training)
         if training.wait(SECONDS) or not killed:
             raise RuntimeError(f"{name}: killed: {killed}; {said.read_text()[-2000:]}")

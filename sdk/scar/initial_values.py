@@ -47,6 +47,11 @@ class Init:
         if self.kind not in INITIALISERS:
             raise ConfigError(f"initialiser {self.kind!r} is unknown", use_one_of(self.kind, INITIALISERS))
 
+    @property
+    def part_keys(self) -> tuple[str, ...]:
+        """Of all parts of a given array, in order."""
+        return (self.key, *self.more_keys)
+
 
 def zeros() -> Init:
     """All zero."""

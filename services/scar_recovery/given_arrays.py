@@ -46,7 +46,7 @@ class GivenArrays:
         for table in job.tables:
             if not table.init.key or table.name in self.sent:
                 continue
-            *full, last = (table.init.key, *table.init.more_keys)
+            *full, last = table.init.part_keys
             rest = table.bytes - len(full) * INITIAL_PART_BYTES if table.keys is None else 0
             whole = all(_ends_at(store, key, INITIAL_PART_BYTES) for key in full)
             if not whole or (rest and not _ends_at(store, last, rest)):
@@ -66,7 +66,7 @@ def put_part(store: Store, table: str, data: bytes) -> str:
 
 def remove_unnamed(store: Store, job: Job) -> None:
     """Parts of uploads that somebody began and did not end."""
-    named = {key for table in job.tables for key in (table.init.key, *table.init.more_keys)}
+    named = {key for table in job.tables for key in table.init.part_keys}
     for key in store.list(folder(INITIAL)):
         if key not in named:
             store.delete(key)

@@ -15,9 +15,7 @@ from scar.v1 import recovery_pb2, recovery_pb2_grpc
 from scar.wire.codec import MAX_MESSAGE_BYTES, job_arrays, job_to_proto
 from scar.wire.table_messages import INITIAL_PART_BYTES
 
-START_JOB_TIMEOUT = (
-    20.0  # seconds of one request, with retries while the coordinator or the store is not ready
-)
+START_JOB_TIMEOUT = 20.0  # seconds of a request, with retries while coordinator or store are not ready
 UPLOAD_TIMEOUT = 120.0  # seconds of one part of initial values, which may come over a slow link
 RETRY_PAUSE = 0.1  # seconds
 FRAMING_BYTES = 32  # of an array in the message, beside its name and values, at most

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -81,6 +81,11 @@ def all_ids(table: Table) -> np.ndarray:
 
 def ones(table: Table) -> np.ndarray:
     return np.ones(table.elements, table.dtype)
+
+
+def each_table(make: Callable[..., bytes]) -> list[bytes]:
+    """What it makes of each table alone, and of two."""
+    return [*map(make, JOB.tables), make(*JOB.tables[:2])]
 
 
 # --- streams as one input: the messages, each after its length

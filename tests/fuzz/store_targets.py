@@ -306,7 +306,7 @@ TARGETS = [
     FuzzTarget("ledger", _ledger, _read_ledger, _mutate_ledger, cost=40),
     FuzzTarget(
         "object",
-        lambda: [*map(_object, JOB.tables), _object(*JOB.tables[:2])],
+        lambda: samples.each_table(_object),
         _read_object,
         _mutate_object,
         cost=20,

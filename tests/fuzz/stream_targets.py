@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -69,8 +69,8 @@ def _view(loading: int) -> ShardView:
 
 
 def _pushes() -> list[bytes]:
-    alone = [_push(table, short=short) for table in JOB.tables for short in (False, True)]
-    return [*alone, _push(*JOB.tables[:2]), _push_of_rows(), _push_of_keys()]
+    long, short = (samples.each_table(partial(_push, short=short)) for short in (False, True))
+    return [*long, *short, _push_of_rows(), _push_of_keys()]
 
 
 def _push_of_keys() -> bytes:
@@ -233,16 +233,10 @@ def _receive(chunks: Iterable[Chunk]) -> None:
 
 TARGETS = [
     FuzzTarget("push", _pushes, _read_push, mutate_stream, cost=6),
-    FuzzTarget(
-        "ship",
-        lambda: [*map(_batch, JOB.tables), _batch(*JOB.tables[:2])],
-        _read_batch,
-        mutate_stream,
-        cost=12,
-    ),
+    FuzzTarget("ship", lambda: samples.each_table(_batch), _read_batch, mutate_stream, cost=12),
     FuzzTarget(
         "fetch",
-        lambda: [*map(_frozen, JOB.tables), _frozen(*JOB.tables[:2])],
+        lambda: samples.each_table(_frozen),
         lambda data: decode_frozen(_chunks(data), JOB, OTHER.key, 3),
         mutate_stream,
         cost=12,

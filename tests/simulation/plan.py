@@ -30,13 +30,33 @@ MISSING_FROM = (
     20_000  # first seed of which replicas may have only what workers lack: older ones stay as they are
 )
 BUDGET = 200.0  # bytes a second: less than a round at each clock would write
-PACES = (0.5, 1.0, 2.0, 4.0)  # seconds of computing in a clock
-CHEAP_PACES = (1.0, 2.0, 4.0)  # of the seeds that are cheap
-CHEAP_LONG_PACES = (4.0, 8.0)  # and that last long
-CHEAPEST_PACES, CHEAPEST_LONG_PACES = (2.0, 4.0), (8.0,)
-CHEAPEST_SHARDS, CHEAPEST_WORKERS = [2, 2, 3, 4], [1, 1, 2, 3]  # small clusters more often
 LOOK, CHEAP_LOOK, CHEAPEST_LOOK = 0.5, 1.0, 2.0  # seconds between two looks of the operator
-LONG_GROUPS, CHEAPEST_LONG_GROUPS = (3, 4), (2,)  # of faults in a long run
+
+
+@dataclass(frozen=True)
+class SeedRange:
+    """What its seeds draw from. ``paces``: seconds of computing in a clock, ``long_paces`` of a long run;
+    ``groups``: how many of faults a long run has; ``look``: see :class:`RunShape`.
+    """
+
+    paces: Sequence[float] = (0.5, 1.0, 2.0, 4.0)
+    long_paces: Sequence[float] = (0.5, 1.0, 2.0, 4.0)
+    shards: Sequence[int] = (2, 3, 4)
+    workers: Sequence[int] = (1, 2, 3)
+    groups: Sequence[int] = (3, 4)
+    look: float = LOOK
+
+
+FIRST_SEEDS = SeedRange()
+CHEAP_SEEDS = SeedRange(paces=(1.0, 2.0, 4.0), long_paces=(4.0, 8.0), look=CHEAP_LOOK)
+CHEAPEST_SEEDS = SeedRange(
+    paces=(2.0, 4.0),
+    long_paces=(8.0,),
+    shards=(2, 2, 3, 4),
+    workers=(1, 1, 2, 3),
+    groups=(2,),
+    look=CHEAPEST_LOOK,
+)
 
 
 @dataclass(frozen=True)
@@ -174,12 +194,12 @@ ANYWHERE = Focus()
 
 def draw_shape(draw: random.Random, seed: int, focus: Focus = ANYWHERE) -> RunShape:
     """The order of the draws is part of what a seed means."""
-    cheapest = focus is ANYWHERE and is_cheapest(seed)
+    drawn = _range_of(seed, focus)
     recovery = draw.choice(["partial", *STRATEGIES])  # partial twice as often
     consistency = draw.choice(["bsp", "ssp", "asp"])
     shape = RunShape(
-        shards=draw.choice(CHEAPEST_SHARDS if cheapest else [2, 3, 4]),
-        workers=draw.choice(CHEAPEST_WORKERS if cheapest else [1, 2, 3]),
+        shards=draw.choice(drawn.shards),
+        workers=draw.choice(drawn.workers),
         standby=draw.random() < 0.5,
         consistency=consistency,
         staleness=draw.choice([1, 2]) if consistency == "ssp" else 0,
@@ -187,36 +207,23 @@ def draw_shape(draw: random.Random, seed: int, focus: Focus = ANYWHERE) -> RunSh
         replicas=draw.choice([0, 0, 1]),
         worker_recovery=draw.choice(["ignr", "ignr", *WORKER_STRATEGIES]),
         share=draw.choice(["takeover", "takeover", "drop"]),
-        pace=draw.choice(_paces_of(seed, focus)),
+        pace=draw.choice(drawn.paces if seed % LONG_EVERY else drawn.long_paces),
         seconds=SHORT if seed % LONG_EVERY else LONG,
         disk=draw.random() < DISK_SHARE,
         heartbeat=heartbeat_of(seed) if focus is ANYWHERE else DEFAULT,
         sources="workers" if focus is ANYWHERE and seed % 2 else "checkpoint",
         replicate="missing" if focus is ANYWHERE and seed >= MISSING_FROM else "all",
         auto=focus is ANYWHERE and seed % AUTO_EVERY == 0,
-        look=_look_of(seed, focus),
+        look=drawn.look,
     )
     return _consistent(replace(shape, **focus.shape))
 
 
-def _paces_of(seed: int, focus: Focus) -> Sequence[float]:
+def _range_of(seed: int, focus: Focus) -> SeedRange:
+    """Parts of all runs are drawn as the first seeds are."""
     if focus is not ANYWHERE or not is_cheap(seed):
-        return PACES
-    short, long = (
-        (CHEAPEST_PACES, CHEAPEST_LONG_PACES) if is_cheapest(seed) else (CHEAP_PACES, CHEAP_LONG_PACES)
-    )
-    return short if seed % LONG_EVERY else long
-
-
-def _look_of(seed: int, focus: Focus) -> float:
-    if focus is not ANYWHERE or not is_cheap(seed):
-        return LOOK
-    return CHEAPEST_LOOK if is_cheapest(seed) else CHEAP_LOOK
-
-
-def _groups_of(seed: int, focus: Focus) -> Sequence[int]:
-    """How many groups of faults a long run may have."""
-    return CHEAPEST_LONG_GROUPS if focus is ANYWHERE and is_cheapest(seed) else LONG_GROUPS
+        return FIRST_SEEDS
+    return CHEAPEST_SEEDS if is_cheapest(seed) else CHEAP_SEEDS
 
 
 def _consistent(shape: RunShape) -> RunShape:
@@ -246,7 +253,7 @@ def draw_plan(seed: int, kinds: Mapping[str, DrawFault], focus: Focus = ANYWHERE
     shape = draw_shape(draw, seed, focus)
     known = sorted(kinds)
     chosen = [kind for kind in known if draw.random() < KIND_SHARE] or [draw.choice(known)]
-    count = 1 if shape.seconds < LONG else draw.choice(_groups_of(seed, focus))
+    count = 1 if shape.seconds < LONG else draw.choice(_range_of(seed, focus).groups)
     drawn = {kind: focus.draws.get(kind, kinds[kind]) for kind in focus.kinds or chosen}
     groups = [_draw_group(draw, shape, drawn, focus) for _ in range(count)]
     early = [_early_fault(kind, how(draw, shape)) for kind, how in focus.early.items()]

@@ -97,7 +97,7 @@ def test_initial_values_that_do_not_go_into_one_message_are_uploaded_first(uploa
     np.testing.assert_array_equal(found, array.reshape(-1))
     small = read_initial(store, job.table("small"), np.arange(3, dtype=np.uint32))
     np.testing.assert_array_equal(small, [1, 2, 3])
-    named = {one for t in job.tables for one in (t.init.key, *t.init.more_keys)}
+    named = {one for t in job.tables for one in t.init.part_keys}
     assert set(store.list("init/")) == named, "nothing else is left"
 
 
@@ -106,7 +106,7 @@ def test_only_parts_that_have_some_of_the_blocks_are_read(uploaded: Coordinator)
     store = uploaded.store.under("large")
     array = given_job(LARGE_ROWS).tables[0].init.array
     assert array is not None
-    keys = (table.init.key, *table.init.more_keys)
+    keys = table.init.part_keys
     within = {f"large/{keys[part]}": store.get(keys[part]) for part in (1, 4)}
     ids = np.array([17_000, 17_001, 32_767, LARGE_ROWS - 1], np.uint32)  # 16,384 rows in a part
     found = read_initial(MemoryStore(within).under("large"), table, ids)
@@ -118,7 +118,7 @@ def test_only_parts_that_have_some_of_the_blocks_are_read(uploaded: Coordinator)
 @pytest.mark.parametrize("part", [0, 4])
 def test_a_part_that_is_not_what_was_uploaded_is_known(uploaded: Coordinator, part: int) -> None:
     table = uploaded.declare().table("rows")
-    keys = (table.init.key, *table.init.more_keys)
+    keys = table.init.part_keys
     whole = uploaded.store.under("large").get(keys[part])
     ids = np.array([0 if part == 0 else LARGE_ROWS - 1], np.uint32)
     for damaged in (whole[:-1], whole[:-1] + bytes([whole[-1] ^ 1]), b""):

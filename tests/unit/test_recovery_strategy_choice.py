@@ -102,9 +102,8 @@ def test_the_choice_is_in_the_job_s_record_and_no_part_of_what_was_declared() ->
     started = jobs.choose_strategy(declared)
     assert started.strategy.asks_workers
     assert job_from_proto(get_record(store.under("test"), JOB, JobSpec)).choice == started.choice
-    assert (
-        jobs.declare_job(job(slots=False), GivenArrays(), resume=False).choice == started.choice
-    )  # asked once more
+    asked_once_more = jobs.declare_job(job(slots=False), GivenArrays(), resume=False)
+    assert asked_once_more.choice == started.choice
     assert jobs.declare_job(job(slots=False), GivenArrays(), resume=True).choice == started.choice
     with pytest.raises(JobExists, match="recovery: auto -> partial"):
         jobs.declare_job(replace(job(slots=False), recovery="partial"), GivenArrays(), resume=True)

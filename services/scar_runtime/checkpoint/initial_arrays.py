@@ -28,11 +28,10 @@ def read_initial(store: Store, table: Table, ids: Ids) -> Array | GivenRows | No
         return None
     if table.keys is not None:
         return _read_rows(store, table)
-    keys = (table.init.key, *table.init.more_keys)
-    size = table.elements * table.dtype.itemsize
+    keys = table.init.part_keys
     if len(keys) == 1:
-        return np.frombuffer(_read_part(store, table, keys[0], size), table.dtype)
-    if len(keys) != part_count(size):
+        return np.frombuffer(_read_part(store, table, keys[0], table.bytes), table.dtype)
+    if len(keys) != part_count(table.bytes):
         raise CorruptCheckpoint(f"the first values of table {table.name} are in {len(keys)} parts")
     flat = np.empty(table.elements, table.dtype)
     raw = flat.view(np.uint8)
@@ -53,8 +52,7 @@ def _parts_of(table: Table, ids: Ids, parts: int) -> NDArray[np.int64]:
 
 
 def _read_rows(store: Store, table: Table) -> GivenRows:
-    keys = (table.init.key, *table.init.more_keys)
-    raw = b"".join(_read_part(store, table, key) for key in keys)
+    raw = b"".join(_read_part(store, table, key) for key in table.init.part_keys)
     try:
         return unpack_rows(table, raw)
     except ConfigError as error:

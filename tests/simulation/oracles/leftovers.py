@@ -14,6 +14,7 @@ from scar_runtime.store.layout import (
     EPOCHS,
     FINISHED,
     HISTORY,
+    INITIAL,
     JOB,
     LEDGER,
     MANIFESTS,
@@ -36,7 +37,7 @@ DEAD = max(60.0, TIMING.remember(TIMING.lease) + 35.0)
 # of a failure's record, and of the history: each leader writes its own, and deletes those that it has read
 VERSIONS = 3
 
-KINDS = {JOB, "init", OWNERS, OWNER_BEAT, EPOCHS, MANIFESTS, OBJECTS, LEDGER, FINISHED, PINS, HISTORY}
+KINDS = {JOB, INITIAL, OWNERS, OWNER_BEAT, EPOCHS, MANIFESTS, OBJECTS, LEDGER, FINISHED, PINS, HISTORY}
 LIVENESS = re.compile(r"scar:[^:]+:(beats|epoch|leader:(recovery|checkpoint)|doomed:.+)")
 
 
