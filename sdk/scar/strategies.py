@@ -101,12 +101,17 @@ class Strategy:
             )
         if sources == "checkpoint":
             return self
-        if self.name != "partial" or (self.replicas and not missing) or consistency != "bsp" or rewinds:
+        if self.name != "partial" or (self.replicas and not missing) or rewinds:
             raise ConfigError(
-                "sources 'workers' is for consistency bsp and recovery partial, without replicas or with"
-                " replicate 'missing', where a worker's death takes nothing back",
-                "Leave sources out, or set consistency='bsp', recovery='partial', worker_recovery='ignr', and"
-                " replicas=0 or replicas=1, replicate='missing'",
+                "sources 'workers' is for recovery partial, without replicas or with replicate 'missing',"
+                " where a worker's death takes nothing back",
+                "Leave sources out, or set recovery='partial', worker_recovery='ignr', and replicas=0 or"
+                " replicas=1, replicate='missing'",
+            )
+        if missing and consistency != "bsp":
+            raise ConfigError(
+                "replicate 'missing' is for consistency bsp",
+                "Set consistency='bsp', or leave replicas and replicate out",
             )
         return replace(self, asks_workers=True, missing=missing, waits=missing)
 
@@ -141,6 +146,8 @@ ROLLBACK = "rollback"  # in the ledger: a worker has asked for it, whatever the 
 
 SOURCES = ("checkpoint", "workers")  # of lost blocks, beside replicas: workers first, what they lack is saved
 REPLICATED = ("all", "missing")  # what replicas keep: every block, or what workers could not give back
+# SSP, ASP: a worker keeps what it pushed until it has pulled it, or for so many clocks of its own
+PUSHES_KEPT = 4
 # "missing": a shard counts on a pull in the clock in which it was made and the next; workers keep those of
 # some blocks for two clocks more, which is as long as a copy takes to its replica at most
 PULLS_COUNTED = 2

@@ -301,7 +301,7 @@ class Job:
         """Blocks that come back are seen when workers have sent what they lack, applied clock by clock as it
         was: BSP, where nothing else is lost.
         """
-        return self.strategy.asks_workers or (self.consistency == "bsp" and self.strategy.exact)
+        return self.consistency == "bsp" and (self.strategy.asks_workers or self.strategy.exact)
 
     @cached_property
     def worker_strategy(self) -> WorkerStrategy:

@@ -33,39 +33,54 @@ SHAPES: dict[str, dict[str, Any]] = {
     "momentum": {"rule": scar.momentum(0.05, 0.9)},
     "adam": {"rule": scar.adam(0.01), "blocks": scar.rows(3)},
     "sparse": {"rule": scar.sgd(0.05, weight_decay=0.01)},
+    "count": {"rule": scar.add(), "dtype": "int64", "init": scar.constant(7)},  # in any order the same sum
 }
 
 
 def make_job(name: str = "healing", kinds: Sequence[str] = WHOLE, **options: Any) -> scar.Job:
     """``kinds``: of tables."""
-    tables = [scar.Table(kind, (64, 5), init=scar.uniform(-1, 1), **SHAPES[kind]) for kind in kinds]
+    tables = [scar.Table(kind, (64, 5), **{"init": scar.uniform(-1, 1), **SHAPES[kind]}) for kind in kinds]
     return scar.Job(name, tables=tables, checkpoint=scar.Checkpoint(period=16), **options)
 
 
 def pushed_values(values: np.ndarray, draw: np.random.Generator) -> np.ndarray:
-    """Bounded, and of all values that were pulled."""
+    """Bounded, and of all values that were pulled; whole numbers that depend on nothing."""
+    if values.dtype.kind == "i":
+        return draw.integers(1, 1 << 40, values.shape)
     return (np.tanh(values) * 0.3 + draw.normal(size=values.shape) * 0.1).astype(np.float32)
+
+
+def counted(workers: int) -> np.ndarray:
+    """What a job of the table "count" alone ends with, if every push is in it once."""
+    total = np.full((64, 5), 7, np.int64)
+    for number in range(workers):
+        for clock in range(CLOCKS):
+            draw = np.random.default_rng([number, clock])
+            draw.choice(64, 12, replace=False)
+            total += pushed_values(total, draw)
+    return total
 
 
 def train(worker: scar.Worker) -> None:
     """Every worker pulls all tables and pushes to all, of its own random numbers: of "sparse" some rows."""
     folder = Path(os.environ["SCAR_TEST_HISTORY"])
     names = [table.name for table in worker.job.tables]
+    number = int(worker.member.name.rpartition("-")[2])  # a rank changes when others end
     for clock in worker.clocks(limit=CLOCKS):
         while clock == HELD_CLOCK and not (folder / "over").exists():
             time.sleep(PACE)
-        draw = np.random.default_rng([worker.rank, clock])
+        draw = np.random.default_rng([number, clock])
         rows = np.sort(draw.choice(64, 12, replace=False))
         values = worker.pull([name for name in names if name != "sparse"])
         if "sparse" in names:
             values["sparse"] = worker.pull("sparse", ids=rows)
-        time.sleep(PACE + STRAGGLER * (worker.rank == 1 and clock % 3 == 0))
+        time.sleep(PACE + STRAGGLER * (number == 1 and clock % 3 == 0))
         for table in names:
             ids = rows if table == "sparse" else None
             worker.push(table, pushed_values(values[table], draw), ids=ids)
         worker.report(1.0)
     final = worker.pull(names)
-    np.savez(folder / f"rank-{worker.rank}.npz", **final)
+    np.savez(folder / f"rank-{number}.npz", **final)
 
 
 job = make_job(**json.loads(os.environ.get("SCAR_TEST_JOB", "{}")))

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 import scar
-from scar._client.core.push_state import MarkTaken, SendMark
+from scar._client.core.push_state import MarkTaken
+from scar._client.core.stream_steps import SendMark
 
 STEPS = 60
 HELD_STEP = 50

@@ -49,13 +49,15 @@ def trained(
     training: str = healing.__file__,
     more: Mapping[str, str] = MappingProxyType({}),
     copies: str = "",
+    **job: Any,
 ) -> tuple[dict[str, bytes], Sequence[FailureRecord]]:
     """Everything that each of two workers ended with, and the ledger. ``copies``: what replicas have, of
-    :data:`VARIANTS`; then there are tables of which workers lack something.
+    :data:`VARIANTS`; then there are tables of which workers lack something. ``job``: more of its options.
     """
     options: dict[str, Any] = {"seed": 3, "shards": SHARDS, "workers": 2, **variant_options(VARIANTS[copies])}
     if copies:
         options |= {"kinds": [*healing.WHOLE, *healing.MISSING]}
+    options |= job
     folder.mkdir(exist_ok=True)
     environment = {"SCAR_TEST_JOB": json.dumps(options), "SCAR_TEST_HISTORY": str(folder), **more}
     environment["SCAR_OFFER_SECONDS"] = "30"  # a worker on a busy machine is a source, too

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.simulation.bug_focus import BUG_FOCUSES
 from tests.simulation.faults import clocks, hosts, network, redis, rpc, scaling, store
 from tests.simulation.faults.kind import FaultKind
@@ -15,6 +17,14 @@ def _names(*modules: tuple[FaultKind, ...]) -> tuple[str, ...]:
     return tuple(kind.name for kinds in modules for kind in kinds)
 
 
+def _healing(**shape: Any) -> Focus:
+    """Workers are sources of lost blocks."""
+    always = {"seconds": 60.0, "recovery": "partial", "worker_recovery": "ignr", "sources": "workers"}
+    bsp = {"consistency": "bsp", "staleness": 0, "replicas": 0}
+    kinds = (*_DEATHS, "power-loss", "partition", "delay", "request-lost", "answer-lost")
+    return Focus(always | bsp | shape, kinds)
+
+
 FOCUSES: dict[str, Focus] = {
     "swarm": ANYWHERE,
     "network": Focus({"seconds": 60.0}, (*_names(network.KINDS), *_DEATHS)),
@@ -24,31 +34,10 @@ FOCUSES: dict[str, Focus] = {
     "redis": Focus({"seconds": 60.0}, _names(redis.KINDS)),
     "store": Focus({"seconds": 60.0, "disk": False}, _names(store.KINDS)),
     "disk": Focus({"seconds": 60.0, "disk": True}, _names(store.KINDS, hosts.KINDS)),
-    "healing": Focus(
-        {
-            "seconds": 60.0,
-            "consistency": "bsp",
-            "staleness": 0,
-            "recovery": "partial",
-            "replicas": 0,
-            "worker_recovery": "ignr",
-            "sources": "workers",
-        },
-        (*_DEATHS, "power-loss", "partition", "delay", "request-lost", "answer-lost"),
-    ),
-    "missing": Focus(
-        {
-            "seconds": 60.0,
-            "consistency": "bsp",
-            "staleness": 0,
-            "recovery": "partial",
-            "replicas": 1,
-            "worker_recovery": "ignr",
-            "sources": "workers",
-            "replicate": "missing",
-        },
-        (*_DEATHS, "power-loss", "partition", "delay", "request-lost", "answer-lost"),
-    ),
+    "healing": _healing(),
+    "healing-ssp": _healing(consistency="ssp", staleness=1),
+    "healing-asp": _healing(consistency="asp"),
+    "missing": _healing(replicas=1, replicate="missing"),
     "damage": Focus(
         {"seconds": 60.0, "disk": False},
         ("manifest-flipped", "store-flipped", "store-removed", *_DEATHS, "kill-all-shards", "depose"),

@@ -29,6 +29,7 @@ AUTO_EVERY = 7  # seeds, of which one has a budget in place of a period
 MISSING_FROM = (
     20_000  # first seed of which replicas may have only what workers lack: older ones stay as they are
 )
+HEALED_FROM = 100_000  # first seed of which workers are sources under SSP and ASP, too
 BUDGET = 200.0  # bytes a second: less than a round at each clock would write
 LOOK, CHEAP_LOOK, CHEAPEST_LOOK = 0.5, 1.0, 2.0  # seconds between two looks of the operator
 
@@ -216,7 +217,7 @@ def draw_shape(draw: random.Random, seed: int, focus: Focus = ANYWHERE) -> RunSh
         auto=focus is ANYWHERE and seed % AUTO_EVERY == 0,
         look=drawn.look,
     )
-    return _consistent(replace(shape, **focus.shape))
+    return _consistent(replace(shape, **focus.shape), focus is not ANYWHERE or seed >= HEALED_FROM)
 
 
 def _range_of(seed: int, focus: Focus) -> SeedRange:
@@ -226,8 +227,8 @@ def _range_of(seed: int, focus: Focus) -> SeedRange:
     return CHEAPEST_SEEDS if is_cheapest(seed) else CHEAP_SEEDS
 
 
-def _consistent(shape: RunShape) -> RunShape:
-    """The nearest shape of which a job can be made."""
+def _consistent(shape: RunShape, all_heal: bool) -> RunShape:
+    """The nearest shape of which a job can be made. ``all_heal``: whatever its consistency."""
     strategy = STRATEGIES[shape.recovery]
     if strategy.stores:  # its rounds save what has changed, and nobody waits for a clock
         shape = replace(shape, consistency="asp", staleness=0)
@@ -237,10 +238,11 @@ def _consistent(shape: RunShape) -> RunShape:
     if strategy.rollback or strategy.stores:
         shape = replace(shape, replicas=0)
     rewinds = WORKER_STRATEGIES[shape.worker_recovery].rollback
-    if shape.replicate == "missing" and (shape.sources != "workers" or shape.replicas != 1):
+    bsp = shape.consistency == "bsp"
+    if shape.replicate == "missing" and (shape.sources != "workers" or shape.replicas != 1 or not bsp):
         shape = replace(shape, replicate="all")
     replicas = shape.replicas if shape.replicate == "all" else 0
-    if shape.recovery != "partial" or replicas or shape.consistency != "bsp" or rewinds:
+    if shape.recovery != "partial" or replicas or rewinds or not (bsp or all_heal):
         shape = replace(shape, sources="checkpoint", replicate="all")
     if WORKER_STRATEGIES[shape.worker_recovery].waits:
         shape = replace(shape, share="takeover")

@@ -39,6 +39,25 @@ def test_not_one_bit_is_different(tmp_path: Path, kills: Kills, seed: int) -> No
     assert found == undisturbed()
 
 
+@pytest.mark.parametrize(
+    ("consistency", "kills", "seed"),
+    [("ssp", kill_one, 1), ("ssp", kill_half, 2), ("asp", kill_one, 2), ("asp", kill_half, 1)],
+)
+def test_no_push_is_lost_where_nobody_waits_for_a_clock(
+    tmp_path: Path, consistency: str, kills: Kills, seed: int
+) -> None:
+    """Acknowledged, applied, and not pulled by anybody when the shard dies: its worker sends it again."""
+    found, ledger = trained(
+        tmp_path, kills, seed, kinds=["count"], consistency=consistency, staleness=int(consistency == "ssp")
+    )
+    assert ledger
+    for record in ledger:
+        assert set(record.sources) == {"worker"}, record
+        assert record.lost_pushes == 0
+        assert record.delta_norm in (0.0, -1.0)
+    assert healing.counted(2).tobytes() in found.values(), "of the worker that ended last"
+
+
 @pytest.mark.parametrize(("copies", "sources"), [("missing", {"replica", "worker"}), ("chain", {"replica"})])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_slots_and_partial_pulls_come_back_exactly(

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from scar._client.core.pulled_tables import PulledTables
 from scar._client.core.pushes import NOWHERE, ShardPush, TablePush
 from scar._client.core.rerouting import AckedPushes, reroute
 from scar._client.core.resend_buffer import ResendBuffer
 from scar.lost_ranges import LostRanges
 from scar.placement import NOBODY, BlockGroup, BlockSource, Epoch, Member, Role
+from scar.strategies import PUSHES_KEPT
 from scar.tables import Job, Table, ragged
 
 WORKER = "worker-0@00000000000a"
@@ -21,12 +23,14 @@ WORKER = "worker-0@00000000000a"
 BLOCKS = 6
 
 
+TABLE = Table("w", 9, blocks=ragged([0, 1, 2, 4, 5, 8, 9]))
 JOBS = {
-    kind: Job("model", [Table("w", 9, blocks=ragged([0, 1, 2, 4, 5, 8, 9]))], consistency=kind)
-    for kind in ("bsp", "asp")
-} | {
-    "workers": Job(
-        "model", [Table("w", 9, blocks=ragged([0, 1, 2, 4, 5, 8, 9]))], consistency="bsp", sources="workers"
+    name: Job("model", [TABLE], consistency=kind, sources=sources)
+    for name, kind, sources in (
+        ("bsp", "bsp", "checkpoint"),
+        ("asp", "asp", "checkpoint"),
+        ("workers", "bsp", "workers"),
+        ("asp-workers", "asp", "workers"),
     )
 }
 
@@ -41,6 +45,15 @@ class Saved:
 
     content: Counter[int] = field(default_factory=Counter)
     watermark: int = 0
+
+
+@dataclass
+class Pull:
+    """Of the whole table: what its answers contain, and since when it is under way."""
+
+    number: int
+    clock: int
+    blocks: dict[int, Saved]
 
 
 @dataclass
@@ -120,7 +133,10 @@ class World:
         self.job, self.bsp = JOBS[kind], JOBS[kind].consistency == "bsp"
         self.kept = int(self.job.strategy.asks_workers)
         self.shards = {member(i).key: Shard(member(i).key) for i in range(3)}
-        self.streams = {key: ResendBuffer(self.bsp, closed_kept=self.kept) for key in self.shards}
+        self.pulled = PulledTables() if self.kept and not self.bsp else None
+        self.pulling: Pull | None = None
+        self.copy: Pull | None = None  # which the worker holds
+        self.streams = {key: self._stream() for key in self.shards}
         self.orphans: list[ShardPush] = []
         self.saved = [Saved() for _ in range(BLOCKS)]
         self.acked, self.losses = AckedPushes(self.job), list[LostRanges]()
@@ -132,8 +148,31 @@ class World:
         for block, owner in enumerate(owners):
             self.shards[member(int(owner)).key].content[block] = Counter()
 
+    def _stream(self) -> ResendBuffer:
+        return ResendBuffer(self.bsp, closed_kept=self.kept, pulled=self.pulled)
+
     # --- what happens
     # ------------------------------------------------------------------------------------------------
+
+    def begin_pull(self, choice: int) -> None:
+        """A pull of everything, which shards answer at once if nothing is unsettled."""
+        shards = [self.shards[shard.key] for shard in self.epoch.shards]
+        whole = shards and not (self.epoch.owners["w"] == NOBODY).any()
+        if self.pulled is not None and whole and all(shard.settled >= shard.gained for shard in shards):
+            blocks = {
+                block: Saved(content.copy(), shard.claim(block))
+                for shard in shards
+                for block, content in shard.content.items()
+            }
+            self.pulling = Pull(self.pulled.begin_pull(["w"]), self.finished, blocks)
+
+    def end_pull(self, choice: int) -> None:
+        """All of it is there, and kept."""
+        if self.pulled is not None and self.pulling is not None:
+            self.copy, self.pulling = self.pulling, None
+            self.pulled.hold_pull("w", self.copy.number)
+            for stream in self.streams.values():
+                self.acked.release_pushes(stream.release_pulled())
 
     def push(self, choice: int) -> None:
         ids = np.flatnonzero([(choice >> block) & 1 for block in range(BLOCKS)]).astype(np.uint32)
@@ -267,10 +306,18 @@ class World:
                 owners[block] = (block + self.epoch.number) % len(alive) if alive else NOBODY
             else:
                 owners[block] = index[self.epoch.shards[before[block]].key]
-        restored = {
-            block: Saved(self.saved[block].content.copy(), self.saved[block].watermark) for block in lost
-        }
+        copied = {} if self.copy is None else self.copy.blocks
+        held = [
+            block
+            for block in lost
+            if block in copied and copied[block].watermark >= self.saved[block].watermark
+        ]
+        restored = {block: copied[block] if block in held else self.saved[block] for block in lost}
+        restored = {block: Saved(saved.content.copy(), saved.watermark) for block, saved in restored.items()}
+        known = sum(self.lost().values())
         self._follow(alive, owners, self._groups(restored), restored)
+        if held == lost and self.copy is not None and self.finished <= self.copy.clock + PUSHES_KEPT:
+            assert sum(self.lost().values()) == known, "the worker holds all that is not kept"
 
     def _groups(self, restored: dict[int, Saved]) -> list[BlockGroup]:
         by_claim: dict[int, list[int]] = {}
@@ -295,6 +342,8 @@ class World:
         self.epoch = Epoch(
             number, "a", "model", tuple(alive), (), {"w": owners}, tuple(moved), rollback=rollback
         )
+        if any(group.source is not BlockSource.DONOR for group in moved):
+            self._cut_history(restored)
         for shard in alive:
             self.shards[shard.key].drop(restored)
         for block, saved in restored.items():
@@ -306,14 +355,19 @@ class World:
         for blocks in outcome.released:
             self.acked.release_blocks(blocks.table, blocks.ids, blocks.push_id)
         self.losses += self.acked.follow_epoch(self.epoch, WORKER)
-        self.streams = {
-            shard.key: self.streams.get(shard.key) or ResendBuffer(self.bsp, closed_kept=self.kept)
-            for shard in alive
-        }
+        self.streams = {shard.key: self.streams.get(shard.key) or self._stream() for shard in alive}
         for key, stream in self.streams.items():
             stream.replace_pushes(outcome.pushes_for(key))
         self.orphans = outcome.pushes_for(NOWHERE)
         self.check_retained()
+
+    def _cut_history(self, restored: dict[int, Saved]) -> None:
+        """A pull that is under way brings nothing; of a copy goes what is newer than what came back."""
+        self.pulling = None
+        if self.copy is not None:
+            for block, saved in restored.items():
+                if block in self.copy.blocks and self.copy.blocks[block].watermark > saved.watermark:
+                    del self.copy.blocks[block]
 
     # --- what must hold
     # ----------------------------------------------------------------------------------------------

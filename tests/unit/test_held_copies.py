@@ -156,7 +156,7 @@ def test_nothing_is_sent_in_the_name_of_another(held: HeldCopies) -> None:
 
 def compared(held: HeldCopies, pulled: PullBuffer, after: Epoch) -> list[tuple[list[int], bool]]:
     held.follow_epoch(after, 4)
-    found = take_recovered(after, {"w": pulled}, 5)
+    found = take_recovered(after, {"w": pulled}, 5, replayed=True)
     return [(blocks.ids.tolist(), blocks.behind) for _, blocks in found]
 
 
@@ -213,7 +213,9 @@ def test_what_came_rounded_is_no_copy() -> None:
 def test_shards_are_told_of_a_rounded_pull_that_it_is_not_held() -> None:
     job = replace(JOB, replicas=1, replicate="missing")
     held, clocks = HeldCopies(job, ME.key), WorkerClocks()
-    state = SimpleNamespace(streams={}, clocks=clocks)
+    state = SimpleNamespace(
+        streams={}, clocks=clocks, begin_pull=lambda tables: 0, hold_pull=lambda table, number: None
+    )
     view = SimpleNamespace(lock=nullcontext())
     pulls: Any = SimpleNamespace(_state=state, _job=job, _view=view, held=held)
     exact = pull(4)

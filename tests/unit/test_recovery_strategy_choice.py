@@ -40,9 +40,9 @@ def chosen(asked: Job, facts: RunFacts = FAST) -> str:
 
 
 def test_workers_have_what_tables_without_slots_lose() -> None:
-    assert chosen(job(slots=False)) == "partial from workers"
-    for other in (job(slots=False, consistency="asp"), job()):
-        assert "from workers" not in choose_strategy(other, FAST).reason
+    for consistency in ("bsp", "ssp", "asp"):
+        assert chosen(job(slots=False, consistency=consistency)) == "partial from workers"
+        assert "from workers" not in choose_strategy(job(consistency=consistency), FAST).reason
 
 
 def test_a_model_of_servers_that_die_often_is_copied_to_a_neighbour() -> None:

@@ -23,6 +23,7 @@ EVENTS = [
     *COMMON,
     *["finish_clock", "see"] * 3,
     *["lose_answer", "save", "move"] * 2,
+    *["begin_pull", "end_pull"] * 3,
     "lose_request",
     "die",
     "join",

@@ -93,12 +93,13 @@ def test_replicas_that_cannot_be(options: dict[str, object]) -> None:
         job(**options)  # type: ignore[arg-type]
 
 
-def test_workers_as_sources_go_with_partial_recovery_under_bsp_alone() -> None:
-    assert job("partial", sources="workers").strategy.asks_workers
+def test_workers_as_sources_go_with_partial_recovery_alone() -> None:
+    for consistency, replays in (("bsp", True), ("ssp", False), ("asp", False)):
+        asked = job("partial", sources="workers", consistency=consistency)
+        assert asked.strategy.asks_workers
+        assert asked.replays is replays
     assert not job("partial").strategy.asks_workers
     for options in (
-        {"consistency": "ssp", "staleness": 1},
-        {"consistency": "asp"},
         {"replicas": 1},
         {"recovery": "full", "checkpoint": FULL},
         {"recovery": "sync-chain"},
@@ -119,7 +120,7 @@ def test_replicas_of_what_is_missing_go_with_workers_as_sources_alone() -> None:
         given = {"sources": "workers", "shards": 4} | options
         with pytest.raises(ConfigError, match="replicate 'missing' is for one replica"):
             job("partial", **({"replicas": 0} | given), replicate="missing")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="sources 'workers' is for"):
+    with pytest.raises(ConfigError, match="replicate 'missing' is for consistency bsp"):
         job("partial", sources="workers", replicas=1, replicate="missing", consistency="ssp", staleness=1)
     with pytest.raises(ConfigError, match="unknown"):
         job("partial", replicate="some")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 
 from scar._client.cluster_view import ClusterView
 from scar._client.copy_sender import CopySender
@@ -57,7 +58,9 @@ class Client:
         self._marking = False  # a clock is finished, and not every shard has taken the mark
         self._reports = RerouteReports(member, recovery)
         self._recovery = recovery
-        self._copies = CopySender(self.view, member, self.pulls.held, recovery)
+        self._tells_sent = self.job.strategy.asks_workers and not self.job.replays
+        on_sent = self._report_comparison if self._tells_sent else None
+        self._copies = CopySender(self.view, member, self.pulls.held, recovery, on_sent)
         self._follower: EpochFollower | None = None
 
     @property
@@ -205,6 +208,8 @@ class Client:
                 raise Fenced(f"{self.member.key} is not part of epoch {epoch.number} any more")
             owed = self.pulls.held.follow_epoch(epoch, self.state.clocks.finished)
             change = self.state.follow_epoch(epoch, self.pulls.cache, time.monotonic())
+            if self._tells_sent:
+                change = replace(change, comparisons=change.comparisons + len(owed))
             self.view.follow_epoch(epoch)
             self._copies.send_copies(owed)
             self.reroutes += known > 0

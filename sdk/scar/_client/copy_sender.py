@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from scar._client.cluster_view import ClusterView
 from scar._client.core.held_copies import HeldCopies, OwedCopy
+from scar._client.push_stream import OnCompared
 from scar._client.recovery_client import RecoveryClient
 from scar.blocks import Array, BlockState
 from scar.errors import DeadlineExceeded, ScarError, StaleEpoch, Temporary
@@ -26,13 +27,25 @@ SEND_SECONDS = 10.0  # to try; the new owner does not wait longer for a source
 
 
 class CopySender:
-    """Of one worker. ``held`` is guarded by the view's lock."""
+    """Of one worker. ``held`` is guarded by the view's lock.
 
-    def __init__(self, view: ClusterView, member: Member, held: HeldCopies, recovery: RecoveryClient) -> None:
+    ``on_sent``: hears, under that lock, what was put back as it is here (None: it is not known), where the
+    copies say how much was lost.
+    """
+
+    def __init__(
+        self,
+        view: ClusterView,
+        member: Member,
+        held: HeldCopies,
+        recovery: RecoveryClient,
+        on_sent: OnCompared | None = None,
+    ) -> None:
         self._view = view
         self._member = member
         self._held = held
         self._recovery = recovery
+        self._on_sent = on_sent
         self._closing = threading.Event()
         self._pool = ThreadPoolExecutor(SENDERS, "scar-restore")
 
@@ -62,7 +75,14 @@ class CopySender:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _send_copy(self, copy: OwedCopy) -> None:
-        """Until its owner has it, or nobody waits for it any more."""
+        arrived = self._bring_copy(copy)
+        if self._on_sent is not None:
+            with self._view.lock:
+                known = arrived and self._view.number == copy.epoch
+                self._on_sent(copy.as_restored(), 0.0 if known else None)
+
+    def _bring_copy(self, copy: OwedCopy) -> bool:
+        """Until its owner has it, which it compares by checksum, or nobody waits for it any more."""
         deadline = Deadline(SEND_SECONDS, self._closing)
         limit = AttemptLimit()
         backoff = Backoff()
@@ -71,17 +91,18 @@ class CopySender:
         while not deadline.expired:
             link = self._view.links.find(copy.owner)
             if link is None:
-                return  # the owner has left: a newer epoch has other sources
+                return False  # the owner has left: a newer epoch has other sources
             try:
                 link.restore(self._encode_copy(copy, values), limit.seconds(values.nbytes))
                 log.info("copy.sent", extra=about | {"blocks": len(copy.state.ids)})
-                return
+                return True
             except (Temporary, StaleEpoch, DeadlineExceeded) as error:
                 limit.note_error(error)
                 self._closing.wait(min(backoff.next(), deadline.remaining))
             except ScarError as error:
                 log.warning("copy.refused", extra=about | {"error": str(error)})
-                return
+                return False
+        return False
 
     def _encode_copy(self, copy: OwedCopy, values: Array) -> Iterator[Chunk]:
         header = ps_pb2.TensorHeader(

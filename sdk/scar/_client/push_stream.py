@@ -19,19 +19,15 @@ from scar._client.core.comparisons import RecoveredBlocks
 from scar._client.core.epoch_change import EpochChange
 from scar._client.core.push_shares import split_by_owner
 from scar._client.core.push_state import (
-    CompareBlocks,
     EpochSettled,
     MarkTaken,
-    NextStep,
     PushAcked,
     PushState,
-    SendMark,
-    SendPush,
-    SettleEpoch,
     StepFailed,
     StreamEvent,
 )
 from scar._client.core.pushes import PackedTable, TablePush
+from scar._client.core.stream_steps import CompareBlocks, NextStep, SendMark, SendPush, SettleEpoch
 from scar._client.pulls import make_pull_request, receive_tensors
 from scar._client.push_traces import PushTraces
 from scar.blocks import Array

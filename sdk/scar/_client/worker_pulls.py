@@ -108,6 +108,12 @@ class WorkerPulls:
         return moving
 
     def _begin_pulls(self, wants: Sequence[PullBuffer], clock: int) -> None:
+        holdable = [wanted for wanted in wants if self.held.can_hold(wanted)]
+        if holdable and self._job.strategy.asks_workers:
+            with self._view.lock:
+                number = self._state.begin_pull(wanted.table.name for wanted in holdable)
+                for wanted in holdable:
+                    wanted.number = number
         if self._job.strategy.missing:
             with self._view.lock:
                 for wanted in wants:
@@ -118,11 +124,17 @@ class WorkerPulls:
     def _keep_pulls(self, pulled: Sequence[PullBuffer], clock: int) -> None:
         told = min((stream.buffer.clock for stream in self._state.streams.values()), default=0)
         for one in filter(self.held.can_hold, pulled):
-            if self.held.keep_pull(one, clock, told) and self._job.strategy.missing:
-                self._state.clocks.hold_pull(clock)
+            if self.held.keep_pull(one, clock, told):
+                self._state.hold_pull(one.table.name, one.number)
+                if self._job.strategy.missing:
+                    self._state.clocks.hold_pull(clock)
 
     def _is_in_clock(self, clock: int) -> bool:
-        """Whether no shard can have closed this clock: none has a mark for it from a worker of this name."""
+        """BSP: whether no shard can have closed this clock, as none has a mark for it from a worker of this
+        name. Else watermarks say what a copy contains.
+        """
+        if self._job.consistency != "bsp":
+            return self._job.strategy.asks_workers
         ahead = any(stream.sealed > clock for stream in self._state.streams.values())
         return self._job.strategy.asks_workers and self._state.clocks.finished == clock and not ahead
 

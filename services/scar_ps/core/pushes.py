@@ -126,6 +126,8 @@ class PushHandler:
         for part, contained in zip(parts, contents, strict=True):
             if contained is not None and event.sender.name:
                 state.note_pull(event.sender.key, part)
+            if contained is not None and not state.is_bsp:  # pushes are applied while values are sent
+                part.store = part.store.freeze()
         if event.exact >= 0:
             self._require_exact(event.exact)
             parts = [replace(part, store=part.store.freeze()) for part in parts]
@@ -133,9 +135,11 @@ class PushHandler:
         return PulledBlocks(parts, state.number, state.announced_clock, loss, contents, event.loss_clock > 0)
 
     def _contents(self, part: StoreSlice) -> Mapping[str, int] | None:
-        """None while something that the watermark claims may be missing."""
+        """None while something that the watermark claims may be missing, and where nobody keeps it."""
         state = self._state
         if state.ownership.any_unsettled or state.epoch is None:
+            return None
+        if not state.is_bsp and (part.positions is not None or part.rows is not None):
             return None
         watermark = state.sequences.watermark
         state.ownership.forget_overtaken(watermark, [worker.key for worker in state.epoch.workers])

@@ -59,7 +59,13 @@ class EpochPreparation:
     def _with_offers(self, event: OffersCollected) -> CommitEpoch | None:
         """Whoever has not answered in time is no source."""
         commit = self._take_waiting(event.number)
-        return replace(commit, offers=event.offers) if commit is not None else None
+        if commit is None:
+            return None
+        intent = commit.intent
+        if not intent.job.replays:  # its copies may be the only ones that have what it no longer keeps
+            silent = (f"{key} did not say what it holds: it was no source" for key in event.silent)
+            intent = replace(intent, damage=(*intent.damage, *silent))
+        return replace(commit, offers=event.offers, intent=intent)
 
     def with_replicas(self, event: ReplicasCollected, now: float) -> PlannerAction | None:
         """The next question, or the commit. Goes on without survivors that have not answered for a while;

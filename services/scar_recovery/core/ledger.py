@@ -216,12 +216,17 @@ class Ledger:
                 clock=max(saved, default=0),  # all that is known where nobody is left to tell
                 restored_clock=max(saved, default=0) if record.rollback else 0,
                 sources=sources,
-                replayed=self._job.replays and any(group.source in MEMORIES for group in epoch.moved),
+                replayed=self._is_replayed(epoch),
                 waiting=waiting,
                 settle_seconds=0.0 if waiting else self._seconds_since(record.number, now),
             )
         )
         self._loading.add(record.number)
+
+    def _is_replayed(self, epoch: Epoch) -> bool:
+        """Whether blocks came from memory, to have all that was pushed since sent again."""
+        exact = self._job.replays or self._job.strategy.asks_workers
+        return exact and any(group.source in MEMORIES for group in epoch.moved)
 
     def _seconds_since(self, number: int, now: float | None) -> float:
         """Since the epoch that repaired this failure."""
@@ -295,7 +300,9 @@ class Ledger:
             return
         cost = WorkerReport(report.worker, count_lost_pushes(report.lost), report.resent, report.delta)
         record = self._without_waiting(record, {report.worker}, now).with_reports([cost])
-        exact = self._job.consistency == "bsp" and 0 < sum(record.sources.values()) <= record.exact_blocks
+        known = {name for name, blocks in record.sources.items() if blocks}
+        can_tell = self._job.consistency == "bsp" or known == {SOURCE_NAMES[BlockSource.WORKER]}
+        exact = can_tell and 0 < sum(record.sources.values()) <= record.exact_blocks
         self._put(replace(record, delta_exact=exact))
 
     def _find_awaiting(self, report: RerouteReport) -> FailureRecord | None:

@@ -38,9 +38,10 @@ def take_recovered(
 ) -> Iterator[tuple[str, RecoveredBlocks]]:
     """Recovered blocks in the cache (what was pulled last, by table), each with its owner's key; from now on
     they are known to be out of date there. ``clock``: the worker's open one. ``replayed``: what memory had of
-    a clock stands there until what was lost since is done again.
+    a clock stands there until what was lost since is done again. Else others may have pushed to what a worker
+    has put back before it could be compared: who sends it knows.
     """
-    from_memory = {BlockSource.WORKER, BlockSource.REPLICA} if replayed else {BlockSource.WORKER}
+    memories = {BlockSource.WORKER, BlockSource.REPLICA}
     for group in epoch.moved:
         pulled = cache.get(group.table)
         if pulled is None or pulled.lists_keys or not is_restored(group):
@@ -50,7 +51,9 @@ def take_recovered(
             if owner != NOBODY:
                 behind = not pulled.holds_newest(ids[part], clock)
                 pulled.mark_replaced(ids[part])
-                if group.source in from_memory:
+                if group.source is BlockSource.WORKER and not replayed:
+                    continue
+                if group.source in memories and replayed:
                     # what was lost since is sent again, so the state of that clock is what has to come back
                     if pulled.rows is not None or pulled.clock != group.clock:
                         continue

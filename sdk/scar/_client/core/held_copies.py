@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scar._client.core.pull_buffer import PullBuffer
+from scar._client.core.comparisons import RecoveredBlocks
+from scar._client.core.pull_buffer import PullBuffer, PulledPart
 from scar._client.core.rerouting import is_restored
 from scar.blocks import Array, BlockState, Ids
 from scar.placement import NOBODY, BlockGroup, BlockSource, Epoch
@@ -42,12 +43,19 @@ class OwedCopy:
         """Packed."""
         return self.pulled.layout.gather(self.pulled.flat, self.pulled.find_positions(self.state.ids))
 
+    def as_restored(self) -> RecoveredBlocks:
+        """What its new owner is given, for the report of the epoch; without values."""
+        behind = not self.pulled.all_present
+        none = np.empty(0, self.pulled.table.dtype)
+        return RecoveredBlocks(self.epoch, self.state.table, self.state.ids, none, behind)
+
 
 class HeldCopies:
-    """Of one worker (its member key)."""
+    """Of one worker (its member key). BSP: clocks say which state a copy is, else watermarks do."""
 
     def __init__(self, job: Job, worker: str) -> None:
         self._worker = worker
+        self._by_clock = job.consistency == "bsp"
         self._takes_some = job.strategy.missing  # pulls of some blocks, too: a replica has the others
         self._copies: dict[str, list[PullBuffer]] = {}  # by table, newest first
         self._offered: list[OfferedBlocks] = []
@@ -66,13 +74,18 @@ class HeldCopies:
     def keep_pull(self, pulled: PullBuffer, clock: int, told: int = 0) -> bool:
         """A pull that can be held has ended, and the worker is still in the clock in which it began it.
 
-        Only what shards sent with this very clock open counts, and was not put back meanwhile. Returns
-        whether that is all of it. ``told``: the lowest open clock of a shard.
+        BSP: only what shards sent with this very clock open counts, and was not put back meanwhile. Else a
+        pull that began before one that is kept is none. Returns whether that is all of it. ``told``: the
+        lowest open clock of a shard.
         """
         since = self._restored.get(pulled.table.name, 0)
-        pulled.parts = [part for part in pulled.parts if part.epoch >= since and part.clock == clock]
-        # who has left may have pushed for this clock already, and nobody can send that again
-        pulled.all_present = clock > self._left_clock + 1
+        pulled.parts = [part for part in pulled.parts if part.epoch >= since]
+        if self._by_clock:
+            pulled.parts = [part for part in pulled.parts if part.clock == clock]
+            # who has left may have pushed for this clock already, and nobody can send that again
+            pulled.all_present = clock > self._left_clock + 1
+        elif any(copy.number > pulled.number for copy in self._copies.get(pulled.table.name, [])):
+            return False
         wanted = pulled.table.blocks if pulled.ids is None else len(pulled.ids)
         complete = sum(len(part.ids) for part in pulled.parts) == wanted
         before = [copy for copy in self._copies.get(pulled.table.name, []) if copy is not pulled]
@@ -81,7 +94,9 @@ class HeldCopies:
             whole = [pulled, *([] if complete else whole)][:COPIES]
         some = [copy for copy in before if copy.ids is not None and _clock_of(copy) > told - PULLS_HELD]
         kept = [*whole, *some] if pulled.ids is None else [pulled, *whole, *some]
-        self._copies[pulled.table.name] = sorted(kept, key=_clock_of, reverse=True)
+        self._copies[pulled.table.name] = (
+            sorted(kept, key=_clock_of, reverse=True) if self._by_clock else kept
+        )
         return complete
 
     def offer_blocks(self, wanted: Mapping[str, Ids]) -> list[BlockState]:
@@ -127,7 +142,8 @@ class HeldCopies:
             return
         for offered in self._offered:
             state = offered.state
-            if state.table != group.table or state.clock != group.clock:
+            same = state.clock == group.clock if self._by_clock else state.watermark == group.watermark
+            if state.table != group.table or not same:
                 continue
             ids = np.intersect1d(group.ids, state.ids, assume_unique=True).astype(np.uint32)
             for owner, share in epoch.split(group.table, ids):
@@ -138,8 +154,13 @@ class HeldCopies:
     def _cut_history(self, group: BlockGroup) -> None:
         """The block is again as it was at the group's clock: what was pulled later may never be again."""
         for copy in self._copies.get(group.table, []):
-            if any(part.clock > group.clock for part in copy.parts):
+            if any(self._is_later(part, group) for part in copy.parts):
                 copy.mark_void(group.ids)
+
+    def _is_later(self, part: PulledPart, group: BlockGroup) -> bool:
+        if self._by_clock:
+            return part.clock > group.clock
+        return any(push > group.watermark.get(key, 0) for key, push in part.watermark.items())
 
 
 def _clock_of(copy: PullBuffer) -> int:

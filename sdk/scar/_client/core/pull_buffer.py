@@ -36,8 +36,8 @@ class PullBuffer:
     ``lists_keys``: it is of blocks of a table with keys, with what they keep of their keys.
 
     ``clock``: in which it was pulled; -1: not known. ``parts``: what the values contain, as far as shards
-    have said. ``all_present``: no worker has left since, or about then. ``short``: values come rounded to
-    bfloat16, so they are no exact copy.
+    have said. ``number``: of the pull, where pulls are numbered. ``all_present``: no worker has left since,
+    or about then. ``short``: values come rounded to bfloat16, so they are no exact copy.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class PullBuffer:
         self.ids = ids if rows is None else drop_repeats(table.find_blocks(rows))
         self.rows = rows
         self.clock = -1
+        self.number = 0
         self.parts: list[PulledPart] = []
         self.all_present = True
         self.layout = self._packed_layout()

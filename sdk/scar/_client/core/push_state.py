@@ -7,7 +7,7 @@ epoch changes. `docs/protocol.md` §3 to §5.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,12 +15,13 @@ from scar._client.core.clocks import DONE, ShardRecord, WorkerClocks
 from scar._client.core.comparisons import RecoveredBlocks, take_recovered
 from scar._client.core.epoch_change import EpochChange, EpochFollowed
 from scar._client.core.pull_buffer import PullBuffer
+from scar._client.core.pulled_tables import PulledTables
 from scar._client.core.pushes import NOWHERE, ShardPush, TablePush, merge_pushes
 from scar._client.core.rerouting import AckedPushes, MovedBlocks, reroute
 from scar._client.core.resend_buffer import ResendBuffer
 from scar._client.core.shard_map import ShardMap
+from scar._client.core.stream_steps import CompareBlocks, NextStep, SendMark, SendPush, SettleEpoch
 from scar.event_log import EventRing
-from scar.losses import LossPart, LossPoint
 from scar.placement import Epoch, Member
 from scar.tables import Job
 
@@ -71,60 +72,16 @@ class StepFailed:
 StreamEvent = PushAcked | EpochSettled | MarkTaken | ClockSeen | StepFailed
 
 
-# --- decisions: what is sent next
-# ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class SendPush:
-    """``dense``: tables of which the push has every block that the shard owns: their ids need not travel."""
-
-    push: ShardPush
-    epoch: int
-    dense: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class CompareBlocks:
-    """Pull restored values and measure how far they are from those that were pulled before."""
-
-    blocks: RecoveredBlocks
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class SettleEpoch:
-    """Tell the shard that it has all that was pushed before this epoch."""
-
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class SendMark:
-    """Tell the shard how many clocks are ``finished``; ``mark`` is what it answers for. ``holds``: what was
-    pulled in the last of them can be given back."""
-
-    epoch: int
-    mark: int
-    finished: int
-    part: LossPart | None
-    final_loss: LossPoint | None
-    holds: bool = False
-
-
-NextStep = SendPush | CompareBlocks | SettleEpoch | SendMark
-
-
 class StreamState:
     """What one life of one shard is owed. ``sealed``: clocks below count there already, from a predecessor.
 
     ``record``: what the shard knew of it in epoch ``settled``. ``marked``: epoch and number of the last mark.
     """
 
-    def __init__(self, job: Job, shard: Member) -> None:
+    def __init__(self, job: Job, shard: Member, pulled: PulledTables | None) -> None:
         self.shard = shard
         merge = partial(merge_pushes, job) if job.strategy.queues else None
-        self.buffer = ResendBuffer(job.consistency == "bsp", merge, job.strategy.kept_clocks)
+        self.buffer = ResendBuffer(job.consistency == "bsp", merge, job.strategy.kept_clocks, pulled)
         self.comparisons: deque[RecoveredBlocks] = deque()
         self.record: ShardRecord | None = None
         self.marked: tuple[int, int] = (0, -1)
@@ -198,6 +155,7 @@ class PushState:
     def __init__(self, job: Job, worker: str) -> None:
         self._job = job
         self._worker = worker
+        self._pulled = PulledTables() if job.strategy.asks_workers and job.consistency != "bsp" else None
         self.streams: dict[str, StreamState] = {}
         self.orphans: list[ShardPush] = []
         self.acked = AckedPushes(job)
@@ -236,6 +194,19 @@ class PushState:
         for stream in self.streams.values():
             if stream.buffer.waiting_bytes > limit:
                 stream.buffer.merge_unsent()
+
+    def begin_pull(self, tables: Iterable[str]) -> int:
+        """These tables are pulled, to be kept as copies. Returns the pull's number; 0: clocks say what copies
+        contain.
+        """
+        return 0 if self._pulled is None else self._pulled.begin_pull(tables)
+
+    def hold_pull(self, table: str, number: int) -> None:
+        """All that this pull asked of the table is there, and kept."""
+        if self._pulled is not None:
+            self._pulled.hold_pull(table, number)
+            for stream in self.streams.values():
+                self.acked.release_pushes(stream.buffer.release_pulled())
 
     def has_room(self, limit: int) -> bool:
         """Whether every stream has less than ``limit`` bytes under way."""
@@ -285,6 +256,8 @@ class PushState:
         A shard's open clock never closes without this worker's mark, and a late push is applied with the
         clock that was open when it came.
         """
+        if self._pulled is not None:
+            return False
         pushes = [push for pushes in self._held_pushes().values() for push in pushes]
         last = max((max(push.clock, push.applied_clock) for push in pushes), default=-1)
         if last < self.clocks.finished:
@@ -310,7 +283,7 @@ class PushState:
         former = self.streams
         self.streams = {}
         for shard in epoch.shards:
-            stream = former[shard.key] if shard.key in former else StreamState(self._job, shard)
+            stream = former[shard.key] if shard.key in former else StreamState(self._job, shard, self._pulled)
             stream.buffer.replace_pushes(outcome.pushes_for(shard.key))
             self.streams[shard.key] = stream
         self.orphans = outcome.pushes_for(NOWHERE)

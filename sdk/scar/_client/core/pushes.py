@@ -66,7 +66,7 @@ class ShardPush:
     ``seq``: its number in the stream to the shard; 0: never sent. ``applied_clock``: the clock that the shard
     applies it with: its own, or a later one when it came late. ``resent``: sent again after an epoch change;
     the shard's blocks are not settled before it arrived. ``merged``: pushes that it is the sum of;
-    ``push_id`` is that of the last.
+    ``push_id`` is that of the last. ``pulls``: number of the worker's newest pull when it was acknowledged.
     """
 
     push_id: int
@@ -77,6 +77,7 @@ class ShardPush:
     applied_clock: int = 0
     resent: bool = False
     merged: int = 1
+    pulls: int = 0
 
     @property
     def bytes(self) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from scar._client.core.pulled_tables import KEPT_BY_CLOCKS
 from scar._client.core.pushes import NOWHERE, ShardPush, TablePush, cut_blocks
 from scar.blocks import Ids, Positions
 from scar.lost_ranges import LostRanges
@@ -228,5 +229,12 @@ def _make_resent(push: ShardPush, tables: Mapping[str, TablePush]) -> ShardPush:
 
 def _make_contained(push: ShardPush, tables: Mapping[str, TablePush]) -> ShardPush:
     """What the new owner's value has is kept as if it had acknowledged it, and goes as other pushes do."""
-    applied = max(push.clock, push.applied_clock)
-    return ShardPush(push.push_id, push.clock, tables, acked=True, applied_clock=applied, merged=push.merged)
+    return ShardPush(
+        push.push_id,
+        push.clock,
+        tables,
+        acked=True,
+        applied_clock=max(push.clock, push.applied_clock),
+        merged=push.merged,
+        pulls=push.pulls if push.acked else KEPT_BY_CLOCKS,
+    )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from scar._client.core.clocks import DONE
+from scar._client.core.pulled_tables import PulledTables
 from scar._client.core.pushes import ShardPush
 
 
@@ -15,6 +16,7 @@ class ResendBuffer:
 
     ``until_closed``: keep them after the acknowledgement, until their clock is closed (BSP), and as many
     more clocks as ``closed_kept``. ``merge``: makes one push of those that wait behind one that is under way.
+    ``pulled``: keep them until its pulls contain them.
     """
 
     def __init__(
@@ -22,10 +24,12 @@ class ResendBuffer:
         until_closed: bool,
         merge: Callable[[Sequence[ShardPush]], ShardPush] | None = None,
         closed_kept: int = 0,
+        pulled: PulledTables | None = None,
     ) -> None:
         self._until_closed = until_closed
         self._closed_kept = closed_kept
         self._merge = merge
+        self._pulled = pulled
         self._acked: list[ShardPush] = []
         self._waiting: deque[ShardPush] = deque()
         self._seq = 0
@@ -63,6 +67,10 @@ class ResendBuffer:
             return []
         push = self._waiting.popleft()
         self.waiting_bytes -= push.bytes
+        if self._pulled is not None:
+            self._pulled.note_push(push)
+            self._acked.append(replace(push, acked=True, pulls=self._pulled.begun))
+            return self.release_pulled()
         if not self._until_closed:
             return [push]
         self._acked.append(replace(push, acked=True, applied_clock=max(push.clock, clock, joins)))
@@ -71,10 +79,22 @@ class ResendBuffer:
     def see_clock(self, clock: int) -> list[ShardPush]:
         """The shard contains what it applied before its open clock ``clock``. Returns what is released."""
         self.clock = max(self.clock, clock)
+        if not self._until_closed:
+            return []
         oldest = self.clock - self._closed_kept
         released = [push for push in self._acked if push.applied_clock < oldest]
         if released:
             self._acked = [push for push in self._acked if push.applied_clock >= oldest]
+        return released
+
+    def release_pulled(self) -> list[ShardPush]:
+        """Copies may contain more than before. Returns what is released."""
+        pulled = self._pulled
+        if pulled is None:
+            return []
+        released = [push for push in self._acked if pulled.contain(push)]
+        if released:
+            self._acked = [push for push in self._acked if not pulled.contain(push)]
         return released
 
     def pushes(self) -> list[ShardPush]:
@@ -111,4 +131,5 @@ class ResendBuffer:
     @property
     def empty(self) -> bool:
         """Everything is applied."""
-        return not self._waiting and not any(push.applied_clock >= self.clock for push in self._acked)
+        applied = not self._until_closed or all(push.applied_clock < self.clock for push in self._acked)
+        return applied and not self._waiting
