@@ -1,6 +1,6 @@
 """What workers that heal servers cost while nothing happens, and how long a recovery takes, in pairs.
 
-    python -m benchmarks.healing [--pairs 20] [--kills 6]
+    python -m benchmarks.healing [--pairs 20] [--kills 6] [--consistency asp]
 
 One cluster has ``sources="workers"``, the other one none; both stand all the time, and take turns in an order
 that is drawn, so a busy moment of the machine meets both. An iteration pulls a table, pushes to all of it and
@@ -35,12 +35,14 @@ Runs = Mapping[str, BenchTraining]
 
 
 @contextmanager
-def start_both(shape: tuple[int, int]) -> Iterator[Runs]:
+def start_both(shape: tuple[int, int], consistency: str) -> Iterator[Runs]:
     """By sources of lost blocks: a cluster of two servers, with this process as its only worker."""
     with ExitStack() as stack:
         table = scar.Table("w", shape, rule=scar.add())
         yield {
-            sources: stack.enter_context(start_training([table], shards=2, sources=sources))
+            sources: stack.enter_context(
+                start_training([table], shards=2, sources=sources, consistency=consistency)
+            )
             for sources in SOURCES
         }
 
@@ -61,12 +63,12 @@ def train(run: BenchTraining, gradient: NDArray[np.float32], clocks: int) -> NDA
     return 1e3 * took / clocks
 
 
-def measure_idle(shape: tuple[int, int], pairs: int, clocks: int) -> dict[str, object]:
+def measure_idle(shape: tuple[int, int], pairs: int, clocks: int, consistency: str) -> dict[str, object]:
     """Milliseconds of an iteration without workers as sources, and how many it takes more with them."""
     gradient = np.full(shape, 1e-3, np.float32)
     order = random.Random(1)
     found: dict[str, list[NDArray[np.float64]]] = {sources: [] for sources in SOURCES}
-    with start_both(shape) as runs:
+    with start_both(shape, consistency) as runs:
         for run in runs.values():
             train(run, gradient, WARM_UP)
         for _ in range(pairs):
@@ -81,10 +83,10 @@ def measure_idle(shape: tuple[int, int], pairs: int, clocks: int) -> dict[str, o
     return report
 
 
-def measure_recovery(kills: int) -> dict[str, object]:
+def measure_recovery(kills: int, consistency: str) -> dict[str, object]:
     """Seconds from the report of a death to the last block that is served again, by sources."""
     found: dict[str, list[float]] = {sources: [] for sources in SOURCES}
-    with start_both(LOST) as runs:
+    with start_both(LOST, consistency) as runs:
         for run in runs.values():
             _change_all(run)
             run.save()
@@ -110,12 +112,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pairs", type=int, default=20, help="of windows, for each size of table")
     parser.add_argument("--clocks", type=int, default=50, help="of a window")
     parser.add_argument("--kills", type=int, default=6, help="in each cluster")
+    parser.add_argument("--consistency", choices=("bsp", "ssp", "asp"), default="bsp")
     asked = parser.parse_args(arguments)
     report: dict[str, object] = {}
     for name, shape in SIZES.items():
-        report[f"iteration of {name}"] = measure_idle(shape, asked.pairs, asked.clocks)
+        report[f"iteration of {name}"] = measure_idle(shape, asked.pairs, asked.clocks, asked.consistency)
     if asked.kills:
-        report["recovery of 20 MB, seconds"] = measure_recovery(asked.kills)
+        report["recovery of 20 MB, seconds"] = measure_recovery(asked.kills, asked.consistency)
     sys.stdout.write(json.dumps(report, indent=1) + "\n")
     return 0
 

@@ -10,54 +10,11 @@ HELD_COPIES = "sdk/scar/_client/core/held_copies.py"
 LOADS = "services/scar_ps/core/loads.py"
 
 MISSING_TESTS = "tests/unit/test_missing_copies.py"
-FREE = "tests/unit/test_copies_without_clocks.py"
 EXACTLY = f"{MISSING_TESTS}::test_each_block_can_be_put_back_exactly_at_any_moment"
 PULL_MARKS = "services/scar_ps/core/pull_marks.py"
 CHAIN = "services/scar_ps/core/replication_chain.py"
 
 BREAKS = (
-    Break(
-        "without-clocks",  # a push goes that was acknowledged after the shard had answered the pull
-        "sdk/scar/_client/core/pulled_tables.py",
-        "NO_COPY) > push.pulls",
-        "NO_COPY) >= push.pulls",
-        f"{FREE}::test_a_push_is_kept_until_a_later_pull_of_its_tables_is_there",
-    ),
-    Break(
-        "without-clocks",  # memory grows with every push to what nobody pulls again
-        "sdk/scar/_client/core/pulled_tables.py",
-        "        if push.clock < self._clock - PUSHES_KEPT:\n",
-        "        if False:\n",
-        f"{FREE}::test_what_is_not_pulled_again_is_kept_for_some_clocks",
-    ),
-    Break(
-        "without-clocks",  # a worker gives back pushes that the ledger has given up
-        HELD_COPIES,
-        "        return any(push > group.watermark.get(key, 0) for key, push in part.watermark.items())\n",
-        "        return False\n",
-        f"{FREE}::test_what_was_put_back_voids_copies_that_contain_more",
-    ),
-    Break(
-        "without-clocks",  # an older pull that was answered late takes the place of a newer one
-        HELD_COPIES,
-        "any(copy.number > pulled.number for",
-        "any(False for",
-        f"{FREE}::test_the_pull_that_began_last_is_the_copy",
-    ),
-    Break(
-        "without-clocks",  # values get pushes that their watermark does not name, and get them again
-        "services/scar_ps/core/pushes.py",
-        "part.store = part.store.freeze()",
-        "pass",
-        f"{FREE}::test_what_a_shard_says_of_its_values_stays_true_while_they_are_sent",
-    ),
-    Break(
-        "without-clocks",  # a loss that a silent worker makes has no reason in the ledger
-        "services/scar_recovery/core/epoch_preparation.py",
-        "damage=(*intent.damage, *silent)",
-        "damage=intent.damage",
-        f"{FREE}::test_who_did_not_answer_is_named_in_the_ledger",
-    ),
     Break(
         "rounded-copy",  # blocks come back rounded, though the ledger says that nothing was lost
         "sdk/scar/_client/core/held_copies.py",

@@ -25,7 +25,7 @@ class Strategy:
     what it must have. ``stores``: an acknowledgement waits until the store has it. ``queues``: workers go on
     while a shard is away, with what they pulled last; what they push meanwhile waits, and goes as one.
     ``asks_workers``: what a living worker pulled last is a source of lost blocks. ``missing``: replicas keep
-    only what workers could not give back; what is acknowledged may be one clock ahead of them.
+    only what workers could not give back; in BSP what is acknowledged may be one clock ahead of them.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Strategy:
             )
         return replace(self, replicas=replicas or self.replicas, period=period)
 
-    def with_sources(self, sources: str, replicate: str, consistency: str, rewinds: bool) -> Strategy:
+    def with_sources(self, sources: str, replicate: str, rewinds: bool) -> Strategy:
         """Names of :data:`SOURCES` and :data:`REPLICATED`, and whether (``rewinds``) a worker's
         death takes everything back. Raises :class:`ConfigError` for what does not fit.
         """
@@ -107,11 +107,6 @@ class Strategy:
                 " where a worker's death takes nothing back",
                 "Leave sources out, or set recovery='partial', worker_recovery='ignr', and replicas=0 or"
                 " replicas=1, replicate='missing'",
-            )
-        if missing and consistency != "bsp":
-            raise ConfigError(
-                "replicate 'missing' is for consistency bsp",
-                "Set consistency='bsp', or leave replicas and replicate out",
             )
         return replace(self, asks_workers=True, missing=missing, waits=missing)
 
@@ -148,6 +143,7 @@ SOURCES = ("checkpoint", "workers")  # of lost blocks, beside replicas: workers 
 REPLICATED = ("all", "missing")  # what replicas keep: every block, or what workers could not give back
 # SSP, ASP: a worker keeps what it pushed until it has pulled it, or for so many clocks of its own
 PUSHES_KEPT = 4
+HOLDERS_COUNTED = 2  # clocks for which a shard counts on a pull of the whole table, less than that
 # "missing": a shard counts on a pull in the clock in which it was made and the next; workers keep those of
 # some blocks for two clocks more, which is as long as a copy takes to its replica at most
 PULLS_COUNTED = 2

@@ -294,7 +294,7 @@ class Job:
         named = (self.choice or StrategyChoice()) if self.recovery == AUTO else self
         strategy = find_strategy(named.recovery).with_replicas(named.replicas, self.replica_period)
         rewinds = self.worker_strategy.rollback
-        return strategy.with_sources(named.sources, self.replicate, self.consistency, rewinds)
+        return strategy.with_sources(named.sources, self.replicate, rewinds)
 
     @cached_property
     def replays(self) -> bool:

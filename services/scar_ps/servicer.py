@@ -141,6 +141,7 @@ class DataServicer:
             request.contents,
             request.unsettled,
             request.exact_clock - 1,
+            request.clock,
         )
         with count_refusals():
             found: PulledBlocks = self._apply_thread.serve(event, _seconds_left(context))

@@ -33,36 +33,47 @@ SHAPES: dict[str, dict[str, Any]] = {
     "momentum": {"rule": scar.momentum(0.05, 0.9)},
     "adam": {"rule": scar.adam(0.01), "blocks": scar.rows(3)},
     "sparse": {"rule": scar.sgd(0.05, weight_decay=0.01)},
-    "count": {"rule": scar.add(), "dtype": "int64", "init": scar.constant(7)},  # in any order the same sum
+    "count": {"rule": scar.add(), "dtype": "int64"},
+    "count-sparse": {"rule": scar.add(), "dtype": "int64"},
+    "count-slots": {"rule": scar.rule({"v": "v + g", "w": "w + g"}, slots=["v"]), "dtype": "float64"},
 }
+COUNTED = ("count", "count-sparse", "count-slots")  # whole numbers are added: in any order the same sum
 
 
 def make_job(name: str = "healing", kinds: Sequence[str] = WHOLE, **options: Any) -> scar.Job:
     """``kinds``: of tables."""
-    tables = [scar.Table(kind, (64, 5), **{"init": scar.uniform(-1, 1), **SHAPES[kind]}) for kind in kinds]
+    initial = {kind: scar.constant(7) if kind in COUNTED else scar.uniform(-1, 1) for kind in kinds}
+    tables = [scar.Table(kind, (64, 5), init=initial[kind], **SHAPES[kind]) for kind in kinds]
     return scar.Job(name, tables=tables, checkpoint=scar.Checkpoint(period=16), **options)
 
 
-def pushed_values(values: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+def pushed_values(kind: str, values: np.ndarray, draw: np.random.Generator) -> np.ndarray:
     """Bounded, and of all values that were pulled; whole numbers that depend on nothing."""
-    if values.dtype.kind == "i":
-        return draw.integers(1, 1 << 40, values.shape)
+    if kind in COUNTED:
+        return draw.integers(1, 1 << 40, values.shape).astype(values.dtype)
     return (np.tanh(values) * 0.3 + draw.normal(size=values.shape) * 0.1).astype(np.float32)
 
 
-def counted(workers: int) -> np.ndarray:
-    """What a job of the table "count" alone ends with, if every push is in it once."""
-    total = np.full((64, 5), 7, np.int64)
+def counted(kinds: Sequence[str], workers: int) -> dict[str, np.ndarray]:
+    """What a job of these tables, all of :data:`COUNTED`, ends with if every push is in it once."""
+    totals = {kind: np.full((64, 5), 7, SHAPES[kind]["dtype"]) for kind in kinds}
     for number in range(workers):
         for clock in range(CLOCKS):
             draw = np.random.default_rng([number, clock])
-            draw.choice(64, 12, replace=False)
-            total += pushed_values(total, draw)
-    return total
+            rows = _draw_rows(draw)
+            for kind, total in totals.items():
+                at = rows if kind.endswith("sparse") else slice(None)
+                total[at] += pushed_values(kind, total[at], draw)
+    return totals
+
+
+def _draw_rows(draw: np.random.Generator) -> np.ndarray:
+    """Of tables that are pulled in part."""
+    return np.sort(draw.choice(64, 12, replace=False))
 
 
 def train(worker: scar.Worker) -> None:
-    """Every worker pulls all tables and pushes to all, of its own random numbers: of "sparse" some rows."""
+    """Every worker pulls all tables and pushes to all, of its own random numbers; part of sparse ones."""
     folder = Path(os.environ["SCAR_TEST_HISTORY"])
     names = [table.name for table in worker.job.tables]
     number = int(worker.member.name.rpartition("-")[2])  # a rank changes when others end
@@ -70,14 +81,15 @@ def train(worker: scar.Worker) -> None:
         while clock == HELD_CLOCK and not (folder / "over").exists():
             time.sleep(PACE)
         draw = np.random.default_rng([number, clock])
-        rows = np.sort(draw.choice(64, 12, replace=False))
-        values = worker.pull([name for name in names if name != "sparse"])
-        if "sparse" in names:
-            values["sparse"] = worker.pull("sparse", ids=rows)
+        rows = _draw_rows(draw)
+        sparse = [name for name in names if name.endswith("sparse")]
+        values = worker.pull([name for name in names if name not in sparse])
+        for name in sparse:
+            values[name] = worker.pull(name, ids=rows)
         time.sleep(PACE + STRAGGLER * (number == 1 and clock % 3 == 0))
         for table in names:
-            ids = rows if table == "sparse" else None
-            worker.push(table, pushed_values(values[table], draw), ids=ids)
+            ids = rows if table in sparse else None
+            worker.push(table, pushed_values(table, values[table], draw), ids=ids)
         worker.report(1.0)
     final = worker.pull(names)
     np.savez(folder / f"rank-{number}.npz", **final)

@@ -38,6 +38,8 @@ FOCUSES: dict[str, Focus] = {
     "healing-ssp": _healing(consistency="ssp", staleness=1),
     "healing-asp": _healing(consistency="asp"),
     "missing": _healing(replicas=1, replicate="missing"),
+    "missing-ssp": _healing(replicas=1, replicate="missing", consistency="ssp", staleness=1),
+    "missing-asp": _healing(replicas=1, replicate="missing", consistency="asp"),
     "damage": Focus(
         {"seconds": 60.0, "disk": False},
         ("manifest-flipped", "store-flipped", "store-removed", *_DEATHS, "kill-all-shards", "depose"),

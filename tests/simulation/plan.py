@@ -238,11 +238,11 @@ def _consistent(shape: RunShape, all_heal: bool) -> RunShape:
     if strategy.rollback or strategy.stores:
         shape = replace(shape, replicas=0)
     rewinds = WORKER_STRATEGIES[shape.worker_recovery].rollback
-    bsp = shape.consistency == "bsp"
-    if shape.replicate == "missing" and (shape.sources != "workers" or shape.replicas != 1 or not bsp):
+    heals = all_heal or shape.consistency == "bsp"
+    if shape.replicate == "missing" and (shape.sources != "workers" or shape.replicas != 1):
         shape = replace(shape, replicate="all")
     replicas = shape.replicas if shape.replicate == "all" else 0
-    if shape.recovery != "partial" or replicas or rewinds or not (bsp or all_heal):
+    if shape.recovery != "partial" or replicas or rewinds or not heals:
         shape = replace(shape, sources="checkpoint", replicate="all")
     if WORKER_STRATEGIES[shape.worker_recovery].waits:
         shape = replace(shape, share="takeover")

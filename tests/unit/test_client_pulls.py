@@ -171,7 +171,7 @@ class Script:
     def __init__(self, *steps: Any) -> None:
         self._steps = list(steps)
 
-    def pull(self, wants: list[PullBuffer], clock: int, deadline: Deadline) -> float:
+    def pull(self, wants: list[PullBuffer], oldest: int, deadline: Deadline, clock: int = 0) -> float:
         step = self._steps.pop(0)
         if step == "away":
             raise DeadlineExceeded("a shard is away")

@@ -40,9 +40,9 @@ Bits = tuple[bytes, ...]
 class HoldingWorker:
     """What one worker holds, by the client's own rule."""
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, spec: Job = SPEC) -> None:
         self.rank = rank
-        self.held = HeldCopies(SPEC, worker(rank).key)
+        self.held = HeldCopies(spec, worker(rank).key)
         self.told = 0
         self.seq = 0
 
@@ -55,10 +55,10 @@ class HoldingWorker:
 class DrawnCopies:
     """One owner, its replica, and workers; every step drawn."""
 
-    def __init__(self, seed: int, table: str) -> None:
+    def __init__(self, seed: int, table: str, spec: Job = SPEC) -> None:
         self.draw = random.Random(seed)
         self.table = table
-        self.pair = Pair(SPEC, WORKERS, {"w": MINE, "m": MINE})
+        self.pair = Pair(spec, WORKERS, {"w": MINE, "m": MINE})
         self.workers = [HoldingWorker(rank) for rank in range(WORKERS)]
         self.history: list[dict[int, Bits]] = []  # by clock, each block's bits when it was open
         self.changes: dict[int, set[int]] = {block: set() for block in MINE.tolist()}
@@ -180,7 +180,7 @@ class DrawnCopies:
         self.waiting = None
         self.checked_from = self.owner.clock + 3  # what it alone held has been copied by then
         for shard in self.pair.shards.values():
-            shard.adopt(self.pair.epoch, SPEC)
+            shard.adopt(self.pair.epoch, self.pair.job)
 
     def play_told(
         self, pulled: Mapping[int, Ids] | None = None, pushed: Mapping[int, Ids] | None = None

@@ -120,8 +120,6 @@ def test_replicas_of_what_is_missing_go_with_workers_as_sources_alone() -> None:
         given = {"sources": "workers", "shards": 4} | options
         with pytest.raises(ConfigError, match="replicate 'missing' is for one replica"):
             job("partial", **({"replicas": 0} | given), replicate="missing")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="replicate 'missing' is for consistency bsp"):
-        job("partial", sources="workers", replicas=1, replicate="missing", consistency="ssp", staleness=1)
     with pytest.raises(ConfigError, match="unknown"):
         job("partial", replicate="some")
 

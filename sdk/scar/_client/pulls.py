@@ -78,7 +78,7 @@ class PullShare:
 class PullAttempt:
     """One try at all shards. ``loss_clock``: wait, too, until this clock's loss cannot change any more.
 
-    ``exact``: values of exactly ``min_clock``, none of a later one.
+    ``exact``: values of exactly ``min_clock``, none of a later one. ``clock``: of the worker.
     """
 
     epoch: Epoch
@@ -87,6 +87,7 @@ class PullAttempt:
     deadline: Deadline
     limit: AttemptLimit
     exact: bool = False
+    clock: int = 0
 
     def seconds(self, size: int) -> float:
         """For one shard that sends so many bytes."""
@@ -153,9 +154,9 @@ class Puller:
         self._asks_contents = member is not None and view.job.strategy.asks_workers and not wait_for_loss
         self._pool = ThreadPoolExecutor(PARALLEL, "scar-pull")
 
-    def pull(self, wants: Sequence[PullBuffer], min_clock: int, deadline: Deadline) -> float:
-        """Fill these with values at or after ``min_clock``. Returns since when the last of them were under
-        way (:func:`time.monotonic`): before, shards or epochs were waited for.
+    def pull(self, wants: Sequence[PullBuffer], min_clock: int, deadline: Deadline, clock: int = 0) -> float:
+        """Fill these with values at or after ``min_clock``, for the worker's ``clock``. Returns since when
+        the last of them were under way (:func:`time.monotonic`): before, shards or epochs were waited for.
 
         Blocks that have arrived stay valid when others move.
         """
@@ -178,7 +179,7 @@ class Puller:
             loss_clock = min_clock if self._wait_for_loss else 0
             began = time.monotonic()
             error, waited = self._pull_shares(
-                links, PullAttempt(epoch, min_clock, loss_clock, deadline, limit)
+                links, PullAttempt(epoch, min_clock, loss_clock, deadline, limit, clock=clock)
             )
             moving = began + waited
             limit.note_error(error)
@@ -237,6 +238,7 @@ class Puller:
             return NotServing(f"{key} has left")
         request = make_pull_request(share.blocks, attempt.epoch.number, self._member, attempt.min_clock)
         request.loss_clock = attempt.loss_clock
+        request.clock = attempt.clock
         request.contents = self._asks_contents and not attempt.exact
         request.exact_clock = attempt.min_clock + 1 if attempt.exact else 0
         try:

@@ -94,7 +94,8 @@ class WorkerPulls:
         self._begin_pulls(wants, finished)
         moving = self._pull_or_remember(wants) if self._goes_on_without else None
         if moving is None:
-            moving = self._puller.pull(wants, oldest_clock(self._job.slack, finished), self._deadline())
+            oldest = oldest_clock(self._job.slack, finished)
+            moving = self._puller.pull(wants, oldest, self._deadline(), finished)
         with self._view.lock:
             self._state.clocks.pulled = max(self._state.clocks.pulled, finished)
             for wanted in wants:

@@ -588,6 +588,7 @@ class PullRequest(_message.Message):
     CONTENTS_FIELD_NUMBER: _builtins.int
     UNSETTLED_FIELD_NUMBER: _builtins.int
     EXACT_CLOCK_FIELD_NUMBER: _builtins.int
+    CLOCK_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """must equal the shard's"""
     worker: _builtins.str
@@ -606,6 +607,8 @@ class PullRequest(_message.Message):
     """blocks that were put back as they are, without waiting for what workers owe them"""
     exact_clock: _builtins.int
     """plus one: wait for exactly this open clock (BSP), and answer with a copy of its values; 0: any"""
+    clock: _builtins.int
+    """of the worker, for which it pulls"""
     @_builtins.property
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableBlocks]:
         """in the order of the answer"""
@@ -623,10 +626,11 @@ class PullRequest(_message.Message):
         contents: _builtins.bool = ...,
         unsettled: _builtins.bool = ...,
         exact_clock: _builtins.int = ...,
+        clock: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contents", b"contents", "epoch", b"epoch", "exact_clock", b"exact_clock", "incarnation", b"incarnation", "loss_clock", b"loss_clock", "min_clock", b"min_clock", "shared", b"shared", "tables", b"tables", "unsettled", b"unsettled", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "contents", b"contents", "epoch", b"epoch", "exact_clock", b"exact_clock", "incarnation", b"incarnation", "loss_clock", b"loss_clock", "min_clock", b"min_clock", "shared", b"shared", "tables", b"tables", "unsettled", b"unsettled", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -45,8 +45,6 @@ def strategy_options(name: str) -> dict[str, Any]:
     """
     chosen: dict[str, Any] = variant_options(name)
     strategy = find_strategy(chosen["recovery"])
-    if "replicate" in chosen:
-        chosen["consistency"] = "bsp"
     if strategy.rollback:
         chosen["checkpoint"] = {"selection": "full", "fraction": 1.0, "period": 8}
     if strategy.stores:

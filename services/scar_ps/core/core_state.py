@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 from scar.event_log import EventRing
 from scar.placement import Epoch, Member
@@ -13,6 +14,7 @@ from scar_ps.core.block_store import NewLock, OnProgress, StoreSlice, no_lock
 from scar_ps.core.bsp_buffer import BspBuffer
 from scar_ps.core.checkpoint_round import CheckpointRound
 from scar_ps.core.ownership import BlockOwnership
+from scar_ps.core.pull_holders import PullHolders
 from scar_ps.core.pull_marks import NotedPull, PullNotes
 from scar_ps.core.push_sequences import PushSequences
 from scar_ps.core.replica_store import ReplicaStore
@@ -69,6 +71,7 @@ class CoreState:
         self.chain = ReplicationChain(self.member.key)
         self.replicas = ReplicaStore(self.member.key)
         self.pull_notes = PullNotes()
+        self.pull_holders = PullHolders()
 
     @property
     def number(self) -> int:
@@ -114,19 +117,35 @@ class CoreState:
         number = 0 if self.dismissed else self.number
         self.view = ShardView(number, dict(self.ownership.tables), limit)
 
-    def note_pull(self, worker: str, part: StoreSlice) -> None:
-        """A worker (its key) has pulled settled blocks of the open clock."""
+    def note_pull(self, worker: str, part: StoreSlice, clock: int) -> None:
+        """A worker (its key) has pulled settled blocks: BSP: of the open clock, else in its own."""
         marks = part.store.marks
         if marks is not None and marks.holdable and part.rows is None:
-            self.pull_notes.add(worker, NotedPull(self.clock, part.store.table.name, part.ids))
+            known = self.clock if self.is_bsp else clock
+            self.pull_notes.add(worker, NotedPull(known, part.store.table.name, part.ids))
 
     def confirm_pulls(self, worker: str, clock: int) -> None:
         """The worker can give back what it pulled in this clock."""
         for pull in self.pull_notes.take(worker, clock):
             store = self.ownership.tables[pull.table]
             at = store.find_blocks(pull.ids)
-            if store.marks is not None:
+            if store.marks is not None and self.is_bsp:
                 store.marks.pulled[at[at >= 0]] = clock
+            elif len(pull.ids) == len(store):  # nothing was gained since
+                self.pull_holders.confirm(worker, pull.table, clock)
+        self.expose_unheld()
+
+    def note_pushed(self, worker: str, tables: Iterable[str], clock: int) -> None:
+        """SSP, ASP: this worker (its key) pushes to these tables in this clock of its own."""
+        if self.job is not None and self.job.strategy.missing:
+            self.pull_holders.note_push(worker, tables, clock)
+            self.expose_unheld()
+
+    def expose_unheld(self) -> None:
+        """SSP, ASP: replicas need what not everybody holds who pushes to it."""
+        for name, store in self.ownership.tables.items():
+            if store.marks is not None and not self.is_bsp:
+                store.marks.expose_all(not (store.marks.holdable and self.pull_holders.hold(name)))
 
     def dismiss(self, reason: str) -> None:
         """This shard may never serve again: drop all blocks."""

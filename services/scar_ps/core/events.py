@@ -60,7 +60,8 @@ class PullRequested(Event):
 
     And once the loss of the clock before ``loss_clock`` (0: of none) cannot change any more. ``contents``:
     say what they contain. ``unsettled``: as they were put back, whatever workers owe them. ``exact``: as they
-    are at exactly this open clock; -1: at any. Answered by :class:`scar_ps.core.pushes.PulledBlocks`.
+    are at exactly this open clock; -1: at any. ``clock``: of the worker, for which it pulls. Answered by
+    :class:`scar_ps.core.pushes.PulledBlocks`.
     """
 
     changes: ClassVar[bool] = False
@@ -72,6 +73,7 @@ class PullRequested(Event):
     contents: bool = False
     unsettled: bool = False
     exact: int = -1
+    clock: int = 0
 
     def for_story(self) -> PullRequested:
         return replace(self, wanted=[(table, None) for table, _ in self.wanted])

@@ -20,6 +20,7 @@ NEVER = -(1 << 40)  # a clock so early that no pull is near it
 
 class PullMarks:
     """Of one store with ``count`` blocks. ``holdable``: workers can give its blocks back as they were.
+    ``exposes``: some may be exposed.
 
     ``pulled``: last clock in which a living worker pulled a block as it is. ``exposed``: nobody could give it
     back as it was when the last clock closed. ``copied``: the next replica keeps a copy, perhaps an old one.
@@ -29,11 +30,13 @@ class PullMarks:
         self.holdable = holdable
         self.pulled: NDArray[np.int64] = np.full(count, NEVER, np.int64)
         self.exposed: NDArray[np.bool_] = np.ones(count, np.bool_)
+        self.exposes = True
         self.copied: NDArray[np.bool_] = np.zeros(count, np.bool_)
 
     def copy_for(self, count: int, source: Positions, target: Positions) -> PullMarks:
         """Those of a store of ``count`` blocks, in which the blocks at ``source`` are at ``target``."""
         new = PullMarks(count, self.holdable)
+        new.exposes = self.exposes
         new.pulled[target] = self.pulled[source]
         new.exposed[target] = self.exposed[source]
         new.copied[target] = self.copied[source]
@@ -47,6 +50,12 @@ class PullMarks:
         """This clock closes; nothing of it is applied yet."""
         if self.holdable:
             np.less_equal(self.pulled, clock - PULLS_COUNTED, out=self.exposed)
+
+    def expose_all(self, exposed: bool) -> None:
+        """The same for all blocks at once, where no clock says it."""
+        if self.exposes is not exposed:
+            self.exposes = exposed
+            self.exposed[:] = exposed
 
     def take_due(
         self, changed: NDArray[np.bool_], ready: NDArray[np.bool_], whole: bool
@@ -76,18 +85,22 @@ class NotedPull:
 
 
 class PullNotes:
-    """What workers pulled in their open clocks, until they say that they keep it."""
+    """What workers pulled in their open clocks, until they say that they keep it. They may have pulled in the
+    next one when the mark of the last comes.
+    """
 
     def __init__(self) -> None:
         self._noted: dict[str, list[NotedPull]] = {}  # by member key
 
     def add(self, worker: str, pull: NotedPull) -> None:
-        kept = [one for one in self._noted.get(worker, []) if one.clock == pull.clock]
+        kept = [one for one in self._noted.get(worker, []) if one.clock >= pull.clock - 1]
         self._noted[worker] = [*kept, pull]
 
     def take(self, worker: str, clock: int) -> list[NotedPull]:
         """What the worker pulled in this clock, which it has finished."""
-        return [one for one in self._noted.pop(worker, []) if one.clock == clock]
+        noted = self._noted.pop(worker, [])
+        self._noted[worker] = [one for one in noted if one.clock > clock]
+        return [one for one in noted if one.clock == clock]
 
     def adopt_epoch(self, workers: Iterable[str], gained: Mapping[str, Ids]) -> None:
         """``workers``: keys of the living; ``gained``: blocks by table that are not what was pulled."""

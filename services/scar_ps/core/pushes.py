@@ -59,7 +59,9 @@ class PushHandler:
         state = self._state
         duplicate = self._apply_push(event)
         # what is acknowledged before its clock is closed is sent again (BSP)
-        delayed = (state.chain.acknowledgements_wait and not state.is_bsp) or self._waits_for_store
+        chain = state.chain
+        lags = chain.acknowledgements_wait and chain.replicated < chain.required_update(chain.updates)
+        delayed = (lags and not state.is_bsp) or self._waits_for_store
         return PushApplied(
             duplicate, state.number, state.announced_clock, state.clock, state.chain.updates, delayed
         )
@@ -81,11 +83,13 @@ class PushHandler:
             buffered = BufferedPush(push.sender, push.push_id, push.clock, push.clock, push.parts)
             state.bsp_buffer.add_received(buffered, state.clock)
             return False
+        state.note_pushed(push.sender.key, push.parts, push.clock)
         for part in push.parts.values():
             rule = part.store.table.rule.at_clock(push.clock, push.rate)
             apply_part(part, rule, state.clock, state.progress)
         state.sequences.raise_watermark(push.sender.key, push.push_id)
         state.chain.updates += 1
+        state.chain.pass_update(state.ownership.tables.values())
         return False
 
     @property
@@ -125,7 +129,7 @@ class PushHandler:
         contents = [self._contents(part) if event.contents else None for part in parts]
         for part, contained in zip(parts, contents, strict=True):
             if contained is not None and event.sender.name:
-                state.note_pull(event.sender.key, part)
+                state.note_pull(event.sender.key, part, event.clock)
             if contained is not None and not state.is_bsp:  # pushes are applied while values are sent
                 part.store = part.store.freeze()
         if event.exact >= 0:

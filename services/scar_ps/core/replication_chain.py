@@ -228,6 +228,8 @@ def _is_due(store: BlockStore, since: int) -> bool:
     """Whether something of the store has to go. ``since`` 0: the replica has nothing yet."""
     if store.marks is None:
         return bool(store.changed.any())
+    if not store.marks.exposes:
+        return False
     lacking = store.changed if since else store.changed | store.marks.copied
     return bool((lacking & store.marks.exposed & _ready(store)).any())
 

@@ -56,7 +56,8 @@ class HeldCopies:
     def __init__(self, job: Job, worker: str) -> None:
         self._worker = worker
         self._by_clock = job.consistency == "bsp"
-        self._takes_some = job.strategy.missing  # pulls of some blocks, too: a replica has the others
+        # pulls of some blocks, too: a replica has the others
+        self._takes_some = job.strategy.missing and self._by_clock
         self._copies: dict[str, list[PullBuffer]] = {}  # by table, newest first
         self._offered: list[OfferedBlocks] = []
         self._tables = {

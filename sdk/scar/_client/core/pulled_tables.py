@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from scar._client.core.pushes import ShardPush
-from scar.strategies import PUSHES_KEPT
 
 NO_COPY = 1 << 62  # in the place of a pull's number: there is nothing to which a push would have to be added
 KEPT_BY_CLOCKS = 1 << 61  # the same: no pull ends the need of a push
@@ -21,7 +20,6 @@ class PulledTables:
     def __init__(self) -> None:
         self.begun = 0
         self._held: dict[str, int] = {}  # table -> newest pull that is kept as a copy; 0: it is under way
-        self._clock = 0  # newest of which something was acknowledged
 
     def begin_pull(self, tables: Iterable[str]) -> int:
         """These tables are pulled, to be kept. Returns the pull's number."""
@@ -34,12 +32,6 @@ class PulledTables:
         """All of the table is there, and kept."""
         self._held[table] = max(self._held[table], number)
 
-    def note_push(self, push: ShardPush) -> None:
-        """It is acknowledged."""
-        self._clock = max(self._clock, push.clock)
-
     def contain(self, push: ShardPush) -> bool:
-        """Whether it need not be kept: copies contain it, or it is of a table that is not pulled again."""
-        if push.clock < self._clock - PUSHES_KEPT:
-            return True
+        """Whether it need not be kept: what is held of its tables contains it."""
         return all(self._held.get(table, NO_COPY) > push.pulls for table in push.tables)

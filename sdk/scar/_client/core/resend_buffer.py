@@ -9,6 +9,7 @@ from dataclasses import replace
 from scar._client.core.clocks import DONE
 from scar._client.core.pulled_tables import PulledTables
 from scar._client.core.pushes import ShardPush
+from scar.strategies import PUSHES_KEPT
 
 
 class ResendBuffer:
@@ -33,6 +34,7 @@ class ResendBuffer:
         self._acked: list[ShardPush] = []
         self._waiting: deque[ShardPush] = deque()
         self._seq = 0
+        self._newest = 0  # clock of what was acknowledged
         self.clock = 0  # newest open clock that the shard has told
         self.waiting_bytes = 0
 
@@ -68,7 +70,7 @@ class ResendBuffer:
         push = self._waiting.popleft()
         self.waiting_bytes -= push.bytes
         if self._pulled is not None:
-            self._pulled.note_push(push)
+            self._newest = max(self._newest, push.clock)
             self._acked.append(replace(push, acked=True, pulls=self._pulled.begun))
             return self.release_pulled()
         if not self._until_closed:
@@ -88,13 +90,17 @@ class ResendBuffer:
         return released
 
     def release_pulled(self) -> list[ShardPush]:
-        """Copies may contain more than before. Returns what is released."""
+        """Copies may contain more than before, or what is not pulled again was kept for long enough. Returns
+        what is released.
+        """
         pulled = self._pulled
         if pulled is None:
             return []
-        released = [push for push in self._acked if pulled.contain(push)]
+        oldest = self._newest - PUSHES_KEPT
+        released = [push for push in self._acked if push.clock < oldest or pulled.contain(push)]
         if released:
-            self._acked = [push for push in self._acked if not pulled.contain(push)]
+            gone = {id(push) for push in released}
+            self._acked = [push for push in self._acked if id(push) not in gone]
         return released
 
     def pushes(self) -> list[ShardPush]:
