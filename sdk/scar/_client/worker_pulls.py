@@ -109,18 +109,17 @@ class WorkerPulls:
         return moving
 
     def _begin_pulls(self, wants: Sequence[PullBuffer], clock: int) -> None:
-        holdable = [wanted for wanted in wants if self.held.can_hold(wanted)]
-        if holdable and self._job.strategy.asks_workers:
-            with self._view.lock:
-                number = self._state.begin_pull(wanted.table.name for wanted in holdable)
-                for wanted in holdable:
-                    wanted.number = number
-        if self._job.strategy.missing:
-            with self._view.lock:
-                for wanted in wants:
-                    # shards cannot tell a rounded pull, which is never held, from another one
-                    if wanted.short or self.held.can_hold(wanted):
-                        self._state.clocks.begin_pull(clock)
+        if not self._job.strategy.asks_workers:
+            return
+        with self._view.lock:
+            holdable = [wanted for wanted in wants if self.held.can_hold(wanted)]
+            number = self._state.begin_pull(wanted.table.name for wanted in holdable)
+            for wanted in wants if self._job.strategy.missing else ():
+                # shards cannot tell a rounded pull, which is never held, from another one
+                if wanted.short or self.held.can_hold(wanted):
+                    self._state.clocks.begin_pull(clock)
+        for wanted in holdable:
+            wanted.number = number
 
     def _keep_pulls(self, pulled: Sequence[PullBuffer], clock: int) -> None:
         told = min((stream.buffer.clock for stream in self._state.streams.values()), default=0)
