@@ -19,12 +19,13 @@ import scar
 from scar.errors import Diverged
 
 WIDTH, EXAMPLES = 40, 120
+PERIOD = 4  # clocks in which as many blocks are saved as there are
 PAUSE = 0.02  # seconds of "computing" in a clock
 
 
 def make_job(**options: Any) -> scar.Job:
     table = scar.Table("w", (WIDTH, 4), rule=scar.sgd(0.1), init=scar.normal(0, 1))
-    options.setdefault("checkpoint", scar.Checkpoint(fraction=0.25, period=4, keep=8))
+    options.setdefault("checkpoint", scar.Checkpoint(fraction=0.25, period=PERIOD, keep=8))
     return scar.Job("diverging", tables=[table], workers=2, **options)
 
 

@@ -53,8 +53,18 @@ def wait_for_clock(file: Path, clock: int) -> None:
         time.sleep(0.01)
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
+    """Losses by clock of the same job without a poisoned batch."""
+    trained = train(tmp_path_factory.mktemp("undisturbed"))
+    assert trained.failures == []
+    return trained.losses()
+
+
 @pytest.mark.parametrize("gradient", ["1e30", "nan"])
-def test_one_poisoned_batch_costs_some_steps_and_not_the_job(tmp_path: Path, gradient: str) -> None:
+def test_one_poisoned_batch_costs_some_steps_and_not_the_job(
+    tmp_path: Path, gradient: str, undisturbed: dict[int, float]
+) -> None:
     trained = train(tmp_path, SCAR_TEST_POISON=str(POISON), SCAR_TEST_GRADIENT=gradient)
     assert trained.last_words() == dict.fromkeys(WORKERS, f"ended {LIMIT}")
     (record,) = trained.failures
@@ -72,6 +82,9 @@ def test_one_poisoned_batch_costs_some_steps_and_not_the_job(tmp_path: Path, gra
     assert all(map(math.isfinite, after))
     assert after[0] == pytest.approx(losses[record.restored_clock], rel=0.5)
     assert after[-1] < after[0] / 10
+    first = min(clock for clock in losses if clock > bad)
+    cost = first - int(record.restored_clock) + diverging.PERIOD  # blocks are up to so much older
+    assert after[-1] <= undisturbed[LIMIT - 1 - cost], "it is behind by these clocks at most"
 
 
 def test_a_shard_dies_at_the_same_time(tmp_path: Path) -> None:
