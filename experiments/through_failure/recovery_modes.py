@@ -34,13 +34,16 @@ QUEUE = 1000  # gradients that may wait; the oldest are dropped
 @recorded_as("Mode")
 @dataclass(frozen=True)
 class RecoveryMode:
-    """``waits``: workers stand still without a server. ``takeover``: another server goes on at once."""
+    """``waits``: workers stand still without a server. ``takeover``: another server goes on at once.
+    ``keeps``: what workers had under way counts, as it was computed from what comes back.
+    """
 
     name: str
     backup: Callable[[Job, ModelState], StateBackup] = field(metadata={RECORDED_NAME: "keeper"})
     synchronous: bool
     waits: bool = True
     takeover: bool = False
+    keeps: bool = False
 
 
 @recorded_as("Keeper")
@@ -149,14 +152,21 @@ def full_checkpoints(job: Job, state: ModelState) -> StateBackup:
 
 @recorded_as("priority")
 def priority_rounds(job: Job, state: ModelState) -> StateBackup:
-    return CheckpointBackup(
-        replace(job, checkpoint=Checkpoint("priority", FRACTION, PERIOD), recovery="partial"), state
-    )
+    return CheckpointBackup(_with_priority(job), state)
 
 
 @recorded_as("forgetful")
 def flawed_checkpoints(job: Job, state: ModelState) -> StateBackup:
     return FlawedCheckpoints(_with_full(job), state, kills=2)
+
+
+def sync_workers(job: Job, state: ModelState) -> StateBackup:
+    """Workers hold what they pulled last, and beside it the rounds of ``partial`` go on."""
+    return CheckpointBackup(_with_workers(job, "bsp"), state)
+
+
+def async_workers(job: Job, state: ModelState) -> StateBackup:
+    return CheckpointBackup(_with_workers(job, "asp"), state)
 
 
 def sync_chain(job: Job, state: ModelState) -> StateBackup:
@@ -165,6 +175,14 @@ def sync_chain(job: Job, state: ModelState) -> StateBackup:
 
 def async_chain(job: Job, state: ModelState) -> StateBackup:
     return ChainBackup(job, state, late=True)
+
+
+def _with_priority(job: Job) -> Job:
+    return replace(job, checkpoint=Checkpoint("priority", FRACTION, PERIOD), recovery="partial")
+
+
+def _with_workers(job: Job, consistency: str) -> Job:
+    return replace(_with_priority(job), sources="workers", consistency=consistency)
 
 
 def _with_full(job: Job) -> Job:
@@ -176,9 +194,11 @@ MODES = (
     RecoveryMode("async-chain", async_chain, synchronous=False, takeover=True),
     RecoveryMode("stateless", ExternalStore, synchronous=False, waits=False),
     RecoveryMode("async-partial", priority_rounds, synchronous=False),
+    RecoveryMode("async-workers", async_workers, synchronous=False, keeps=True),
     RecoveryMode("sync-checkpoint", full_checkpoints, synchronous=True),
     RecoveryMode("sync-chain", sync_chain, synchronous=True, takeover=True),
     RecoveryMode("sync-partial", priority_rounds, synchronous=True),
+    RecoveryMode("sync-workers", sync_workers, synchronous=True, keeps=True),
 )
 UNDISTURBED = (
     RecoveryMode("async", StateBackup, synchronous=False),

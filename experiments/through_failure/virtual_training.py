@@ -160,7 +160,9 @@ class _VirtualTraining:
             self._applied += len(self._waiting)
             failure["backlog"] = len(self._waiting)
             self._waiting = []
-        if self._mode.waits:
+        if self._mode.keeps:
+            self._started += round(self._down / TICK)
+        elif self._mode.waits:
             # what was under way was computed from what is gone
             self._started = tick
             self._slots = [None] * WORKERS
