@@ -16,13 +16,14 @@ class TableDelta:
     """What a worker compared of one table. ``squared``: summed over the ``blocks`` that were compared.
 
     ``behind``: they may not be the values that were lost: it had finished a clock since it pulled them, or
-    they had been put back before.
+    they had been put back before. ``sent``: it has put them back itself, so nobody else compares them.
     """
 
     table: str
     squared: float
     blocks: int
     behind: bool = False
+    sent: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,17 +127,20 @@ def _total(counts: Iterable[int]) -> int:
 
 
 def best_comparisons(reports: Iterable[WorkerReport]) -> list[TableDelta]:
-    """For each table the comparison of most blocks.
+    """For each table the comparison of most blocks, and all of blocks that workers have put back themselves.
 
-    Workers compare the same blocks: of each table the report that compared most counts, never the sum over
-    workers; of equals the one that had pulled last.
+    Else workers compare the same blocks: of each table the report that compared most counts, never the sum
+    over workers; of equals the one that had pulled last.
     """
     best: dict[str, TableDelta] = {}
+    sent = []
     for delta in _valid_deltas(reports):
         known = best.get(delta.table)
-        if known is None or _rank(delta) > _rank(known):
+        if delta.sent:
+            sent.append(delta)
+        elif known is None or _rank(delta) > _rank(known):
             best[delta.table] = delta
-    return list(best.values())
+    return [*best.values(), *sent]
 
 
 def _rank(delta: TableDelta) -> tuple[int, bool, float]:

@@ -28,6 +28,7 @@ from scar_recovery.core.actions import CollectOffers, CommitEpoch
 from scar_recovery.core.epoch_intent import EpochIntent
 from scar_recovery.core.epoch_preparation import EpochPreparation
 from scar_recovery.core.events import OffersCollected
+from scar_runtime.failure_records import FailureRecord, TableDelta, WorkerReport
 from tests.unit.ps_support import job, push, sender, started
 
 TABLES = (Table("w", (6, 2)), Table("v", 4), Table("m", 4, rule=tables.momentum(0.1)))
@@ -226,7 +227,7 @@ def test_the_sender_reports_what_arrived_as_it_was(
     sending = sender_to(error, number, told)
     sending._send_copy(copy)
     ((blocks, distance),) = told
-    assert (blocks.ids.tolist(), blocks.epoch, distance) == ([1], 2, squared)
+    assert (blocks.ids.tolist(), blocks.epoch, blocks.sent, distance) == ([1], 2, True, squared)
 
 
 def sender_to(error: Exception | None, number: int, told: list[Any]) -> CopySender:
@@ -259,6 +260,16 @@ def test_what_a_shard_says_of_its_values_stays_true_while_they_are_sent(consiste
     assert list(found.contents) == [{sender(0).key: 4}]
     some = shard.handle(PullRequested(sender(1), 1, 0, [("w", np.array([1], np.uint32))], contents=True))
     assert list(some.contents) == [None], "nobody keeps it"
+
+
+def test_comparisons_of_what_workers_have_sent_add_up() -> None:
+    """Each of two workers puts half of the blocks back; others are compared by both."""
+    record = FailureRecord(1, sources={"worker": 6, "object": 3})
+    halves = [TableDelta("w", 0.0, 3, sent=True), TableDelta("w", 9.0, 3)]
+    one = record.with_reports([WorkerReport("a", delta=tuple(halves))])
+    assert (one.delta_norm, one.exact_blocks) == (3.0, 6)
+    both = one.with_reports([WorkerReport("b", delta=tuple(halves))])
+    assert (both.delta_norm, both.exact_blocks) == (3.0, 9)
 
 
 def test_who_did_not_answer_is_named_in_the_ledger() -> None:

@@ -78,8 +78,10 @@ class RerouteReports:
             return
         draft.pending -= 1
         if squared is not None and math.isfinite(squared):
-            delta = next((delta for delta in draft.message.delta if delta.table == blocks.table), None)
-            delta = delta or draft.message.delta.add(table=blocks.table)
+            deltas = draft.message.delta
+            kind = (blocks.table, blocks.sent)
+            delta = next((one for one in deltas if (one.table, one.sent) == kind), None)
+            delta = delta or deltas.add(table=blocks.table, sent=blocks.sent)
             delta.squared += squared
             delta.blocks += len(blocks.ids)
             delta.behind |= blocks.behind

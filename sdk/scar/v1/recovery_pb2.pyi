@@ -947,6 +947,7 @@ class TableDelta(_message.Message):
     SQUARED_FIELD_NUMBER: _builtins.int
     BLOCKS_FIELD_NUMBER: _builtins.int
     BEHIND_FIELD_NUMBER: _builtins.int
+    SENT_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """name"""
     squared: _builtins.float
@@ -955,6 +956,8 @@ class TableDelta(_message.Message):
     """compared"""
     behind: _builtins.bool
     """not sure to be what was lost: pulled in an earlier clock, or put back once more since"""
+    sent: _builtins.bool
+    """of blocks that this worker put back itself: no other one compares them"""
     def __init__(
         self,
         *,
@@ -962,10 +965,11 @@ class TableDelta(_message.Message):
         squared: _builtins.float = ...,
         blocks: _builtins.int = ...,
         behind: _builtins.bool = ...,
+        sent: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["behind", b"behind", "blocks", b"blocks", "squared", b"squared", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["behind", b"behind", "blocks", b"blocks", "sent", b"sent", "squared", b"squared", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

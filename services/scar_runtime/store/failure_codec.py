@@ -77,12 +77,14 @@ def failure_from_proto(message: recovery_pb2.FailureRecord) -> FailureRecord:
 
 
 def deltas_from_proto(messages: Iterable[recovery_pb2.TableDelta]) -> tuple[TableDelta, ...]:
-    return tuple(TableDelta(one.table, one.squared, one.blocks, one.behind) for one in messages)
+    return tuple(TableDelta(one.table, one.squared, one.blocks, one.behind, one.sent) for one in messages)
 
 
 def _report_to_proto(report: WorkerReport) -> recovery_pb2.WorkerReport:
     delta = [
-        recovery_pb2.TableDelta(table=one.table, squared=one.squared, blocks=one.blocks, behind=one.behind)
+        recovery_pb2.TableDelta(
+            table=one.table, squared=one.squared, blocks=one.blocks, behind=one.behind, sent=one.sent
+        )
         for one in report.delta
     ]
     return recovery_pb2.WorkerReport(

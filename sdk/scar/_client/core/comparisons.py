@@ -18,7 +18,7 @@ class RecoveredBlocks:
     """Blocks that a recovery put back, with the values that this worker pulled last (packed).
 
     ``behind``: it has finished a clock since, whose pushes the lost values may hold, or they were put back
-    before. ``rows``: the values are of these rows of them alone.
+    before. ``rows``: the values are of these rows of them alone. ``sent``: this worker has put them back.
     """
 
     epoch: int
@@ -27,6 +27,7 @@ class RecoveredBlocks:
     cached: Array
     behind: bool
     rows: RowNames | None = None
+    sent: bool = False
 
     def squared_distance(self, restored: Array) -> float:
         """||restored - cached||^2; not a number where either is not."""

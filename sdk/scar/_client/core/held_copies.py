@@ -47,7 +47,7 @@ class OwedCopy:
         """What its new owner is given, for the report of the epoch; without values."""
         behind = not self.pulled.all_present
         none = np.empty(0, self.pulled.table.dtype)
-        return RecoveredBlocks(self.epoch, self.state.table, self.state.ids, none, behind)
+        return RecoveredBlocks(self.epoch, self.state.table, self.state.ids, none, behind, sent=True)
 
 
 class HeldCopies:
