@@ -142,7 +142,7 @@ ROLLBACK = "rollback"  # in the ledger: a worker has asked for it, whatever the 
 SOURCES = ("checkpoint", "workers")  # of lost blocks, beside replicas: workers first, what they lack is saved
 REPLICATED = ("all", "missing")  # what replicas keep: every block, or what workers could not give back
 # SSP, ASP: a worker keeps what it pushed until it has pulled it, or for so many clocks of its own
-PUSHES_KEPT = 4
+PUSHES_KEPT = 8
 HOLDERS_COUNTED = 2  # clocks for which a shard counts on a pull of the whole table, less than that
 # "missing": a shard counts on a pull in the clock in which it was made and the next; workers keep those of
 # some blocks for two clocks more, which is as long as a copy takes to its replica at most
