@@ -28,7 +28,7 @@ PLANS = {  # digests
     "calibration": "9f1714bd2c49",
     "simulate": "2ecdfb5c859e",
     "which-strategy": "08583db1b691",
-    "through-failure": "b54810b666c9",
+    "through-failure": "3a020474dd81",
     "compare": "b345c63edffd",
 }
 
