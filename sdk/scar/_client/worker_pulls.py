@@ -109,12 +109,14 @@ class WorkerPulls:
         return moving
 
     def _begin_pulls(self, wants: Sequence[PullBuffer], clock: int) -> None:
-        if not self._job.strategy.asks_workers:
+        strategy = self._job.strategy
+        by_clock = self._job.consistency == "bsp" and not strategy.missing  # nothing has to be known before
+        if by_clock or not strategy.asks_workers:
             return
         with self._view.lock:
             holdable = [wanted for wanted in wants if self.held.can_hold(wanted)]
             number = self._state.begin_pull(wanted.table.name for wanted in holdable)
-            for wanted in wants if self._job.strategy.missing else ():
+            for wanted in wants if strategy.missing else ():
                 # shards cannot tell a rounded pull, which is never held, from another one
                 if wanted.short or self.held.can_hold(wanted):
                     self._state.clocks.begin_pull(clock)
