@@ -35,7 +35,7 @@ BREAKS = (
     Break(
         "without-clocks",  # what only a worker held that has left counts as held
         "services/scar_ps/core/epochs.py",
-        "            state.pull_holders.clear()\n",
+        "            state.forget_holders()\n",
         "",
         f"{LACKING}::test_what_a_worker_pushed_that_leaves_is_copied",
     ),

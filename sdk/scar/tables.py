@@ -304,6 +304,11 @@ class Job:
         return self.consistency == "bsp" and (self.strategy.asks_workers or self.strategy.exact)
 
     @cached_property
+    def heals_by_watermark(self) -> bool:
+        """Copies of workers are sources, and no clock says what they contain: SSP and ASP."""
+        return self.strategy.asks_workers and self.consistency != "bsp"
+
+    @cached_property
     def worker_strategy(self) -> WorkerStrategy:
         """How it survives the loss of a worker. Raises :class:`ConfigError` for an invalid description."""
         return find_worker_strategy(self.worker_recovery, self.share)

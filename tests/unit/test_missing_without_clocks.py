@@ -65,7 +65,6 @@ class FreeCopies(DrawnCopies):
         super().__init__(seed, table, FREE)
         self.workers = [FreeWorker(rank) for rank in range(WORKERS)]
         self.whole = self.draw.choice([0.3, 0.9, 1.0])  # share of pulls that are of everything
-        self.acked_pushes = 0
 
     def step(self) -> None:
         one = self.draw.choice(self.workers)
@@ -124,7 +123,6 @@ class FreeCopies(DrawnCopies):
                 self.owner.handle(AcknowledgementDue(one.waiting.applied.update))
             except MustWait:
                 return
-            self.acked_pushes += 1
             one.acknowledge()
 
     def mark(self, one: FreeWorker) -> None:

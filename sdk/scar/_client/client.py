@@ -58,8 +58,7 @@ class Client:
         self._marking = False  # a clock is finished, and not every shard has taken the mark
         self._reports = RerouteReports(member, recovery)
         self._recovery = recovery
-        self._tells_sent = self.job.strategy.asks_workers and not self.job.replays
-        on_sent = self._report_comparison if self._tells_sent else None
+        on_sent = self._report_comparison if self.job.heals_by_watermark else None
         self._copies = CopySender(self.view, member, self.pulls.held, recovery, on_sent)
         self._follower: EpochFollower | None = None
 
@@ -208,7 +207,7 @@ class Client:
                 raise Fenced(f"{self.member.key} is not part of epoch {epoch.number} any more")
             owed = self.pulls.held.follow_epoch(epoch, self.state.clocks.finished)
             change = self.state.follow_epoch(epoch, self.pulls.cache, time.monotonic())
-            if self._tells_sent:
+            if self.job.heals_by_watermark:
                 change = replace(change, comparisons=change.comparisons + len(owed))
             self.view.follow_epoch(epoch)
             self._copies.send_copies(owed)

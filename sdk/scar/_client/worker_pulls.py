@@ -109,14 +109,13 @@ class WorkerPulls:
         return moving
 
     def _begin_pulls(self, wants: Sequence[PullBuffer], clock: int) -> None:
-        strategy = self._job.strategy
-        by_clock = self._job.consistency == "bsp" and not strategy.missing  # nothing has to be known before
-        if by_clock or not strategy.asks_workers:
+        missing = self._job.strategy.missing
+        if not (missing or self._job.heals_by_watermark):  # else nothing has to be known before
             return
         with self._view.lock:
             holdable = [wanted for wanted in wants if self.held.can_hold(wanted)]
             number = self._state.begin_pull(wanted.table.name for wanted in holdable)
-            for wanted in wants if strategy.missing else ():
+            for wanted in wants if missing else ():
                 # shards cannot tell a rounded pull, which is never held, from another one
                 if wanted.short or self.held.can_hold(wanted):
                     self._state.clocks.begin_pull(clock)

@@ -133,18 +133,30 @@ class CoreState:
                 store.marks.pulled[at[at >= 0]] = clock
             elif len(pull.ids) == len(store):  # nothing was gained since
                 self.pull_holders.confirm(worker, pull.table, clock)
-        self.expose_unheld()
+        if self._counts_holders:
+            self._expose_unheld()
 
     def note_pushed(self, worker: str, tables: Iterable[str], clock: int) -> None:
         """SSP, ASP: this worker (its key) pushes to these tables in this clock of its own."""
-        if self.job is not None and self.job.strategy.missing:
+        if self._counts_holders:
             self.pull_holders.note_push(worker, tables, clock)
-            self.expose_unheld()
+            self._expose_unheld()
 
-    def expose_unheld(self) -> None:
-        """SSP, ASP: replicas need what not everybody holds who pushes to it."""
+    def forget_holders(self) -> None:
+        """SSP, ASP: blocks came from elsewhere, or a worker left. Replicas get all that has changed."""
+        if self._counts_holders:
+            self.pull_holders.clear()
+            self._expose_unheld()
+            self.chain.urgent = True
+
+    @property
+    def _counts_holders(self) -> bool:
+        return self.job is not None and self.job.strategy.missing and not self.is_bsp
+
+    def _expose_unheld(self) -> None:
+        """Replicas need what not everybody holds who pushes to it."""
         for name, store in self.ownership.tables.items():
-            if store.marks is not None and not self.is_bsp:
+            if store.marks is not None:
                 store.marks.expose_all(not (store.marks.holdable and self.pull_holders.hold(name)))
 
     def dismiss(self, reason: str) -> None:

@@ -146,9 +146,7 @@ class EpochHandler:
         gained = {name: moved.new.ids[moved.gained] for name, moved in relocations.items()}
         state.pull_notes.adopt_epoch([worker.key for worker in epoch.workers], gained)
         if any_left or any(len(blocks) for blocks in gained.values()):
-            state.pull_holders.clear()
-            state.expose_unheld()
-            state.chain.urgent = True
+            state.forget_holders()
         if any_left:
             for store in state.ownership.tables.values():
                 if store.marks is not None:

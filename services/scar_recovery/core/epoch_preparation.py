@@ -62,7 +62,7 @@ class EpochPreparation:
         if commit is None:
             return None
         intent = commit.intent
-        if not intent.job.replays:  # its copies may be the only ones that have what it no longer keeps
+        if intent.job.heals_by_watermark:  # its copies may be the only ones that have what it no longer keeps
             silent = (f"{key} did not say what it holds: it was no source" for key in event.silent)
             intent = replace(intent, damage=(*intent.damage, *silent))
         return replace(commit, offers=event.offers, intent=intent)

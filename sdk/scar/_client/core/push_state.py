@@ -155,7 +155,7 @@ class PushState:
     def __init__(self, job: Job, worker: str) -> None:
         self._job = job
         self._worker = worker
-        self._pulled = PulledTables() if job.strategy.asks_workers and job.consistency != "bsp" else None
+        self._pulled = PulledTables() if job.heals_by_watermark else None
         self.streams: dict[str, StreamState] = {}
         self.orphans: list[ShardPush] = []
         self.acked = AckedPushes(job)
