@@ -1,4 +1,5 @@
-"""Bytes that a server sends to the next one: a full chain beside replicas of what workers lack.
+"""Bytes that a server sends in a clock: a full chain beside replicas of what workers lack, and beside slots
+that a worker pulls along.
 
     python -m benchmarks.replica_bytes
 
@@ -17,15 +18,17 @@ from typing import Any
 import numpy as np
 
 import scar
+from scar.block_parts import parts_beside
 from scar.blocks import Ids
 from scar.placement import BlockGroup, BlockSource, Epoch, Member, Role
+from scar.v1 import ps_pb2
 from scar_ps.core import events, transfer_events
 from scar_ps.core.actions import AnswerRequest, StartLoad
 from scar_ps.core.block_data import BlockContents
 from scar_ps.core.block_store import StoreSlice
 from scar_ps.core.requests import Sender, StagedPush
 from scar_ps.core.shard import Shard
-from scar_ps.wire import replication_stream
+from scar_ps.wire import pull_encoder, replication_stream, shown_parts
 
 ROWS, WIDTH, WORKERS = 4096, 64, 2
 TOUCHED = 205  # rows that a worker pulls and pushes in a clock, where it does not pull all: one in twenty
@@ -33,7 +36,8 @@ CLOCKS, COUNTED_FROM = 40, 8  # the first ones bring what the replica has never 
 SHARDS = tuple(Member(Role.SHARD, f"ps-{n}", f"{n:012d}", f"127.0.0.1:{n + 1}") for n in range(2))
 CHAIN: dict[str, Any] = {"recovery": "sync-chain"}
 MISSING: dict[str, Any] = {"sources": "workers", "replicas": 1, "replicate": "missing"}
-ROW = "{:<34} {:<4} {:>12} {:>12} {:>8}"
+SLOTS: dict[str, Any] = {"sources": "workers", "pull_slots": 1}
+ROW = "{:<34} {:<4} {:>12} {:>12} {:>12}"
 DrawRows = Callable[[np.random.Generator], Ids | None]
 
 
@@ -103,6 +107,14 @@ class CountedOwner:
         assert isinstance(answer, AnswerRequest), answer
         return answer.result
 
+    def count_slots(self) -> int:
+        """Bytes of the slots in the answer to a pull of the whole table."""
+        names = parts_beside(self._job.table("w"))
+        request = ps_pb2.PullRequest(tables=[ps_pb2.TableBlocks(table="w", part=name) for name in names])
+        wanted = [("w", None) for _ in names]
+        found = self._ask(events.PullRequested(_sender(0), 1, 0, wanted, contents=True))
+        return sum(map(len, pull_encoder.encode_pulled(shown_parts.show_parts(found, request))))
+
     def play_clock(self, clock: int, drawn: Sequence[Ids | None]) -> None:
         """All workers pull, then all push to what they pulled, then all end the clock."""
         bsp = self._job.consistency == "bsp"
@@ -166,15 +178,25 @@ def count_bytes(case: ReplicaCase, options: dict[str, Any]) -> float:
     return owner.sent / (CLOCKS - COUNTED_FROM)
 
 
+def count_slots(case: ReplicaCase) -> float | None:
+    """Bytes a clock of slots with one worker's pulls; None: a worker that pulls them could not give them
+    back.
+    """
+    if case.consistency != "bsp" or case.draw is not whole:
+        return None
+    table = scar.Table("w", (ROWS, WIDTH), rule=case.rule)
+    return CountedOwner(scar.Job("bench", [table], shards=2, workers=WORKERS, **SLOTS)).count_slots()
+
+
 def table_lines() -> Iterator[str]:
-    yield ROW.format("table", "", "full chain", "missing", "share")
-    yield ROW.format("", "", "kB a clock", "kB a clock", "")
+    """Kilobytes a clock, and their share of the full chain's."""
+    yield ROW.format("table", "", "full chain", "missing", "pull_slots")
     for case in CASES:
-        period = {"replica_period": case.period}
-        full = count_bytes(case, CHAIN | period)
+        full = count_bytes(case, CHAIN | {"replica_period": case.period})
         missing = count_bytes(case, MISSING)
-        shown = (f"{full / 1e3:.1f}", f"{missing / 1e3:.1f}", f"{missing / full:.0%}")
-        yield ROW.format(case.name, case.consistency, *shown)
+        slots = count_slots(case)
+        shown = [f"{count / 1e3:.1f} {count / full:4.0%}" for count in (missing, slots) if count is not None]
+        yield ROW.format(case.name, case.consistency, f"{full / 1e3:.1f}", *shown, *["-"] * (2 - len(shown)))
 
 
 def main() -> int:

@@ -24,12 +24,12 @@ from scar.errors import Internal
 from scar.placement import Epoch, Member, Role
 from scar.tables import Job
 from scar_ps.core.actions import AnswerRequest, RefuseRequest, ShardAction
-from scar_ps.core.block_data import BlockContents
 from scar_ps.core.block_store import BlockStore
 from scar_ps.core.events import ClockFinished, CopyReceived, Event, PullRequested, WorkerSettled
 from scar_ps.core.requests import Sender
 from scar_ps.core.shard import Shard
 from scar_ps.core.transfer_events import BatchReceived, OutgoingRequested, ReplicasClaimed
+from scar_ps.wire.tensor_parts import contents_parts, select_parts
 from scar_recovery.core.block_sources import ReplicaCopy, WorkerOffer
 
 WORKER = Member(Role.WORKER, "worker-0", "living")
@@ -52,7 +52,11 @@ class SurvivingCopies:
     def _pull_table(self, store: BlockStore) -> None:
         pulled = PullBuffer(store.table)
         if self._held.can_hold(pulled):
-            pulled.fill_blocks(np.arange(len(store)), store.values.copy())
+            everything = np.arange(len(store))
+            pulled.fill_blocks(everything, store.values.copy())
+            parts = contents_parts(store.copy_blocks(everything))
+            for beside in self._held.pull_beside(pulled):
+                beside.fill_blocks(everything, parts[beside.part])
             for index in range(len(self._epoch.shards)):
                 owned = self._epoch.owned(store.table.name, index).astype(np.int64)
                 pulled.parts.append(PulledPart(owned, self._epoch.number, self._clock, {}))
@@ -82,7 +86,7 @@ class SurvivingCopies:
     def send_blocks(self, shard: Shard, after: Epoch) -> None:
         """The worker sends what the epoch has it send."""
         for owed in self._held.follow_epoch(after, self._clock):
-            state, contents = owed.state, BlockContents(owed.gather_values())
+            state, contents = owed.state, select_parts(owed.gather_parts())
             sent = CopyReceived(SENDER, owed.epoch, state.table, state.ids, state.clock, contents)
             flaw = ask_shard(shard, sent)[1]
             if flaw:

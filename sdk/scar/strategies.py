@@ -207,6 +207,17 @@ def check_choice(
         raise ConfigError(f"recovery {recovery!r} is named, and yet something was chosen")
 
 
+def check_pull_slots(workers: int, strategy: Strategy, consistency: str) -> None:
+    """``workers`` that pull slots along. Raises :class:`ConfigError` where they could not give them back."""
+    if workers < 0:
+        raise ConfigError(f"pull_slots is a number of workers, not {workers}")
+    if workers and (not strategy.asks_workers or strategy.missing or consistency != "bsp"):
+        raise ConfigError(
+            "pull_slots is for consistency bsp with workers as sources and no replica of what they lack",
+            "Set consistency='bsp', recovery='partial', sources='workers', replicas=0, or leave it out",
+        )
+
+
 def check_selection(recovery: str, worker_recovery: str, selection: str) -> None:
     """What rolls back needs full checkpoints. Each strategy by name; empty where it does not roll back.
     Raises :class:`ConfigError`.

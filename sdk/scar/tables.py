@@ -39,7 +39,15 @@ from scar.initial_values import uniform as uniform
 from scar.initial_values import zeros as zeros
 from scar.keyed_rows import INDEX_BYTES, KEY_TYPE, KeyPolicy, block_of_images, cut_capacity
 from scar.keyed_rows import keys as keys
-from scar.strategies import AUTO, Strategy, StrategyChoice, check_choice, check_selection, find_strategy
+from scar.strategies import (
+    AUTO,
+    Strategy,
+    StrategyChoice,
+    check_choice,
+    check_pull_slots,
+    check_selection,
+    find_strategy,
+)
 from scar.table_checks import KEYED, KEYED_ADVICE, check_job_name, ensure_table_valid, parse_dtype
 from scar.table_checks import MAX_BLOCKS as MAX_BLOCKS
 from scar.table_checks import MAX_ROWS as MAX_ROWS
@@ -235,7 +243,9 @@ class Job:
     :data:`scar.worker_strategies.WORKER_STRATEGIES`; "ignr": the others go on. ``share``: whether they take
     over its share of the data ("takeover") or leave it alone ("drop"). ``sources``: of lost blocks,
     "checkpoint" or "workers": what a living worker pulled last comes before what was saved. ``replicate``:
-    "all", or with workers as sources "missing": what workers could not give back. "auto" as ``recovery``:
+    "all", or with workers as sources "missing": what workers could not give back. ``pull_slots``: so many
+    workers, the first by name, pull optimizer slots with every whole table, to give them back, too (BSP).
+    "auto" as ``recovery``:
     ``choice`` has what was chosen; ``server_mtbf``: seconds between two deaths of a server; 0: not known.
     """
 
@@ -256,6 +266,7 @@ class Job:
     server_mtbf: float = 0.0
     choice: StrategyChoice | None = None
     replicate: str = "all"
+    pull_slots: int = 0
 
     def __post_init__(self) -> None:
         check_job_name(self.name)
@@ -286,6 +297,7 @@ class Job:
                 f"sources='workers' gives back whole tables, and table {keyed[0]} has keys",
                 "Leave sources alone: rows of keys come back from the running checkpoint",
             )
+        check_pull_slots(self.pull_slots, self.strategy, self.consistency)
         self.strategy.ensure_valid(self.shards, self.consistency == "asp" and self.checkpoint.saves_changes)
 
     @cached_property

@@ -106,7 +106,7 @@ def show_job(ref: ClusterRef, name: str, url: str, form: OutputFormat) -> None:
         screen.print("\n" + ", ".join(f"{kind} {format_size(count)}" for kind, count in parts.items()))
 
     data = {**asdict(found), "tables": [_table_document(table) for table in job.tables], "bytes_of": parts}
-    names = ("consistency", "recovery", "sources", "replicate", "workers", "shards", "seed")
+    names = ("consistency", "recovery", "sources", "replicate", "pull_slots", "workers", "shards", "seed")
     told = {name: getattr(job, name) for name in names}
     told["choice"] = asdict(job.choice) if job.choice is not None else None
     output.print_result(form, {**data, **told, "checkpoint": asdict(job.checkpoint)}, text)

@@ -111,6 +111,12 @@ class TrainRequest:
             metavar="WHAT", help="What replicas keep: all, missing (from workers); default: the file's."
         ),
     ] = ""
+    pull_slots: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Workers that pull optimizer slots with whole tables, to give them back (bsp)."
+        ),
+    ] = None
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not show what the workers print.")] = False
 
     @property

@@ -61,6 +61,8 @@ def recovery_words(job: JobSpec) -> str:
     words = f"{named.recovery} from workers" if named.sources == "workers" else named.recovery
     kept = " of what they lack" if job.replicate == "missing" else ""
     words += f" with {format_count(named.replicas, 'replica')}{kept}" if named.replicas else ""
+    pull = "pulls" if job.pull_slots == 1 else "pull"
+    words += f" and the slots that {job.pull_slots} of them {pull}" if job.pull_slots else ""
     return f"{words}, chosen" if job.HasField("choice") else words
 
 

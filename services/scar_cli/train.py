@@ -49,6 +49,7 @@ def requested_job(request: TrainRequest, job: Job) -> Job:
         replicas=job.replicas if request.replicas is None else request.replicas,
         sources=request.sources or job.sources,
         replicate=request.replicate or job.replicate,
+        pull_slots=job.pull_slots if request.pull_slots is None else request.pull_slots,
         checkpoint=checkpoint,
     )
 

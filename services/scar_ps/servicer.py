@@ -45,6 +45,7 @@ from scar_ps.round_runner import RoundRunner
 from scar_ps.wire import copy_stream, migration, pull_encoder, replication_stream, status_encoder
 from scar_ps.wire.push_decoder import PushStaging
 from scar_ps.wire.shared_memory_pool import SharedMemoryPool
+from scar_ps.wire.shown_parts import check_parts, show_parts
 from scar_runtime.process.addresses import is_local_peer
 
 DATA_SERVICE = ps_pb2.DESCRIPTOR.services_by_name["ShardData"].full_name
@@ -129,6 +130,7 @@ class DataServicer:
         self, request: ps_pb2.PullRequest, context: grpc.ServicerContext
     ) -> tuple[PulledBlocks, float]:
         """With the seconds until it could be served."""
+        check_parts(request)
         asked = time.monotonic()
         sender = Sender(request.worker, request.incarnation)
         wanted = _decode_pulled(request.tables)
@@ -145,7 +147,7 @@ class DataServicer:
         )
         with count_refusals():
             found: PulledBlocks = self._apply_thread.serve(event, _seconds_left(context))
-        return found, time.monotonic() - asked
+        return show_parts(found, request), time.monotonic() - asked
 
     def fetch(self, request: ps_pb2.FetchRequest, context: grpc.ServicerContext) -> Iterator[Chunk]:
         event = FrozenRequested(request.epoch, _decode_wanted(request.tables))

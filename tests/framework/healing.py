@@ -25,7 +25,8 @@ STRAGGLER = 0.03  # more of the last rank, in some clocks: then some shards clos
 
 
 WHOLE = ("sgd", "add", "assign")  # tables that workers give back alone
-MISSING = ("momentum", "adam", "sparse")  # with slots, or pulled in part: replicas have what workers lack
+SLOTTED = ("momentum", "adam")
+MISSING = (*SLOTTED, "sparse")  # with slots, or pulled in part: replicas have what workers lack
 SHAPES: dict[str, dict[str, Any]] = {
     "sgd": {"rule": scar.sgd(0.05, weight_decay=0.01)},
     "add": {"rule": scar.add(), "blocks": scar.rows(3)},

@@ -3,11 +3,12 @@
     python -m tests.framework.kill_series --kills 100 --report build/kills.json
     python -m tests.framework.kill_series --kills 20 --copies missing
     python -m tests.framework.kill_series --kills 20 --copies chain
+    python -m tests.framework.kill_series --kills 20 --copies slots
 
 Seeds say who dies when: one shard and later another, half of them together or one just after the other, one
 while shards have different clocks open. ``--copies``: with slots and partial pulls, and replicas of what
 workers lack (``missing``) or of everything (``chain``, nothing from workers); then one shard at a time, as
-there is one replica.
+there is one replica. ``slots``: with slots that workers pull along, and no replica.
 """
 
 from __future__ import annotations
@@ -34,11 +35,14 @@ from tests.framework import healing
 from tests.framework.cluster import TIMEOUT
 
 SHARDS = 4
-VARIANTS = {
-    "": "partial-workers",
-    "missing": "partial-missing",
-    "chain": "sync-chain",
-}  # by what replicas have
+LACKING = [*healing.WHOLE, *healing.MISSING]
+VARIANTS: dict[str, dict[str, Any]] = {  # by what is copied
+    "": variant_options("partial-workers"),
+    "missing": variant_options("partial-missing") | {"kinds": LACKING},
+    "chain": variant_options("sync-chain") | {"kinds": LACKING},
+    "slots": variant_options("partial-workers")
+    | {"kinds": [*healing.WHOLE, *healing.SLOTTED], "pull_slots": 1},
+}
 Kills = Callable[[LocalCluster, random.Random], None]
 
 
@@ -51,13 +55,10 @@ def trained(
     copies: str = "",
     **job: Any,
 ) -> tuple[dict[str, bytes], Sequence[FailureRecord]]:
-    """Everything that each of two workers ended with, and the ledger. ``copies``: what replicas have, of
-    :data:`VARIANTS`; then there are tables of which workers lack something. ``job``: more of its options.
+    """Everything that each of two workers ended with, and the ledger. ``copies``: of :data:`VARIANTS`.
+    ``job``: more of its options.
     """
-    options: dict[str, Any] = {"seed": 3, "shards": SHARDS, "workers": 2, **variant_options(VARIANTS[copies])}
-    if copies:
-        options |= {"kinds": [*healing.WHOLE, *healing.MISSING]}
-    options |= job
+    options: dict[str, Any] = {"seed": 3, "shards": SHARDS, "workers": 2, **VARIANTS[copies], **job}
     folder.mkdir(exist_ok=True)
     environment = {"SCAR_TEST_JOB": json.dumps(options), "SCAR_TEST_HISTORY": str(folder), **more}
     environment["SCAR_OFFER_SECONDS"] = "30"  # a worker on a busy machine is a source, too
@@ -78,7 +79,7 @@ def trained(
 @cache
 def undisturbed(copies: str = "") -> dict[str, bytes]:
     found, ledger = trained(Path(mkdtemp()), lambda _cluster, _draw: None, copies=copies)
-    assert len(found) == (12 if copies else 6)
+    assert len(found) == 2 * len(VARIANTS[copies].get("kinds", healing.WHOLE))
     assert not ledger
     return found
 
@@ -135,7 +136,8 @@ def kill_between(cluster: LocalCluster, draw: random.Random) -> None:
 
 def play(seed: int, copies: str) -> dict[str, Any]:
     """One run; what it showed."""
-    kinds: Sequence[Kills] = (kill_one, kill_between) if copies else (kill_one, kill_half, kill_between)
+    replicated = copies in ("missing", "chain")
+    kinds: Sequence[Kills] = (kill_one, kill_between) if replicated else (kill_one, kill_half, kill_between)
     kills = kinds[seed % len(kinds)]
     with TemporaryDirectory() as folder:
         found, ledger = trained(Path(folder), kills, seed, copies=copies)

@@ -202,6 +202,18 @@ def _copy() -> bytes:
     return samples.stream_of([(header, ones(table))])
 
 
+def _copy_with_slots() -> bytes:
+    table = next(table for table in JOB.tables if table.rule.slots and table.keys is None)
+    store = make_store(table, all_ids(table), NO_LOCK, seed=1)
+    parts = []
+    for name, part in contents_parts(store.copy_blocks(np.arange(table.blocks))).items():
+        header = ps_pb2.TensorHeader(table=table.name, dtype=part.dtype.name, part=name, epoch=3, clock=2)
+        header.block_ids = codec.ids_to_bytes(all_ids(table))
+        header.crc32 = zlib.crc32(part.tobytes())
+        parts.append((header, part))
+    return samples.stream_of(parts)
+
+
 def _read_copy(data: bytes) -> None:
     decode_copy(_chunks(data), _view(loading=3))
 
@@ -228,7 +240,9 @@ def _read_small_answer(data: bytes) -> None:
 
 
 def _receive(chunks: Iterable[Chunk]) -> None:
-    receive_tensors(chunks, {table.name: np.empty_like(ones(table)) for table in PAIR_JOB.tables}, "ps-0")
+    receive_tensors(
+        chunks, {(table.name, ""): np.empty_like(ones(table)) for table in PAIR_JOB.tables}, "ps-0"
+    )
 
 
 TARGETS = [
@@ -241,7 +255,7 @@ TARGETS = [
         mutate_stream,
         cost=12,
     ),
-    FuzzTarget("restore", lambda: [_copy()], _read_copy, mutate_stream, cost=4),
+    FuzzTarget("restore", lambda: [_copy(), _copy_with_slots()], _read_copy, mutate_stream, cost=4),
     FuzzTarget("pull-answer", lambda: [_answer()], _read_answer, mutate_stream, cost=4),
     FuzzTarget("small-push", lambda: list(map(_small, _pushes())), _read_small_push, _mutate_small, cost=6),
     FuzzTarget("small-answer", lambda: [_small(_answer())], _read_small_answer, _mutate_small, cost=4),

@@ -35,6 +35,7 @@ FOCUSES: dict[str, Focus] = {
     "store": Focus({"seconds": 60.0, "disk": False}, _names(store.KINDS)),
     "disk": Focus({"seconds": 60.0, "disk": True}, _names(store.KINDS, hosts.KINDS)),
     "healing": _healing(),
+    "healing-slots": _healing(pull_slots=1),
     "healing-ssp": _healing(consistency="ssp", staleness=1),
     "healing-asp": _healing(consistency="asp"),
     "missing": _healing(replicas=1, replicate="missing"),

@@ -30,6 +30,7 @@ MISSING_FROM = (
     20_000  # first seed of which replicas may have only what workers lack: older ones stay as they are
 )
 HEALED_FROM = 100_000  # first seed of which workers are sources under SSP and ASP, too
+SLOTS_FROM = 200_000  # first seed of which they may pull slots, too
 BUDGET = 200.0  # bytes a second: less than a round at each clock would write
 LOOK, CHEAP_LOOK, CHEAPEST_LOOK = 0.5, 1.0, 2.0  # seconds between two looks of the operator
 
@@ -79,6 +80,7 @@ class RunShape:
     share: str = "takeover"
     sources: str = "checkpoint"
     replicate: str = "all"
+    pull_slots: int = 0
     pace: float = 0.5
     seconds: float = SHORT
     disk: bool = False
@@ -89,7 +91,7 @@ class RunShape:
     def job_options(self, seed: int) -> dict[str, Any]:
         """Of :func:`scar_chaos.core.counting_job.make_job`."""
         names = ("shards", "workers", "consistency", "staleness", "replicas", "share", "pace")
-        names += ("sources", "replicate")
+        names += ("sources", "replicate", "pull_slots")
         options = {name: getattr(self, name) for name in names}
         options |= {"worker_recovery": self.worker_recovery, "seed": seed, **strategy_options(self.recovery)}
         if WORKER_STRATEGIES[self.worker_recovery].rollback:
@@ -214,6 +216,7 @@ def draw_shape(draw: random.Random, seed: int, focus: Focus = ANYWHERE) -> RunSh
         heartbeat=heartbeat_of(seed) if focus is ANYWHERE else DEFAULT,
         sources="workers" if focus is ANYWHERE and seed % 2 else "checkpoint",
         replicate="missing" if focus is ANYWHERE and seed >= MISSING_FROM else "all",
+        pull_slots=seed % 3 if focus is ANYWHERE and seed >= SLOTS_FROM else 0,
         auto=focus is ANYWHERE and seed % AUTO_EVERY == 0,
         look=drawn.look,
     )
@@ -244,6 +247,8 @@ def _consistent(shape: RunShape, all_heal: bool) -> RunShape:
     replicas = shape.replicas if shape.replicate == "all" else 0
     if shape.recovery != "partial" or replicas or rewinds or not heals:
         shape = replace(shape, sources="checkpoint", replicate="all")
+    if (shape.sources, shape.replicate, shape.consistency) != ("workers", "all", "bsp"):
+        shape = replace(shape, pull_slots=0)
     if WORKER_STRATEGIES[shape.worker_recovery].waits:
         shape = replace(shape, share="takeover")
     return shape

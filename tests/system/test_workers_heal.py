@@ -95,6 +95,17 @@ def test_slots_and_partial_pulls_come_back_exactly(
     assert found == undisturbed(copies=copies)
 
 
+@pytest.mark.parametrize(("kills", "seed"), [(kill_one, 1), (kill_half, 2), (kill_all, 1)])
+def test_slots_that_a_worker_pulls_along_come_back_exactly(tmp_path: Path, kills: Kills, seed: int) -> None:
+    found, ledger = trained(tmp_path, kills, seed, copies="slots")
+    assert ledger
+    for record in ledger:
+        assert set(record.sources) == {"worker"}, record
+        assert record.lost_pushes == 0
+        assert record.delta_norm in (0.0, -1.0)
+    assert found == undisturbed(copies="slots")
+
+
 @pytest.mark.parametrize("how", ["silent", "killed"])
 def test_another_worker_is_asked_when_a_source_fails(tmp_path: Path, how: str) -> None:
     """It has offered, and is to send: nothing comes from the checkpoint all the same."""

@@ -67,3 +67,12 @@ def test_bytes_of_replicas_are_counted_beside_a_full_chain(number: int, least: f
     touched = replica_bytes.TOUCHED if "1/20" in case.name else replica_bytes.ROWS
     assert chain >= 4 * replica_bytes.WIDTH * touched, "all that has changed, in each clock"
     assert least <= missing / chain <= most
+
+
+@pytest.mark.parametrize(("number", "slots"), [(0, 0), (1, 1), (2, 2)])
+def test_bytes_of_slots_that_a_worker_pulls_are_counted(number: int, slots: int) -> None:
+    counted = replica_bytes.count_slots(replica_bytes.CASES[number])
+    values = 4 * replica_bytes.WIDTH * replica_bytes.ROWS
+    assert counted is not None
+    assert slots * values <= counted <= slots * 1.05 * values
+    assert replica_bytes.count_slots(replica_bytes.CASES[3]) is None

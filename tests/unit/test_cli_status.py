@@ -101,6 +101,10 @@ def test_the_headline_says_it_all() -> None:
     )
     healing = replace(STATUS, job=job_to_proto(Job("mnist", [Table("w", 10)], sources="workers")))
     assert "(bsp, partial from workers)" in text_of(status.headline(healing))
+    healing.job.pull_slots = 1
+    assert "(bsp, partial from workers and the slots that 1 of them pulls)" in text_of(
+        status.headline(healing)
+    )
     chosen = StrategyChoice("partial", replicas=1, reason="it adds [least]")
     auto = replace(STATUS, job=job_to_proto(Job("mnist", [Table("w", 10)], recovery="auto", choice=chosen)))
     assert "(bsp, partial with 1 replica, chosen)" in text_of(status.headline(auto))

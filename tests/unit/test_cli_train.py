@@ -40,6 +40,7 @@ def test_sources_of_lost_blocks() -> None:
     assert asked_job(sources="workers").strategy.asks_workers
     with pytest.raises(ConfigError, match="sources 'worker' is unknown"):
         asked_job(sources="worker")
+    assert asked_job(sources="workers", pull_slots=2).pull_slots == 2
 
 
 def test_replicas() -> None:

@@ -41,7 +41,7 @@ def answer(table: str, values: list[float]) -> Iterator[Chunk]:
 
 
 def test_a_stream_that_ends_before_every_table_came_is_no_answer() -> None:
-    buffers: dict[str, Any] = {"w": np.zeros(2, np.float32), "v": np.zeros(1, np.float32)}
+    buffers: dict[Any, Any] = {("w", ""): np.zeros(2, np.float32), ("v", ""): np.zeros(1, np.float32)}
     receive_tensors(iter([*answer("w", [1, 2]), *answer("v", [3])]), buffers, "ps-0")
     with pytest.raises(Internal, match="ended its answer"):
         receive_tensors(answer("w", [1, 2]), buffers, "ps-0")

@@ -196,7 +196,7 @@ def test_what_was_offered_is_sent_and_nothing_of_another_state(held: HeldCopies)
     assert held.follow_epoch(epoch(2, restored([1, 2], 5, 5)), 7) == []
     offers(held)
     owed = held.follow_epoch(epoch(3, restored([1, 2], 5, 5)), 7)
-    assert {copy.owner: copy.gather_values().tolist() for copy in owed} == {
+    assert {copy.owner: copy.gather_parts()["values"].tolist() for copy in owed} == {
         SHARDS[0].key: [2.0] * 2,
         SHARDS[1].key: [2.0] * 2,
     }

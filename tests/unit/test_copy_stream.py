@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 
 from scar.errors import InvalidRequest, NotServing, ScarError, ShapeMismatch, UnknownTable
-from scar.tables import Table
+from scar.tables import Table, adam
 from scar.v1 import ps_pb2
 from scar.wire import codec
 from scar.wire.codec import Chunk
@@ -76,8 +76,70 @@ def test_what_cannot_be_is_refused(changes: dict[str, Any], error: type[ScarErro
         decode(stream(**changes))
 
 
+SLOTTED = Table("w", (6, 2), rule=adam(0.1))
+PARTS = {
+    "values": VALUES,
+    "slot:first": VALUES + 10,
+    "slot:second": VALUES + 20,
+    "steps": np.array([5, 6], np.int64),
+}
+
+
+def decode_parts(parts: Mapping[str, np.ndarray], loading: int = 3, **changes: Any) -> CopyReceived:
+    store = BlockStore(SLOTTED, np.arange(6, dtype=np.uint32))
+    store.loading[:] = loading
+    chunks = [
+        chunk
+        for name, part in parts.items()
+        for chunk in stream(
+            part, **({"part": name, "dtype": part.dtype.name, "crc32": zlib.crc32(part.tobytes())} | changes)
+        )
+    ]
+    return decode_copy(iter(chunks), ShardView(3, {"w": store}, 0))
+
+
+def test_slots_and_steps_arrive_with_the_values() -> None:
+    received = decode_parts(PARTS)
+    contents = received.contents
+    found = {"values": contents.values, "steps": contents.steps}
+    found |= {f"slot:{name}": slot for name, slot in contents.slots.items()}
+    assert received.flaw == ""
+    assert {name: part.tolist() for name, part in found.items()} == {
+        name: part.tolist() for name, part in PARTS.items()
+    }
+    assert len(decode_parts(PARTS, loading=0).contents.slots) == 0, "they are not awaited"
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_values_without_their_slots_are_flawed(name: str) -> None:
+    some = {other: part for other, part in PARTS.items() if other != name}
+    assert decode_parts(some).flaw == f"{name} are missing"
+
+
+def test_a_wrong_checksum_of_a_slot_is_told() -> None:
+    assert decode_parts(PARTS, crc32=7).flaw == "their checksum is wrong"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"slot:third": VALUES},
+        {"saved": VALUES},
+        {"slot:first": VALUES[:2]},
+        {"steps": VALUES},
+        {"steps": np.zeros(1, np.int64)},
+    ],
+)
+def test_a_part_that_the_table_does_not_have_is_refused(parts: dict[str, np.ndarray]) -> None:
+    with pytest.raises(ShapeMismatch):
+        decode_parts(parts)
+
+
 def test_one_stream_is_one_table() -> None:
-    with pytest.raises(InvalidRequest, match="one table"):
+    for other in ({"clock": 8}, {"epoch": 2}, {"worker": "worker-1"}):
+        with pytest.raises(InvalidRequest, match="one table"):
+            decode(iter([*stream(), *stream(**other)]))
+    with pytest.raises(ShapeMismatch, match="came twice"):
         decode(iter([*stream(), *stream()]))
     with pytest.raises(InvalidRequest, match="first"):
         decode(iter([]))

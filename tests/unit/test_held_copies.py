@@ -96,6 +96,40 @@ def test_tables_with_slots_and_pulls_of_some_blocks_are_no_sources(held: HeldCop
     assert offers(held, EVERY | {"m": np.arange(4, dtype=np.uint32)}) == {}
 
 
+def slotted(held: HeldCopies, clock: int) -> PullBuffer:
+    """A pull of the table with slots, with what this worker has to pull beside it: 10 more than the clock."""
+    pulled = PullBuffer(JOB.table("m"))
+    pulled.flat[:] = clock
+    pulled.clock = clock
+    pulled.parts.append(PulledPart(np.arange(4), 1, clock, {ME.key: clock}))
+    for beside in held.pull_beside(pulled):
+        beside.flat[:] = clock + 10
+    assert held.can_hold(pulled)
+    held.keep_pull(pulled, clock)
+    return pulled
+
+
+def test_slots_come_from_the_workers_that_pull_them() -> None:
+    job = replace(JOB, pull_slots=1)
+    every = {"m": np.arange(4, dtype=np.uint32)}
+    first, second = HeldCopies(job, ME.key), HeldCopies(job, PEER.key)
+    for held in (first, second):
+        held.follow_epoch(epoch(1), 4)
+    assert [one.key for one in slotted(first, 4).beside] == [("m", "slot:velocity")]
+    other = slotted(second, 4)
+    assert not other.beside
+    assert second.offer_blocks(every) == []
+    (state,) = first.offer_blocks(every)
+    moved = replace(restored([1, 2], 4), table="m", sender=ME.key)
+    after = epoch(2, moved, workers=(PEER,))
+    (owed,) = first.follow_epoch(after, 4)
+    parts = {name: part.tolist() for name, part in owed.gather_parts().items()}
+    assert (state.clock, parts) == (4, {"values": [4.0, 4.0], "slot:velocity": [14.0, 14.0]})
+    second.follow_epoch(after, 4)
+    assert not other.all_present, "what it compares is known, though it gives nothing back"
+    assert slotted(second, 5).beside, "it is the first now"
+
+
 def test_pulls_of_some_blocks_are_held_for_some_clocks_where_replicas_have_the_rest() -> None:
     held = HeldCopies(replace(JOB, replicas=1, replicate="missing"), ME.key)
     held.follow_epoch(epoch(1), 4)
@@ -113,7 +147,7 @@ def test_pulls_of_some_blocks_are_held_for_some_clocks_where_replicas_have_the_r
     assert offers(held) == {0: 4, 1: 5, 3: 5}
     (state,) = held.offer_blocks({"w": np.array([1, 2], np.uint32)})
     (owed, *_) = held.follow_epoch(epoch(2, restored([1], 5)), 5)
-    assert (state.ids.tolist(), owed.gather_values().tolist()) == ([1], [5.0, 5.0])
+    assert (state.ids.tolist(), owed.gather_parts()["values"].tolist()) == ([1], [5.0, 5.0])
     held.follow_epoch(epoch(3, restored([2, 3], 4)), 5)
     assert offers(held) == {0: 4, 1: 5, 3: 4}, "younger ones of what was put back are void"
     assert held.keep_pull(some(8, 5), 8, told=7)
@@ -140,7 +174,10 @@ def test_what_was_offered_is_sent_though_another_pull_came(held: HeldCopies) -> 
     offers(held)
     held.keep_pull(pull(5), 5)
     owed = held.follow_epoch(epoch(2, restored([1, 2, 4], 4)), 4)
-    sent = {copy.owner: (copy.epoch, copy.state.ids.tolist(), copy.gather_values().tolist()) for copy in owed}
+    sent = {
+        copy.owner: (copy.epoch, copy.state.ids.tolist(), copy.gather_parts()["values"].tolist())
+        for copy in owed
+    }
     assert sent == {
         SHARDS[1].key: (2, [1, 4], [4.0] * 4),
         SHARDS[2].key: (2, [2], [4.0] * 2),

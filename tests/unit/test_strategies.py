@@ -124,6 +124,21 @@ def test_replicas_of_what_is_missing_go_with_workers_as_sources_alone() -> None:
         job("partial", replicate="some")
 
 
+def test_slots_are_pulled_where_they_can_be_given_back() -> None:
+    slots = job("partial", sources="workers", pull_slots=1)
+    assert job_from_proto(job_to_proto(slots)).pull_slots == 1
+    for options in (
+        {"sources": "checkpoint"},
+        {"consistency": "asp"},
+        {"replicas": 1, "replicate": "missing"},
+    ):
+        given = {"recovery": "partial", "sources": "workers"} | options
+        with pytest.raises(ConfigError, match="pull_slots is for consistency bsp"):
+            job(**given, pull_slots=1)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="number of workers, not -1"):
+        job("partial", sources="workers", pull_slots=-1)
+
+
 def test_what_a_ledger_s_strategy_takes_back() -> None:
     """Names of both kinds stand in a record: of what answers the loss of shards, and of workers."""
     assert [name for name in STRATEGIES if rolls_back(name)] == [

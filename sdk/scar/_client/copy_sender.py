@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from scar._client.cluster_view import ClusterView
@@ -86,14 +86,15 @@ class CopySender:
         deadline = Deadline(SEND_SECONDS, self._closing)
         limit = AttemptLimit()
         backoff = Backoff()
-        values = copy.gather_values()
+        parts = copy.gather_parts()
+        size = sum(part.nbytes for part in parts.values())
         about = {"epoch": copy.epoch, "owner": copy.owner, "table": copy.state.table}
         while not deadline.expired:
             link = self._view.links.find(copy.owner)
             if link is None:
                 return False  # the owner has left: a newer epoch has other sources
             try:
-                link.restore(self._encode_copy(copy, values), limit.seconds(values.nbytes))
+                link.restore(self._encode_copy(copy, parts), limit.seconds(size))
                 log.info("copy.sent", extra=about | {"blocks": len(copy.state.ids)})
                 return True
             except (Temporary, StaleEpoch, DeadlineExceeded) as error:
@@ -104,18 +105,20 @@ class CopySender:
                 return False
         return False
 
-    def _encode_copy(self, copy: OwedCopy, values: Array) -> Iterator[Chunk]:
-        header = ps_pb2.TensorHeader(
-            table=copy.state.table,
-            dtype=values.dtype.name,
-            block_ids=codec.ids_to_bytes(copy.state.ids),
-            epoch=copy.epoch,
-            worker=self._member.name,
-            incarnation=self._member.incarnation,
-            clock=copy.state.clock,
-            crc32=zlib.crc32(values.data.cast("B")),
-        )
-        return codec.chunks(header, values)
+    def _encode_copy(self, copy: OwedCopy, parts: Mapping[str, Array]) -> Iterator[Chunk]:
+        for name, part in parts.items():
+            header = ps_pb2.TensorHeader(
+                table=copy.state.table,
+                dtype=part.dtype.name,
+                part=name,
+                block_ids=codec.ids_to_bytes(copy.state.ids),
+                epoch=copy.epoch,
+                worker=self._member.name,
+                incarnation=self._member.incarnation,
+                clock=copy.state.clock,
+                crc32=zlib.crc32(part.data.cast("B")),
+            )
+            yield from codec.chunks(header, part)
 
 
 def _encode_state(state: BlockState) -> recovery_pb2.HeldBlocks:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from scar._client.cluster_view import ClusterView
-from scar._client.core.pull_buffer import PullBuffer, PulledPart
+from scar._client.core.pull_buffer import PartKey, PullBuffer, PulledPart
 from scar._client.core.shard_map import ShardMap
 from scar.blocks import Array, Ids, Positions
 from scar.errors import DeadlineExceeded, Internal, NotServing, ScarError, StaleEpoch, Temporary
@@ -47,7 +47,7 @@ class PullShare:
     """What one pull wants from one shard."""
 
     blocks: list[ps_pb2.TableBlocks] = field(default_factory=list)
-    buffers: dict[str, Array] = field(default_factory=dict)
+    buffers: dict[PartKey, Array] = field(default_factory=dict)
     places: list[tuple[PullBuffer, Positions]] = field(default_factory=list)
 
     @property
@@ -55,19 +55,21 @@ class PullShare:
         return sum(buffer.nbytes for buffer in self.buffers.values())
 
     def add_blocks(self, wanted: PullBuffer, positions: Positions, ids: Ids, dense: bool) -> None:
-        asked = ps_pb2.TableBlocks(table=wanted.table.name, dense=dense, bfloat16=wanted.short)
+        asked = ps_pb2.TableBlocks(
+            table=wanted.table.name, dense=dense, bfloat16=wanted.short, part=wanted.part
+        )
         if wanted.rows is not None:
             set_rows(asked, wanted.rows[positions])
         elif not dense:
             asked.block_ids = codec.ids_to_bytes(ids)
         self.blocks.append(asked)
-        self.buffers[wanted.table.name] = wanted.receive_buffer(positions)
+        self.buffers[wanted.key] = wanted.receive_buffer(positions)
         self.places.append((wanted, positions))
 
     def fill_buffers(self, reply: PullReply, epoch: int) -> None:
         """Everything of this share has arrived, in this epoch."""
         for wanted, positions in self.places:
-            wanted.fill_blocks(positions, self.buffers[wanted.table.name])
+            wanted.fill_blocks(positions, self.buffers[wanted.key])
             watermark = reply.contents.get(wanted.table.name)
             if watermark is not None and wanted.rows is None:
                 ids = positions if wanted.ids is None else wanted.ids[positions].astype(np.int64)
@@ -107,31 +109,37 @@ def make_pull_request(
     )
 
 
-def receive_tensors(stream: Iterable[Chunk], buffers: Mapping[str, Array], target: str) -> PullReply:
+def receive_tensors(stream: Iterable[Chunk], buffers: Mapping[PartKey, Array], target: str) -> PullReply:
     """Read the tensors of an answer into packed buffers of known size.
 
     Raises :class:`Internal` when the stream does not fit them.
     """
     reply = PullReply()
     contents: dict[str, Mapping[str, int]] = {}
-    tables = set(buffers)  # that have not come yet
+    awaited = set(buffers)
 
     def open_table(header: ps_pb2.TensorHeader) -> TensorSink:
         nonlocal reply
-        if header.table not in buffers or header.bytes != buffers[header.table].nbytes:
-            raise Internal(
-                f"{target} sent {header.bytes} bytes of table {header.table!r} that were not asked for"
-            )
+        key = header.table, header.part
+        name = _part_name(*key)
+        if key not in buffers or header.bytes != buffers[key].nbytes:
+            raise Internal(f"{target} sent {header.bytes} bytes of {name} that were not asked for")
         if header.settled:
             contents[header.table] = dict(header.watermark)
         reply = PullReply(header.clock, point_from_header(header), contents, header.waited)
-        tables.discard(header.table)
-        return array_sink(f"table {header.table!r}", buffers[header.table])
+        awaited.discard(key)
+        return array_sink(name, buffers[key])
 
     read_tensors(stream, open_table, lambda what: Internal(f"{target} sent {what}"))
-    if tables:
-        raise Internal(f"{target} ended its answer without {', '.join(sorted(tables))}")
+    if awaited:
+        missing = ", ".join(_part_name(*key) for key in sorted(awaited))
+        raise Internal(f"{target} ended its answer without {missing}")
     return reply
+
+
+def _part_name(table: str, part: str) -> str:
+    """For people."""
+    return f"{part} of table {table!r}" if part else f"table {table!r}"
 
 
 class Puller:

@@ -307,7 +307,7 @@ class PushStream:
             request = make_pull_request([wanted], step.epoch, self._streams.member, 0)
             request.unsettled = True  # they are settled only after this, where nobody sees them before
             stream = self._link.pull(request, self._seconds(restored.nbytes), restored.nbytes)
-            receive_tensors(stream, {blocks.table: restored}, self._link.target)
+            receive_tensors(stream, {(blocks.table, ""): restored}, self._link.target)
             squared = blocks.squared_distance(restored)
         except (InvalidRequest, Internal):
             pass  # a measurement only: training does not stop for it

@@ -492,6 +492,7 @@ class JobSpec(_message.Message):
     SERVER_MTBF_FIELD_NUMBER: _builtins.int
     CHOICE_FIELD_NUMBER: _builtins.int
     REPLICATE_FIELD_NUMBER: _builtins.int
+    PULL_SLOTS_FIELD_NUMBER: _builtins.int
     STARTED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """prefix in the store; [a-z0-9-]{1,63}"""
@@ -521,6 +522,8 @@ class JobSpec(_message.Message):
     """mean seconds between two deaths of one server; 0: not known. For recovery "auto" """
     replicate: _builtins.str
     """what replicas are sent: "all" | "missing", what workers could not give back; empty: "all" """
+    pull_slots: _builtins.int
+    """workers that pull optimizer slots with every whole table, and can give them back; the first by name"""
     @_builtins.property
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableSpec]:
         """global block ids count over them in this order"""
@@ -557,11 +560,12 @@ class JobSpec(_message.Message):
         server_mtbf: _builtins.float = ...,
         choice: Global___StrategyChoice | None = ...,
         replicate: _builtins.str = ...,
+        pull_slots: _builtins.int = ...,
         started: Global___JobStart | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "choice", b"choice", "started", b"started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "choice", b"choice", "consistency", b"consistency", "name", b"name", "recovery", b"recovery", "replica_period", b"replica_period", "replicas", b"replicas", "replicate", b"replicate", "seed", b"seed", "server_mtbf", b"server_mtbf", "shards", b"shards", "share", b"share", "sources", b"sources", "staleness", b"staleness", "started", b"started", "tables", b"tables", "worker_recovery", b"worker_recovery", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "choice", b"choice", "consistency", b"consistency", "name", b"name", "pull_slots", b"pull_slots", "recovery", b"recovery", "replica_period", b"replica_period", "replicas", b"replicas", "replicate", b"replicate", "seed", b"seed", "server_mtbf", b"server_mtbf", "shards", b"shards", "share", b"share", "sources", b"sources", "staleness", b"staleness", "started", b"started", "tables", b"tables", "worker_recovery", b"worker_recovery", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

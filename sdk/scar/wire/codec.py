@@ -310,6 +310,7 @@ def job_to_proto(job: Job) -> types_pb2.JobSpec:
         server_mtbf=job.server_mtbf,
         choice=types_pb2.StrategyChoice(**asdict(job.choice)) if job.choice is not None else None,
         replicate=job.replicate,
+        pull_slots=job.pull_slots,
     )
 
 
@@ -333,6 +334,7 @@ def job_from_proto(message: types_pb2.JobSpec) -> Job:
         server_mtbf=message.server_mtbf,
         choice=_choice_from_proto(message.choice) if message.HasField("choice") else None,
         replicate=message.replicate or "all",
+        pull_slots=message.pull_slots,
     )
 
 

@@ -20,18 +20,22 @@ OFFSETS = (0, 1, 3, 4, 9, 10, 12, 20, 21, 22, 30)  # ragged blocks
 def make_job(name: str = "counting", **options: Any) -> scar.Job:
     """A job with three kinds of tables: one block a row, two rows a block, ragged.
 
-    ``options``: of :class:`scar.Job`. ``slow`` and ``pace`` are for the workload: rank -> extra seconds that
+    ``options``: of :class:`scar.Job`; where workers pull slots, the values of the ragged table follow from
+    one. ``slow`` and ``pace`` are for the workload: rank -> extra seconds that
     this worker takes for a clock, and seconds of a clock of everybody.
     """
     for workload_option in ("slow", "pace"):
         options.pop(workload_option, None)
     policy = options.pop("checkpoint", {"selection": "priority", "fraction": 0.5, "period": 8})
+    ragged_rule = scar.rule({"total": "total + g", "w": "total"}, slots=["total"])
+    if not options.get("pull_slots"):
+        ragged_rule = scar.add()
     tables = (
         scar.Table("rows", (24, 3), dtype="int64", rule=scar.add()),
         scar.Table(
             "pairs", (32, 2), dtype="int64", rule=scar.add(), blocks=scar.rows(2), init=scar.constant(7)
         ),
-        scar.Table("ragged", (30, 2), dtype="float64", rule=scar.add(), blocks=scar.ragged(OFFSETS)),
+        scar.Table("ragged", (30, 2), dtype="float64", rule=ragged_rule, blocks=scar.ragged(OFFSETS)),
     )
     make_policy = scar.Checkpoint.auto if "stall_share" in policy else scar.Checkpoint
     return scar.Job(name, tables=tables, checkpoint=make_policy(**policy), **options)

@@ -39,7 +39,9 @@ def encode_pulled(
         header.loss_fraction = loss.fraction
         if found.with_metrics:
             header.metrics.update(loss.told_metrics)
-    for part, contents in zip(found.parts, found.contents, strict=True):
+    names = found.names or [""] * len(found.parts)
+    for name, part, contents in zip(names, found.parts, found.contents, strict=True):
+        header.part = name
         header.settled = contents is not None
         header.watermark.clear()
         header.watermark.update(contents or {})
@@ -54,10 +56,9 @@ def require_small(
     """
     payload = 0
     for part in found.parts if segment is None else []:
-        table = part.store.table
-        payload += (
-            _pulled_layout(part).elements * (bfloat16.DTYPE if table.name in short else table.dtype).itemsize
-        )
+        short_values = part.store.table.name in short
+        dtype = bfloat16.DTYPE if short_values else part.store.values.dtype
+        payload += _pulled_layout(part).elements * dtype.itemsize
     told = [contents for contents in found.contents if contents is not None]
     fits = answer_fits(payload, len(found.parts), found.with_metrics, bool(told))
     if not fits or not all(map(contents_fit, told)):
@@ -85,16 +86,18 @@ def encode_blocks(
             f"table {store.table.name}: bfloat16 was asked of {store.table.dtype_name},"
             " or of rows with their keys"
         )
-    size = bfloat16.DTYPE.itemsize if short else store.table.dtype.itemsize
+    dtype = store.values.dtype
+    size = bfloat16.DTYPE.itemsize if short else dtype.itemsize
     header.table = store.table.name
-    header.dtype = bfloat16.NAME if short else store.table.dtype_name
+    name = store.table.dtype_name if dtype == store.table.dtype else dtype.name
+    header.dtype = bfloat16.NAME if short else name
     header.dense = part.positions is None and part.rows is None
     header.bytes = layout.elements * size
     head: TensorHeader | None = header
     for start, stop in split_runs(layout, (CHUNK_BYTES if segment is None else PIECE_BYTES) // size):
         if segment is not None and not short:
             count = layout.find_start(stop) - layout.find_start(start)
-            chunk, room = segment.make_room(head, count, store.table.dtype)
+            chunk, room = segment.make_room(head, count, dtype)
             _copy_run(part, start, stop, room)
             yield encode_chunk(chunk)
         else:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from scar.block_parts import VALUES
 from scar.blocks import Array, BlockState
 from scar.errors import InvalidRequest, ShapeMismatch
 from scar.tables import Job, Table
@@ -15,7 +16,7 @@ from scar.wire.codec import Chunk
 from scar.wire.tensor_reader import TensorSink, array_sink, read_tensors
 from scar_ps.core.block_data import CopiedBlocks
 from scar_ps.core.replica_store import ReplicationBatch
-from scar_ps.wire.tensor_parts import VALUES, allocate_part, contents_from_parts, contents_parts, part_names
+from scar_ps.wire.tensor_parts import allocate_part, contents_from_parts, contents_parts, part_names
 
 
 def encode_batch(batch: ReplicationBatch) -> Iterator[bytes]:

@@ -5,18 +5,17 @@ Each part is one tensor.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
+from scar.block_parts import SLOT, STEPS, VALUES, part_dtype
 from scar.blocks import Array, Ids, RowNames, drop_repeats
 from scar.errors import ShapeMismatch
 from scar.tables import Table
 from scar.v1.ps_pb2 import TensorHeader
 from scar.wire.row_names import read_rows
 from scar_ps.core.block_data import BlockContents
-
-VALUES = "values"
-STEPS = "steps"
-SLOT = "slot:"
 
 
 def contents_parts(contents: BlockContents) -> dict[str, Array]:
@@ -34,6 +33,13 @@ def part_names(table: Table) -> set[str]:
     return {VALUES, STEPS, *(SLOT + name for name in table.slots)}
 
 
+def select_parts(parts: Mapping[str, Array]) -> BlockContents:
+    """Contents of those of these parts that there are."""
+    slots = {name.removeprefix(SLOT): part for name, part in parts.items() if name.startswith(SLOT)}
+    steps = parts[STEPS].astype(np.int64, copy=False) if STEPS in parts else None
+    return BlockContents(parts.get(VALUES, np.empty(0)), slots, steps)
+
+
 def contents_from_parts(table: Table, parts: dict[str, Array]) -> BlockContents:
     """The parts must be all there, and may be more."""
     slots = {name: parts[SLOT + name] for name in table.slots}
@@ -45,8 +51,7 @@ def allocate_part(table: Table, ids: Ids, header: TensorHeader) -> Array:
 
     Raises :class:`ShapeMismatch` when the header has another size or dtype.
     """
-    dtype = np.dtype(np.int64) if header.part == STEPS else table.dtype
-    array: Array = np.empty(_count_part(table, ids, header), dtype)
+    array: Array = np.empty(_count_part(table, ids, header), part_dtype(table, header.part))
     if header.bytes != array.nbytes or header.dtype != array.dtype.name:
         raise ShapeMismatch(f"part {header.part!r} of table {table.name} has a wrong size or dtype")
     return array

@@ -13,6 +13,7 @@ import numpy as np
 from scar._client.core.comparisons import RecoveredBlocks
 from scar._client.core.pull_buffer import PullBuffer, PulledPart
 from scar._client.core.rerouting import is_restored
+from scar.block_parts import VALUES, parts_beside
 from scar.blocks import Array, BlockState, Ids
 from scar.placement import NOBODY, BlockGroup, BlockSource, Epoch
 from scar.strategies import PULLS_HELD
@@ -39,9 +40,11 @@ class OwedCopy:
     state: BlockState
     pulled: PullBuffer
 
-    def gather_values(self) -> Array:
-        """Packed."""
-        return self.pulled.layout.gather(self.pulled.flat, self.pulled.find_positions(self.state.ids))
+    def gather_parts(self) -> dict[str, Array]:
+        """Values and what was pulled beside them, packed; by names of :mod:`scar.block_parts`."""
+        at = self.pulled.find_positions(self.state.ids)
+        parts = (self.pulled, *self.pulled.beside)
+        return {one.part or VALUES: one.layout.gather(one.flat, at) for one in parts}
 
     def as_restored(self) -> RecoveredBlocks:
         """What its new owner is given, for the report of the epoch; without values."""
@@ -60,17 +63,26 @@ class HeldCopies:
         self._takes_some = job.strategy.missing and self._by_clock
         self._copies: dict[str, list[PullBuffer]] = {}  # by table, newest first
         self._offered: list[OfferedBlocks] = []
-        self._tables = {
-            table.name for table in job.tables if not (table.rule.slots or table.rule.counts_steps)
-        }
+        self._beside = {table.name: parts_beside(table) for table in job.tables}
+        self._pull_slots = job.pull_slots
+        self._pulls_slots = False  # this worker does
         self._restored: dict[str, int] = {}  # table -> the newest epoch that has put blocks of it back
         self._members: frozenset[str] = frozenset()  # workers of the newest epoch, by key
         self._left_clock = NEVER  # in which this worker was when another one left
 
     def can_hold(self, pulled: PullBuffer) -> bool:
-        """Whether it can be given back once it is there: whole exact blocks of a table without slots."""
+        """Whether it can be given back once it is there: whole exact blocks of a table without slots, or of
+        any where workers pull slots. Of those only what came with its slots is offered; with any other pull
+        the worker sees what a recovery has cost.
+        """
         whole = pulled.ids is None or (self._takes_some and pulled.rows is None)
-        return whole and not pulled.short and pulled.table.name in self._tables
+        return whole and not pulled.short and bool(self._pull_slots or not self._beside[pulled.table.name])
+
+    def pull_beside(self, pulled: PullBuffer) -> list[PullBuffer]:
+        """What this worker has to pull with it, so that it can be given back."""
+        if self._pulls_slots and self.can_hold(pulled):
+            pulled.beside = [PullBuffer(pulled.table, part=part) for part in self._beside[pulled.table.name]]
+        return pulled.beside
 
     def keep_pull(self, pulled: PullBuffer, clock: int, told: int = 0) -> bool:
         """A pull that can be held has ended, and the worker is still in the clock in which it began it.
@@ -111,6 +123,8 @@ class HeldCopies:
     def _find_blocks(self, table: str, ids: Ids) -> Iterator[OfferedBlocks]:
         missing = ids
         for copy in self._copies.get(table, []):
+            if len(copy.beside) < len(self._beside[table]):
+                continue
             for part in copy.parts:
                 found = np.intersect1d(missing, part.ids, assume_unique=True).astype(np.uint32)
                 found = found[~copy.is_void(found)]
@@ -130,6 +144,8 @@ class HeldCopies:
                 for copy in copies:
                     copy.all_present = False
         self._members = members
+        first = [worker.key for worker in epoch.workers][: self._pull_slots]
+        self._pulls_slots = self._worker in first
         owed = [copy for group in epoch.moved for copy in self._owed_copies(epoch, group)]
         self._offered = []
         for group in epoch.moved:
