@@ -1,8 +1,9 @@
 """Figures 7 and 8 with every source of lost blocks: x(0), the running checkpoint, workers, a replica.
 
 Cases strike at the same states and lose the same blocks. "x(0)" is what comes back before the first round;
-the running checkpoint is figure 8's at its best (priority, r = 1/8). Two more cases say what slots are worth:
-exact values with slots out of the checkpoint, or none; no strategy does that. Half of the servers of real
+the running checkpoint is figure 8's at its best (priority, r = 1/8). More cases say what slots are worth:
+exact values with those that a worker pulled along; with slots out of the checkpoint, or none, which no
+strategy does. Half of the servers of real
 clusters die, too, with workers as sources (as in :mod:`experiments.real`).
 """
 
@@ -30,6 +31,7 @@ INITIAL = "x(0)"
 SAVED = "checkpoint"
 WORKERS = "workers"
 REPLICA = "workers and replica"
+PULLED = "slots pulled"
 OLD_SLOTS = "slots as saved"
 NO_SLOTS = "slots reset"
 BY_LOST = (SAVED, WORKERS, REPLICA)  # the others are shown at one lost fraction
@@ -56,6 +58,7 @@ def recovery_cases(options: ExperimentOptions) -> tuple[RecoveryCase, ...]:
         RecoveryCase(FULL, trial_plan.full_checkpoints(options.period), "full", 1.0),
         RecoveryCase(case_name(INITIAL, middle), trial_plan.full_checkpoints(NEVER), "partial", middle),
         *by_lost,
+        RecoveryCase(case_name(PULLED, middle), running, "partial-slots", middle),
         RecoveryCase(case_name(OLD_SLOTS, middle), running, "partial", middle, slots="saved"),
         RecoveryCase(case_name(NO_SLOTS, middle), running, "partial", middle, slots="reset"),
     )
@@ -138,7 +141,7 @@ def _measure_lost(costs: Costs, lost: float, middle: float) -> Measures:
 
 def _measure_slots(costs: Costs, lost: float) -> Measures:
     found = {"trials": _count(costs[FULL])}
-    for source in (SAVED, OLD_SLOTS, NO_SLOTS, REPLICA):
+    for source in (SAVED, OLD_SLOTS, NO_SLOTS, PULLED, REPLICA):
         name = case_name(source, lost)
         found[source] = statistics.mean_estimate(costs[name])
         found[f"% saved: {source}"] = _saved_percent(costs, name)

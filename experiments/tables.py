@@ -36,6 +36,7 @@ DIGITS = {
     "workers and replica": 2,
     "slots as saved": 2,
     "slots reset": 2,
+    "slots pulled": 2,
 }
 USUAL_DIGITS = 3
 

@@ -165,6 +165,7 @@ STRATEGIES: Mapping[str, Strategy] = {
 # further names under which strategies are compared and broken, with what a job says for each
 VARIANTS: Mapping[str, Mapping[str, str | int]] = {
     "partial-workers": {"recovery": "partial", "sources": "workers"},
+    "partial-slots": {"recovery": "partial", "sources": "workers", "pull_slots": 1},
     "partial-missing": {
         "recovery": "partial",
         "sources": "workers",

@@ -40,8 +40,7 @@ VARIANTS: dict[str, dict[str, Any]] = {  # by what is copied
     "": variant_options("partial-workers"),
     "missing": variant_options("partial-missing") | {"kinds": LACKING},
     "chain": variant_options("sync-chain") | {"kinds": LACKING},
-    "slots": variant_options("partial-workers")
-    | {"kinds": [*healing.WHOLE, *healing.SLOTTED], "pull_slots": 1},
+    "slots": variant_options("partial-slots") | {"kinds": [*healing.WHOLE, *healing.SLOTTED]},
 }
 Kills = Callable[[LocalCluster, random.Random], None]
 

@@ -105,6 +105,7 @@ def test_a_strategy_brings_what_it_needs(recovery: str) -> None:
         assert job.recovery == VARIANTS.get(recovery, {"recovery": recovery})["recovery"]
         assert job.strategy.asks_workers == (recovery in VARIANTS)
         assert job.strategy.missing == (recovery == "partial-missing")
+        assert job.pull_slots == (recovery == "partial-slots")
     partial = draw_schedule(options.seed, ChaosOptions(seed=5, shards=3).fault_space(local.KINDS))
     assert schedule.faults == partial.faults
     assert f"--strategy {recovery}" in options.replay_command("scar chaos", 5)

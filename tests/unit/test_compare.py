@@ -31,8 +31,10 @@ from scar_compare.trial_runner import StrategyTrial, run_trials
 def test_every_strategy_is_a_job_that_can_be(name: str) -> None:
     made = Job("compare", job.tables, workers=3, shards=4, **job_options(name))
     said = {made.recovery, made.worker_recovery, f"{made.worker_recovery}-{made.share}"}
-    said |= {"partial-workers"} if made.strategy.asks_workers and not made.strategy.missing else set()
-    assert name in said | ({"partial-missing"} if made.strategy.missing else set())
+    if made.strategy.asks_workers:
+        replicas = "partial-missing" if made.strategy.missing else "partial-workers"
+        said = {"partial-slots" if made.pull_slots else replicas}
+    assert name in said
 
 
 def test_kills_are_read_in_order() -> None:

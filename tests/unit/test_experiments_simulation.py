@@ -164,11 +164,12 @@ def test_workers_give_back_exact_blocks_where_there_are_no_slots_and_a_replica_h
     assert moved_distances(state, saved)["w"].max() > 0
     assert (after["v"].values == saved["v"].values).all(), "values without their slots are no source"
     assert (after["v"].steps == saved["v"].steps).all()
-    _, state, after, _ = recovered("partial-missing")
-    for name, store in after.items():
-        assert (store.values == state[name].values).all()
-        assert (store.steps == state[name].steps).all()
-        assert all((slot == state[name].slots[key]).all() for key, slot in store.slots.items())
+    for recovery in ("partial-missing", "partial-slots"):
+        _, state, after, _ = recovered(recovery)
+        for name, store in after.items():
+            assert (store.values == state[name].values).all()
+            assert (store.steps == state[name].steps).all()
+            assert all((slot == state[name].slots[key]).all() for key, slot in store.slots.items())
 
 
 @pytest.mark.parametrize("reset", [True, False])

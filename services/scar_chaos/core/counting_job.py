@@ -51,6 +51,8 @@ def strategy_options(name: str) -> dict[str, Any]:
     strategy = find_strategy(chosen["recovery"])
     if strategy.rollback:
         chosen["checkpoint"] = {"selection": "full", "fraction": 1.0, "period": 8}
+    if chosen.get("pull_slots"):
+        chosen["consistency"] = "bsp"
     if strategy.stores:
         chosen |= {
             "consistency": "asp",
