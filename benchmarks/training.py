@@ -10,6 +10,7 @@ from typing import Any
 import scar
 from benchmarks.measure import TimedAction
 from scar.errors import Internal
+from scar.strategies import variant_options
 from scar.v1 import checkpoint_pb2
 from scar_local import LocalCluster
 from scar_runtime.process.memory import keep_freed
@@ -48,15 +49,15 @@ def start_training(
     consistency: str = "bsp",
     store: str | None = None,
     settings: Mapping[str, str] | None = None,
-    sources: str = "checkpoint",
+    strategy: str = "partial",
 ) -> Iterator[BenchTraining]:
     """Everything started, the first iteration open.
 
-    ``settings``: of the cluster's processes, such as :data:`AS_BETWEEN_MACHINES`. ``sources``: of lost
-    blocks.
+    ``settings``: of the cluster's processes, such as :data:`AS_BETWEEN_MACHINES`. ``strategy``: a name of
+    :func:`scar.strategies.variant_options`.
     """
     keep_freed()  # as every worker process does
-    how: dict[str, Any] = {"consistency": consistency, "sources": sources}
+    how: dict[str, Any] = {"consistency": consistency, **variant_options(strategy)}
     job = scar.Job("bench", tables=tables, shards=shards, workers=1, checkpoint=NEVER, **how)
     with LocalCluster(shards=shards, store=store, environment=dict(settings or {})) as cluster:
         cluster.start_job(job)
