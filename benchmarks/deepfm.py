@@ -7,6 +7,8 @@ batch, or each of them has its own; so do the ranks of DDP (gloo, sparse gradien
 stands what it takes of processors, all processes together, which a busy machine changes least.
 
     python -m benchmarks.deepfm --rows 1000000 --batch 512 --steps 200 --rounds 100
+
+Each way is measured once in each of some turns, as a machine changes its speed from minute to minute.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,10 +38,12 @@ ROWS = int(os.environ.get("SCAR_BENCH_ROWS", "1000"))
 BATCH = int(os.environ.get("SCAR_BENCH_BATCH", "512"))
 STEPS = int(os.environ.get("SCAR_BENCH_STEPS", "10"))
 ROUNDS = int(os.environ.get("SCAR_BENCH_ROUNDS", "100"))
+SHARDS = int(os.environ.get("SCAR_BENCH_SHARDS", "2"))
 OWN = bool(os.environ.get("SCAR_BENCH_OWN"))
 ELSEWHERE = float(os.environ.get("SCAR_BENCH_ELSEWHERE", "0"))
 AHEAD = bool(os.environ.get("SCAR_BENCH_AHEAD"))
 ELSEWHERE_HELP = "ms of a step that take no processor, as on a GPU; by SSP, with and without prefetch"
+PLAIN = "torch, rows"
 WARM = 20  # steps that are not counted
 RANKS = 2
 
@@ -134,7 +139,7 @@ def make_job() -> tuple[nn.Module, scar.Job]:
         if table.name.startswith(("linear", "factors")):  # given arrays: too large for StartJob
             table.init = scar.normal(0, 0.1)
     checkpoint = scar.Checkpoint(period=8 * ROUNDS)  # an eighth of the blocks, every so many clocks
-    job = scar.Job("deepfm-step", tables, shards=2, workers=2, checkpoint=checkpoint)
+    job = scar.Job("deepfm-step", tables, shards=SHARDS, workers=2, checkpoint=checkpoint)
     return model, replace(job, consistency="ssp", staleness=1) if ELSEWHERE else job
 
 
@@ -175,7 +180,7 @@ def train_scar(own: bool, ahead: bool = False) -> StepCost:
         settings = {name: os.environ[name] for name in os.environ if name.startswith("SCAR_BENCH")}
         settings |= {"SCAR_BENCH_OUT": str(out), "SCAR_BENCH_OWN": "1" * own}
         settings["SCAR_BENCH_AHEAD"] = "1" * ahead
-        with scar.LocalCluster(Path(home) / "cluster", shards=2, environment=settings) as cluster:
+        with scar.LocalCluster(Path(home) / "cluster", shards=SHARDS, environment=settings) as cluster:
             cluster.start_job(make_job()[1])
             cluster.start_workers(__file__, 2)
             before = _processor_seconds(cluster, out.with_suffix(".warm"))
@@ -199,6 +204,8 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--shards", type=int, default=2)
+    parser.add_argument("--turns", type=int, default=3, help="each way runs once in each of them")
     parser.add_argument("--rounds", type=int, default=100, help="clocks between rounds of the checkpoint")
     parser.add_argument("--whole", action="store_true", help="plain torch with whole tables, too")
     parser.add_argument("--elsewhere", type=float, default=0, help=ELSEWHERE_HELP)
@@ -207,6 +214,7 @@ def main() -> int:
         "SCAR_BENCH_ROWS": options.rows,
         "SCAR_BENCH_BATCH": options.batch,
         "SCAR_BENCH_STEPS": options.steps,
+        "SCAR_BENCH_SHARDS": options.shards,
         "SCAR_BENCH_ROUNDS": options.rounds,
         "SCAR_BENCH_ELSEWHERE": options.elsewhere,
     }
@@ -214,26 +222,44 @@ def main() -> int:
         os.environ.update({name: str(value) for name, value in sizes.items()})
         os.execv(sys.executable, [sys.executable, "-m", "benchmarks.deepfm", *sys.argv[1:]])
     torch.set_num_threads(1)  # a second one makes no step shorter
-    found = {"torch, rows": train_plain(True)}
-    if options.whole:
-        found["torch, whole tables"] = train_plain(False)
-    if options.elsewhere:
-        for turn in range(1, 5):
-            found[f"SCAR by SSP, {turn}"] = train_scar(own=False)
-            found[f"the same, pulled ahead, {turn}"] = train_scar(own=False, ahead=True)
-    else:
-        found["SCAR, a batch for both workers"] = train_scar(own=False)
-        found["SCAR, a batch for each"] = train_scar(own=True)
-        found["DDP, a batch for both ranks"] = train_ddp(own=False)
-        found["DDP, a batch for each"] = train_ddp(own=True)
-    plain = found["torch, rows"]
-    for name, cost in found.items():
-        sys.stdout.write(
-            f"{name:>30} {1e3 * cost.seconds:>8.2f} ms {cost.seconds / plain.seconds:>6.2f} x"
-            f" {1e3 * cost.processors:>8.2f} ms of processors"
-            f" {cost.examples / cost.seconds:>9,.0f} examples/s\n"
-        )
+    turns: dict[str, list[StepCost]] = {}
+    for _ in range(options.turns):
+        for name, run in _ways(options.whole).items():
+            turns.setdefault(name, []).append(run())
+    for line in _table_lines(turns):
+        sys.stdout.write(line + "\n")
     return 0
+
+
+def _ways(whole: bool) -> dict[str, Callable[[], StepCost]]:
+    """What is measured one after the other in a turn; the first is what all are compared with."""
+    found: dict[str, Callable[[], StepCost]] = {PLAIN: partial(train_plain, True)}
+    if whole:
+        found["torch, whole tables"] = partial(train_plain, False)
+    if ELSEWHERE:
+        found["SCAR by SSP"] = partial(train_scar, own=False)
+        found["the same, pulled ahead"] = partial(train_scar, own=False, ahead=True)
+    else:
+        found["SCAR, a batch for both workers"] = partial(train_scar, own=False)
+        found["SCAR, a batch for each"] = partial(train_scar, own=True)
+        found["DDP, a batch for both ranks"] = partial(train_ddp, own=False)
+        found["DDP, a batch for each"] = partial(train_ddp, own=True)
+    return found
+
+
+def _table_lines(turns: Mapping[str, Sequence[StepCost]]) -> Iterator[str]:
+    """Medians over the turns; of the ratio also the least and the most, each against its own turn."""
+    plain = np.array([cost.seconds for cost in turns[PLAIN]])
+    for name, costs in turns.items():
+        seconds = np.array([cost.seconds for cost in costs])
+        processors = np.median([cost.processors for cost in costs])
+        ratios = seconds / plain
+        yield (
+            f"{name:>30} {1e3 * np.median(seconds):>8.2f} ms"
+            f" {np.median(ratios):>6.2f} x [{ratios.min():.2f}, {ratios.max():.2f}]"
+            f" {1e3 * processors:>8.2f} ms of processors"
+            f" {costs[0].examples / np.median(seconds):>9,.0f} examples/s"
+        )
 
 
 if os.environ.get("SCAR_BENCH_OUT"):
