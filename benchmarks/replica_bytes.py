@@ -18,17 +18,15 @@ from typing import Any
 import numpy as np
 
 import scar
-from scar.block_parts import parts_beside
 from scar.blocks import Ids
 from scar.placement import BlockGroup, BlockSource, Epoch, Member, Role
-from scar.v1 import ps_pb2
 from scar_ps.core import events, transfer_events
 from scar_ps.core.actions import AnswerRequest, StartLoad
 from scar_ps.core.block_data import BlockContents
 from scar_ps.core.block_store import StoreSlice
 from scar_ps.core.requests import Sender, StagedPush
 from scar_ps.core.shard import Shard
-from scar_ps.wire import pull_encoder, replication_stream, shown_parts
+from scar_ps.wire import pull_encoder, replication_stream
 
 ROWS, WIDTH, WORKERS = 4096, 64, 2
 TOUCHED = 205  # rows that a worker pulls and pushes in a clock, where it does not pull all: one in twenty
@@ -108,12 +106,12 @@ class CountedOwner:
         return answer.result
 
     def count_slots(self) -> int:
-        """Bytes of the slots in the answer to a pull of the whole table."""
-        names = parts_beside(self._job.table("w"))
-        request = ps_pb2.PullRequest(tables=[ps_pb2.TableBlocks(table="w", part=name) for name in names])
-        wanted = [("w", None) for _ in names]
-        found = self._ask(events.PullRequested(_sender(0), 1, 0, wanted, contents=True))
-        return sum(map(len, pull_encoder.encode_pulled(shown_parts.show_parts(found, request))))
+        """Bytes that slots add to the answer to a pull of the whole table."""
+        found = self._ask(events.PullRequested(_sender(0), 1, 0, [("w", None)], contents=True))
+        without, with_slots = (
+            sum(map(len, pull_encoder.encode_pulled(found, slots=names))) for names in ((), ("w",))
+        )
+        return with_slots - without
 
     def play_clock(self, clock: int, drawn: Sequence[Ids | None]) -> None:
         """All workers pull, then all push to what they pulled, then all end the clock."""

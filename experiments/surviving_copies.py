@@ -55,8 +55,9 @@ class SurvivingCopies:
             everything = np.arange(len(store))
             pulled.fill_blocks(everything, store.values.copy())
             parts = contents_parts(store.copy_blocks(everything))
-            for beside in self._held.pull_beside(pulled):
-                beside.fill_blocks(everything, parts[beside.part])
+            self._held.ask_slots(pulled)
+            if pulled.slots is not None:
+                pulled.slots.add_blocks(everything, parts)
             for index in range(len(self._epoch.shards)):
                 owned = self._epoch.owned(store.table.name, index).astype(np.int64)
                 pulled.parts.append(PulledPart(owned, self._epoch.number, self._clock, {}))

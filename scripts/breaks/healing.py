@@ -271,7 +271,7 @@ BREAKS = (
     Break(
         "pull-slots",  # a worker that pulled no slots offers the values
         HELD_COPIES,
-        "if len(copy.beside) < len(self._beside[table]):",
+        "if copy.slots is None and self._beside[table]:",
         "if False:",
         f"{HELD}::test_slots_come_from_the_workers_that_pull_them",
     ),

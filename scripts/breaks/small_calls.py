@@ -14,7 +14,7 @@ BREAKS = (
     Break(
         "ps-small-answer",
         "services/scar_ps/servicer.py",
-        "        pull_encoder.require_small(found, short, segment)\n",
+        "        pull_encoder.require_small(found, short, segment, slots)\n",
         "",
         f"{SMALL_CALLS}::test_too_large_an_answer_in_one_message_is_refused_before_it_is_made",
     ),

@@ -45,7 +45,7 @@ from scar_ps.round_runner import RoundRunner
 from scar_ps.wire import copy_stream, migration, pull_encoder, replication_stream, status_encoder
 from scar_ps.wire.push_decoder import PushStaging
 from scar_ps.wire.shared_memory_pool import SharedMemoryPool
-from scar_ps.wire.shown_parts import check_parts, show_parts
+from scar_ps.wire.shown_parts import slot_tables
 from scar_runtime.process.addresses import is_local_peer
 
 DATA_SERVICE = ps_pb2.DESCRIPTOR.services_by_name["ShardData"].full_name
@@ -106,17 +106,19 @@ class DataServicer:
     def pull(self, request: ps_pb2.PullRequest, context: grpc.ServicerContext) -> Iterator[bytes]:
         """Chunks that are encoded already: each is copied out under its table's lock."""
         segment = self._find_segment(request)
+        slots = slot_tables(request)
         found, waited = self._find_pulled(request, context)
-        yield from pull_encoder.encode_pulled(found, segment, waited, _short_tables(request))
+        yield from pull_encoder.encode_pulled(found, segment, waited, _short_tables(request), slots)
         self._apply_thread.check_lease()
 
     def pull_small(self, request: ps_pb2.PullRequest, context: grpc.ServicerContext) -> bytes:
         """The same chunks as one message. Raises :class:`TooLarge` when they are too many for it."""
         segment = self._find_segment(request)
+        slots = slot_tables(request)
         found, waited = self._find_pulled(request, context)
         short = _short_tables(request)
-        pull_encoder.require_small(found, short, segment)
-        message = encode_small(pull_encoder.encode_pulled(found, segment, waited, short))
+        pull_encoder.require_small(found, short, segment, slots)
+        message = encode_small(pull_encoder.encode_pulled(found, segment, waited, short, slots))
         self._apply_thread.check_lease()
         return message
 
@@ -130,7 +132,6 @@ class DataServicer:
         self, request: ps_pb2.PullRequest, context: grpc.ServicerContext
     ) -> tuple[PulledBlocks, float]:
         """With the seconds until it could be served."""
-        check_parts(request)
         asked = time.monotonic()
         sender = Sender(request.worker, request.incarnation)
         wanted = _decode_pulled(request.tables)
@@ -147,7 +148,7 @@ class DataServicer:
         )
         with count_refusals():
             found: PulledBlocks = self._apply_thread.serve(event, _seconds_left(context))
-        return show_parts(found, request), time.monotonic() - asked
+        return found, time.monotonic() - asked
 
     def fetch(self, request: ps_pb2.FetchRequest, context: grpc.ServicerContext) -> Iterator[Chunk]:
         event = FrozenRequested(request.epoch, _decode_wanted(request.tables))

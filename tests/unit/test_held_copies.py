@@ -97,13 +97,15 @@ def test_tables_with_slots_and_pulls_of_some_blocks_are_no_sources(held: HeldCop
 
 
 def slotted(held: HeldCopies, clock: int) -> PullBuffer:
-    """A pull of the table with slots, with what this worker has to pull beside it: 10 more than the clock."""
+    """A pull of the table with slots, with what this worker has to pull beside it."""
     pulled = PullBuffer(JOB.table("m"))
     pulled.flat[:] = clock
     pulled.clock = clock
     pulled.parts.append(PulledPart(np.arange(4), 1, clock, {ME.key: clock}))
-    for beside in held.pull_beside(pulled):
-        beside.flat[:] = clock + 10
+    held.ask_slots(pulled)
+    if pulled.slots is not None:  # two shards sent them
+        for blocks in (np.array([0, 2]), np.array([1, 3])):
+            pulled.slots.add_blocks(blocks, {"slot:velocity": 100 * clock + blocks.astype(np.float32)})
     assert held.can_hold(pulled)
     held.keep_pull(pulled, clock)
     return pulled
@@ -115,19 +117,19 @@ def test_slots_come_from_the_workers_that_pull_them() -> None:
     first, second = HeldCopies(job, ME.key), HeldCopies(job, PEER.key)
     for held in (first, second):
         held.follow_epoch(epoch(1), 4)
-    assert [one.key for one in slotted(first, 4).beside] == [("m", "slot:velocity")]
+    assert slotted(first, 4).slots is not None
     other = slotted(second, 4)
-    assert not other.beside
+    assert other.slots is None
     assert second.offer_blocks(every) == []
     (state,) = first.offer_blocks(every)
     moved = replace(restored([1, 2], 4), table="m", sender=ME.key)
     after = epoch(2, moved, workers=(PEER,))
     (owed,) = first.follow_epoch(after, 4)
     parts = {name: part.tolist() for name, part in owed.gather_parts().items()}
-    assert (state.clock, parts) == (4, {"values": [4.0, 4.0], "slot:velocity": [14.0, 14.0]})
+    assert (state.clock, parts) == (4, {"values": [4.0, 4.0], "slot:velocity": [401.0, 402.0]})
     second.follow_epoch(after, 4)
     assert not other.all_present, "what it compares is known, though it gives nothing back"
-    assert slotted(second, 5).beside, "it is the first now"
+    assert slotted(second, 5).slots is not None, "it is the first now"
 
 
 def test_pulls_of_some_blocks_are_held_for_some_clocks_where_replicas_have_the_rest() -> None:

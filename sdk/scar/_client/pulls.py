@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from scar._client.cluster_view import ClusterView
-from scar._client.core.pull_buffer import PartKey, PullBuffer, PulledPart
+from scar._client.core.pull_buffer import PullBuffer, PulledPart
 from scar._client.core.shard_map import ShardMap
 from scar.blocks import Array, Ids, Positions
 from scar.errors import DeadlineExceeded, Internal, NotServing, ScarError, StaleEpoch, Temporary
@@ -22,10 +22,12 @@ from scar.wire.codec import Chunk
 from scar.wire.loss_messages import point_from_header
 from scar.wire.row_names import set_rows
 from scar.wire.shard_link import ShardLink
+from scar.wire.small_message import HEADER_BYTES
 from scar.wire.tensor_reader import TensorSink, array_sink, read_tensors
 from scar.wire.transport import AttemptLimit, Backoff, Deadline
 
 PARALLEL = 32  # shards that one process pulls from at the same time
+PartKey = tuple[str, str]  # a table, and which part of its blocks (scar.block_parts); empty: values
 
 
 @dataclass(frozen=True)
@@ -52,25 +54,33 @@ class PullShare:
 
     @property
     def bytes(self) -> int:
-        return sum(buffer.nbytes for buffer in self.buffers.values())
+        """Of the answer, but for the headers of tables."""
+        parts = len(self.buffers) - len(self.blocks)
+        return sum(buffer.nbytes for buffer in self.buffers.values()) + parts * HEADER_BYTES
 
     def add_blocks(self, wanted: PullBuffer, positions: Positions, ids: Ids, dense: bool) -> None:
-        asked = ps_pb2.TableBlocks(
-            table=wanted.table.name, dense=dense, bfloat16=wanted.short, part=wanted.part
-        )
+        asked = ps_pb2.TableBlocks(table=wanted.table.name, dense=dense, bfloat16=wanted.short)
         if wanted.rows is not None:
             set_rows(asked, wanted.rows[positions])
         elif not dense:
             asked.block_ids = codec.ids_to_bytes(ids)
+        self.buffers[wanted.table.name, ""] = wanted.receive_buffer(positions)
+        if wanted.slots is not None:
+            asked.slots = True
+            for part, buffer in wanted.slots.receive_buffers(positions).items():
+                self.buffers[wanted.table.name, part] = buffer
         self.blocks.append(asked)
-        self.buffers[wanted.key] = wanted.receive_buffer(positions)
         self.places.append((wanted, positions))
 
     def fill_buffers(self, reply: PullReply, epoch: int) -> None:
         """Everything of this share has arrived, in this epoch."""
         for wanted, positions in self.places:
-            wanted.fill_blocks(positions, self.buffers[wanted.key])
-            watermark = reply.contents.get(wanted.table.name)
+            name = wanted.table.name
+            wanted.fill_blocks(positions, self.buffers[name, ""])
+            if wanted.slots is not None:
+                parts = {part: self.buffers[name, part] for part in wanted.slots.parts}
+                wanted.slots.add_blocks(positions, parts)
+            watermark = reply.contents.get(name)
             if watermark is not None and wanted.rows is None:
                 ids = positions if wanted.ids is None else wanted.ids[positions].astype(np.int64)
                 wanted.parts.append(PulledPart(ids, epoch, reply.clock, watermark))
@@ -126,7 +136,8 @@ def receive_tensors(stream: Iterable[Chunk], buffers: Mapping[PartKey, Array], t
             raise Internal(f"{target} sent {header.bytes} bytes of {name} that were not asked for")
         if header.settled:
             contents[header.table] = dict(header.watermark)
-        reply = PullReply(header.clock, point_from_header(header), contents, header.waited)
+        if not header.part:  # what goes behind the values says no more
+            reply = PullReply(header.clock, point_from_header(header), contents, header.waited)
         awaited.discard(key)
         return array_sink(name, buffers[key])
 

@@ -91,11 +91,11 @@ class WorkerPulls:
     def _pull_at(self, wants: Sequence[PullBuffer], finished: int) -> float:
         self.count += 1
         epoch = self._view.number
-        beside = self._begin_pulls(wants, finished)
+        self._begin_pulls(wants, finished)
         moving = self._pull_or_remember(wants) if self._goes_on_without else None
         if moving is None:
             oldest = oldest_clock(self._job.slack, finished)
-            moving = self._puller.pull([*wants, *beside], oldest, self._deadline(), finished)
+            moving = self._puller.pull(wants, oldest, self._deadline(), finished)
         with self._view.lock:
             self._state.clocks.pulled = max(self._state.clocks.pulled, finished)
             for wanted in wants:
@@ -108,14 +108,14 @@ class WorkerPulls:
                 self._keep_pulls(wants, finished)
         return moving
 
-    def _begin_pulls(self, wants: Sequence[PullBuffer], clock: int) -> list[PullBuffer]:
-        """Returns what is to be pulled with them."""
+    def _begin_pulls(self, wants: Sequence[PullBuffer], clock: int) -> None:
         if self._job.pull_slots:
             with self._view.lock:
-                return [beside for wanted in wants for beside in self.held.pull_beside(wanted)]
+                for wanted in wants:
+                    self.held.ask_slots(wanted)
         missing = self._job.strategy.missing
         if not (missing or self._job.heals_by_watermark):  # else nothing has to be known before
-            return []
+            return
         with self._view.lock:
             holdable = [wanted for wanted in wants if self.held.can_hold(wanted)]
             number = self._state.begin_pull(wanted.table.name for wanted in holdable)
@@ -125,7 +125,6 @@ class WorkerPulls:
                     self._state.clocks.begin_pull(clock)
         for wanted in holdable:
             wanted.number = number
-        return []
 
     def _keep_pulls(self, pulled: Sequence[PullBuffer], clock: int) -> None:
         told = min((stream.buffer.clock for stream in self._state.streams.values()), default=0)

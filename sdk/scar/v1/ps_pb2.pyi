@@ -225,7 +225,7 @@ class TensorHeader(_message.Message):
     loss_clock: _builtins.int
     """pull: last closed clock with a loss, plus one; 0: none"""
     part: _builtins.str
-    """Fetch: "values" | "saved" | "slot:<name>" | "steps" | "push" (waits for its clock); Restore: "values" | "slot:<name>" | "steps"; pull: "slot:<name>" | "steps" where asked; else empty"""
+    """Fetch: "values" | "saved" | "slot:<name>" | "steps" | "push" (waits for its clock); Restore: "values" | "slot:<name>" | "steps"; pull: "slot:<name>" | "steps" behind values, where asked; else empty"""
     rate: _builtins.float
     """Push: factor of the table's learning rate, in (0, 1]; 0: 1"""
     loss_fraction: _builtins.float
@@ -702,7 +702,7 @@ class TableBlocks(_message.Message):
     ROWS_FIELD_NUMBER: _builtins.int
     BFLOAT16_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
-    PART_FIELD_NUMBER: _builtins.int
+    SLOTS_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """name"""
     dense: _builtins.bool
@@ -715,8 +715,8 @@ class TableBlocks(_message.Message):
     """Pull: of a float32 table, rounded to two bytes for each value; the answer's dtype says so"""
     keys: _builtins.bytes
     """Pull: the same of a table with keys: uint64[n], strictly ascending images of keys; a reader gets 0 for a key without a row"""
-    part: _builtins.str
-    """Pull: what is wanted of whole blocks: "slot:<name>" or "steps"; empty: values"""
+    slots: _builtins.bool
+    """Pull: of whole blocks, also what the rule keeps beside the values: a tensor for each part, behind them"""
     def __init__(
         self,
         *,
@@ -726,11 +726,11 @@ class TableBlocks(_message.Message):
         rows: _builtins.bytes = ...,
         bfloat16: _builtins.bool = ...,
         keys: _builtins.bytes = ...,
-        part: _builtins.str = ...,
+        slots: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bfloat16", b"bfloat16", "block_ids", b"block_ids", "dense", b"dense", "keys", b"keys", "part", b"part", "rows", b"rows", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bfloat16", b"bfloat16", "block_ids", b"block_ids", "dense", b"dense", "keys", b"keys", "rows", b"rows", "slots", b"slots", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

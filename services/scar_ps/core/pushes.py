@@ -37,8 +37,7 @@ class PulledBlocks:
     """Where the values are, in ``epoch`` at ``clock``. ``loss``: of the newest closed clock that has one.
 
     ``contents``: of each part, what it contains; None: that was not asked, or is not the same for all.
-    ``with_metrics``: the answer says what was logged in that clock, too. ``names``: which part of its blocks
-    each is (:mod:`scar.block_parts`); empty: values.
+    ``with_metrics``: the answer says what was logged in that clock, too.
     """
 
     parts: Sequence[StoreSlice]
@@ -47,7 +46,6 @@ class PulledBlocks:
     loss: LossPoint | None
     contents: Sequence[Mapping[str, int] | None]
     with_metrics: bool = False
-    names: Sequence[str] = ()
 
 
 class PushHandler:

@@ -21,6 +21,7 @@ from scar.wire.small_message import SMALL_BYTES, answer_fits, contents_fit
 from scar_ps.core.block_store import NO_LOCK, StoreSlice, split_runs
 from scar_ps.core.keyed_store import KeyedBlockStore
 from scar_ps.core.pushes import PulledBlocks
+from scar_ps.wire.shown_parts import count_parts, show_parts
 
 
 def encode_pulled(
@@ -28,9 +29,10 @@ def encode_pulled(
     segment: SegmentWriter | None = None,
     waited: float = 0.0,
     short: Collection[str] = (),
+    slots: Collection[str] = (),
 ) -> Iterator[bytes]:
     """The answer to a pull, table by table. ``waited``: seconds until it could be served. ``short``: names of
-    tables that are rounded to bfloat16.
+    tables that are rounded to bfloat16. ``slots``: of those behind whose values their slots go.
     """
     header = TensorHeader(epoch=found.epoch, clock=found.clock, waited=waited)
     if loss := found.loss:
@@ -39,26 +41,32 @@ def encode_pulled(
         header.loss_fraction = loss.fraction
         if found.with_metrics:
             header.metrics.update(loss.told_metrics)
-    names = found.names or [""] * len(found.parts)
-    for name, part, contents in zip(names, found.parts, found.contents, strict=True):
-        header.part = name
+    for part, contents in zip(found.parts, found.contents, strict=True):
         header.settled = contents is not None
         header.watermark.clear()
         header.watermark.update(contents or {})
-        yield from encode_blocks(header, part, segment, part.store.table.name in short)
+        table = part.store.table.name
+        beside = show_parts(part) if table in slots else {}
+        yield from encode_blocks(header, part, segment, table in short)
+        for name, shown in beside.items():
+            yield from encode_blocks(TensorHeader(part=name), shown, segment)
 
 
 def require_small(
-    found: PulledBlocks, short: Collection[str] = (), segment: SegmentWriter | None = None
+    found: PulledBlocks,
+    short: Collection[str] = (),
+    segment: SegmentWriter | None = None,
+    slots: Collection[str] = (),
 ) -> None:
     """Raises :class:`TooLarge` when these blocks do not go into one message; with ``segment``, where their
     values go, when what is said of them does not.
     """
     payload = 0
     for part in found.parts if segment is None else []:
-        short_values = part.store.table.name in short
-        dtype = bfloat16.DTYPE if short_values else part.store.values.dtype
+        table = part.store.table
+        dtype = bfloat16.DTYPE if table.name in short else table.dtype
         payload += _pulled_layout(part).elements * dtype.itemsize
+        payload += count_parts(part) if table.name in slots else 0
     told = [contents for contents in found.contents if contents is not None]
     fits = answer_fits(payload, len(found.parts), found.with_metrics, bool(told))
     if not fits or not all(map(contents_fit, told)):

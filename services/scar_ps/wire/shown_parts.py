@@ -1,50 +1,53 @@
-"""Pulls of what is kept of blocks beside their values: slots and steps (docs/protocol.md §15)."""
+"""What is kept of blocks beside their values, as it is pulled with them (docs/protocol.md §15)."""
 
 from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
 
-from scar.block_parts import SLOT, STEPS, part_layout, parts_beside
-from scar.errors import InvalidRequest, use_one_of
+from scar.block_parts import SLOT, STEPS, part_dtype, part_layout, parts_beside
+from scar.errors import InvalidRequest
 from scar.v1.ps_pb2 import PullRequest
-from scar_ps.core.block_store import BlockStore
-from scar_ps.core.pushes import PulledBlocks
+from scar.wire.small_message import HEADER_BYTES
+from scar_ps.core.block_store import BlockStore, StoreSlice
 
 
-def check_parts(request: PullRequest) -> None:
-    """Raises :class:`InvalidRequest` where parts are wanted in another way than as they are now."""
-    short = {one.table for one in request.tables if one.bfloat16}
-    for one in request.tables:
-        if one.part and (one.rows or one.keys or one.table in short or request.exact_clock):
+def slot_tables(request: PullRequest) -> frozenset[str]:
+    """Of which slots are wanted. Raises :class:`InvalidRequest` where they are wanted otherwise than as they
+    are now, of whole blocks.
+    """
+    asked = [one for one in request.tables if one.slots]
+    for one in asked:
+        if one.rows or one.keys or one.bfloat16 or request.exact_clock:
             raise InvalidRequest(
-                f"{one.part} of table {one.table} is of whole blocks, as they are now",
+                f"slots of table {one.table} are of whole blocks, as they are now",
                 "Leave out rows, keys, bfloat16 and exact_clock",
             )
+    return frozenset(one.table for one in asked)
 
 
-def show_parts(found: PulledBlocks, request: PullRequest) -> PulledBlocks:
-    """What was found for this request, with the parts that it asks for in the place of values.
+def show_parts(part: StoreSlice) -> dict[str, StoreSlice]:
+    """Each part of these blocks, by name, in the place of their values, to be read.
 
-    Raises :class:`InvalidRequest` for one that a table does not have.
+    Raises :class:`InvalidRequest` for a table with keys.
     """
-    if not any(one.part for one in request.tables):
-        return found
-    parts = [
-        replace(part, store=_show_part(part.store, one.part)) if one.part else part
-        for part, one in zip(found.parts, request.tables, strict=True)
-    ]
-    return replace(found, parts=parts, names=[one.part for one in request.tables])
+    store = part.store
+    if store.table.keys is not None:
+        raise InvalidRequest(f"slots of table {store.table.name}, which has keys, are not pulled")
+    return {name: replace(part, store=_show_part(store, name)) for name in parts_beside(store.table)}
+
+
+def count_parts(part: StoreSlice) -> int:
+    """Bytes of all of them in an answer, with their headers."""
+    table = part.store.table
+    return sum(
+        part_layout(table, name).count_elements(part.ids) * part_dtype(table, name).itemsize + HEADER_BYTES
+        for name in parts_beside(table)
+    )
 
 
 def _show_part(store: BlockStore, part: str) -> BlockStore:
-    """The same blocks, to be read."""
-    table = store.table
-    known = () if table.keys is not None else parts_beside(table)
-    if part not in known:
-        advice = use_one_of(part, known) if known else "Pull its values"
-        raise InvalidRequest(f"table {table.name} has no part {part!r}", advice)
     shown = copy(store)
-    shown.layout = part_layout(table, part, store.row_counts)
+    shown.layout = part_layout(store.table, part, store.row_counts)
     shown.values = store.steps if part == STEPS else store.slots[part.removeprefix(SLOT)]
     return shown

@@ -12,6 +12,7 @@ import numpy as np
 
 from scar._client.core.comparisons import RecoveredBlocks
 from scar._client.core.pull_buffer import PullBuffer, PulledPart
+from scar._client.core.pulled_slots import PulledSlots
 from scar._client.core.rerouting import is_restored
 from scar.block_parts import VALUES, parts_beside
 from scar.blocks import Array, BlockState, Ids
@@ -42,9 +43,12 @@ class OwedCopy:
 
     def gather_parts(self) -> dict[str, Array]:
         """Values and what was pulled beside them, packed; by names of :mod:`scar.block_parts`."""
-        at = self.pulled.find_positions(self.state.ids)
-        parts = (self.pulled, *self.pulled.beside)
-        return {one.part or VALUES: one.layout.gather(one.flat, at) for one in parts}
+        pulled = self.pulled
+        at = pulled.find_positions(self.state.ids)
+        parts = {VALUES: pulled.layout.gather(pulled.flat, at)}
+        if pulled.slots is not None:
+            parts |= {part: pulled.slots.gather(part, at) for part in pulled.slots.parts}
+        return parts
 
     def as_restored(self) -> RecoveredBlocks:
         """What its new owner is given, for the report of the epoch; without values."""
@@ -78,11 +82,10 @@ class HeldCopies:
         whole = pulled.ids is None or (self._takes_some and pulled.rows is None)
         return whole and not pulled.short and bool(self._pull_slots or not self._beside[pulled.table.name])
 
-    def pull_beside(self, pulled: PullBuffer) -> list[PullBuffer]:
-        """What this worker has to pull with it, so that it can be given back."""
-        if self._pulls_slots and self.can_hold(pulled):
-            pulled.beside = [PullBuffer(pulled.table, part=part) for part in self._beside[pulled.table.name]]
-        return pulled.beside
+    def ask_slots(self, pulled: PullBuffer) -> None:
+        """Have slots pulled with the values, if it is this worker that has to give them back."""
+        if self._pulls_slots and self._beside[pulled.table.name] and self.can_hold(pulled):
+            pulled.slots = PulledSlots(pulled.table)
 
     def keep_pull(self, pulled: PullBuffer, clock: int, told: int = 0) -> bool:
         """A pull that can be held has ended, and the worker is still in the clock in which it began it.
@@ -123,7 +126,7 @@ class HeldCopies:
     def _find_blocks(self, table: str, ids: Ids) -> Iterator[OfferedBlocks]:
         missing = ids
         for copy in self._copies.get(table, []):
-            if len(copy.beside) < len(self._beside[table]):
+            if copy.slots is None and self._beside[table]:
                 continue
             for part in copy.parts:
                 found = np.intersect1d(missing, part.ids, assume_unique=True).astype(np.uint32)

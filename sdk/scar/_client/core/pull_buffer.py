@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scar import bfloat16
+from scar._client.core.pulled_slots import PulledSlots
 from scar._client.core.pushes import count_rows
-from scar.block_parts import part_dtype, part_layout
 from scar.blocks import Array, Ids, Layout, Positions, RowNames, drop_repeats, positions_of
 from scar.keyed_rows import split_stored
 from scar.tables import Table
-
-PartKey = tuple[str, str]  # a table, and which part of its blocks; empty: values
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -40,8 +38,8 @@ class PullBuffer:
 
     ``clock``: in which it was pulled; -1: not known. ``parts``: what the values contain, as far as shards
     have said. ``number``: of the pull, where pulls are numbered. ``all_present``: no worker has left since,
-    or about then. ``short``: values come rounded to bfloat16, so they are no exact copy. ``part``: of whole
-    blocks in the place of their values (:mod:`scar.block_parts`). ``beside``: such parts, pulled with them.
+    or about then. ``short``: values come rounded to bfloat16, so they are no exact copy. ``slots``: what is
+    pulled beside them, of a whole table.
     """
 
     def __init__(
@@ -50,13 +48,11 @@ class PullBuffer:
         ids: Ids | None = None,
         rows: RowNames | None = None,
         short: bool = False,
-        part: str = "",
     ) -> None:
         self.lists_keys = table.keys is not None and rows is None
         self.table = table.stored if self.lists_keys else table
         self.short = short
-        self.part = part
-        self.beside: list[PullBuffer] = []
+        self.slots: PulledSlots | None = None
         self.ids = ids if rows is None else drop_repeats(table.find_blocks(rows))
         self.rows = rows
         self.clock = -1
@@ -64,9 +60,7 @@ class PullBuffer:
         self.parts: list[PulledPart] = []
         self.all_present = True
         self.layout = self._packed_layout()
-        self.flat: Array = np.empty(
-            self.layout.elements, dtype=part_dtype(table, part) if part else table.dtype
-        )
+        self.flat: Array = np.empty(self.layout.elements, dtype=table.dtype)
         self._missing: NDArray[np.bool_] = np.ones(len(self.layout), dtype=bool)
         self._replaced: NDArray[np.bool_] | None = None  # blocks that a recovery has put back since
         self._void: NDArray[np.bool_] | None = None  # of those, the ones that went back to before this pull
@@ -74,13 +68,7 @@ class PullBuffer:
     def _packed_layout(self) -> Layout:
         if self.rows is not None:
             return Layout.even(len(self.rows), self.table.row_elements)
-        layout = part_layout(self.table, self.part) if self.part else self.table.layout
-        return layout if self.ids is None else layout.take(self.ids.astype(np.int64))
-
-    @property
-    def key(self) -> PartKey:
-        """What it is of: its table, and the part of it."""
-        return self.table.name, self.part
+        return self.table.layout if self.ids is None else self.table.layout.take(self.ids.astype(np.int64))
 
     @property
     def complete(self) -> bool:
@@ -97,7 +85,7 @@ class PullBuffer:
         """Where to receive the packed values of these blocks: the result itself when they are all of it."""
         if self.layout.is_all(positions) and not self.short:
             return self.flat
-        dtype = bfloat16.DTYPE if self.short else self.flat.dtype
+        dtype = bfloat16.DTYPE if self.short else self.table.dtype
         return np.empty(self.layout.count_elements(positions), dtype=dtype)
 
     def fill_blocks(self, positions: Positions, packed: Array) -> None:
@@ -157,6 +145,8 @@ class PullBuffer:
         """Forget what has arrived: a rollback has made it worthless."""
         self._missing[:] = True
         self.parts = []
+        if self.slots is not None:
+            self.slots.discard_blocks()
 
 
 def unpack_result(buffer: PullBuffer, asked: RowNames | None) -> Any:
