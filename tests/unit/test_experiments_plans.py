@@ -22,7 +22,7 @@ PLANS = {  # digests
     "fig8": "9cae0ac5bed2",
     "fig9": "37e97c693b47",
     "real": "0835396c2e7c",
-    "sources": "5dbc4cb7b456",
+    "sources": "eb41b6ca8fae",
     "sweep": "a552104af79e",
     "budget": "da87de28b222",
     "calibration": "9f1714bd2c49",
