@@ -29,7 +29,7 @@ from scar_ps.core.events import ClockFinished, CopyReceived, Event, PullRequeste
 from scar_ps.core.requests import Sender
 from scar_ps.core.shard import Shard
 from scar_ps.core.transfer_events import BatchReceived, OutgoingRequested, ReplicasClaimed
-from scar_ps.wire.tensor_parts import contents_parts, select_parts
+from scar_ps.wire.tensor_parts import contents_from_parts, contents_parts
 from scar_recovery.core.block_sources import ReplicaCopy, WorkerOffer
 
 WORKER = Member(Role.WORKER, "worker-0", "living")
@@ -54,10 +54,9 @@ class SurvivingCopies:
         if self._held.can_hold(pulled):
             everything = np.arange(len(store))
             pulled.fill_blocks(everything, store.values.copy())
-            parts = contents_parts(store.copy_blocks(everything))
             self._held.ask_slots(pulled)
             if pulled.slots is not None:
-                pulled.slots.add_blocks(everything, parts)
+                pulled.slots.add_blocks(everything, contents_parts(store.copy_blocks(everything)))
             for index in range(len(self._epoch.shards)):
                 owned = self._epoch.owned(store.table.name, index).astype(np.int64)
                 pulled.parts.append(PulledPart(owned, self._epoch.number, self._clock, {}))
@@ -87,7 +86,7 @@ class SurvivingCopies:
     def send_blocks(self, shard: Shard, after: Epoch) -> None:
         """The worker sends what the epoch has it send."""
         for owed in self._held.follow_epoch(after, self._clock):
-            state, contents = owed.state, select_parts(owed.gather_parts())
+            state, contents = owed.state, contents_from_parts(owed.gather_parts())
             sent = CopyReceived(SENDER, owed.epoch, state.table, state.ids, state.clock, contents)
             flaw = ask_shard(shard, sent)[1]
             if flaw:

@@ -278,7 +278,7 @@ BREAKS = (
     Break(
         "pull-slots",  # all workers pull them
         HELD_COPIES,
-        "[: self._pull_slots]",
+        "[: self._slot_workers]",
         "",
         f"{HELD}::test_slots_come_from_the_workers_that_pull_them",
     ),

@@ -21,7 +21,7 @@ def parts_beside(table: Table) -> tuple[str, ...]:
 
 
 def part_layout(table: Table, part: str, rows: Layout | None = None) -> Layout:
-    """All blocks of a part of :func:`parts_beside`. ``rows``: of blocks with so many rows instead."""
+    """All blocks of a part, values included. ``rows``: of blocks with so many rows instead."""
     if part == STEPS:
         return Layout.even(len(table.row_counts if rows is None else rows), 1)
     return table.slot_layout(part.removeprefix(SLOT), rows)

@@ -189,6 +189,14 @@ class Running:
         self.server.stop(0).wait()
 
 
+def run_pair(store: str) -> Iterator[list[Running]]:
+    """Two shards until the test is over: what a fixture yields from."""
+    made = [Running(number, store) for number in range(2)]
+    yield made
+    for shard in made:
+        shard.stop()
+
+
 def declared(consistency: str = "asp", *more: Table) -> Job:
     return Job("job", [Table("w", (8, 3)), *more], consistency=consistency)
 

@@ -26,7 +26,7 @@ from scar_runtime.process.claims import ClaimCheck
 from scar_runtime.process.member_servicer import MemberServicer
 from scar_runtime.process.server import bind_port, make_server
 from tests.component.processes import Process, Processes, eventually, running_redis
-from tests.component.ps_scene import Running, after, declared, first
+from tests.component.ps_scene import Running, after, declared, first, run_pair
 
 ELSEWHERE = "192.0.2.1:7070"  # reserved for documentation: nobody is there
 
@@ -64,10 +64,7 @@ def listener() -> Iterator[Listener]:
 
 @pytest.fixture
 def shards(tmp_path: Path) -> Iterator[list[Running]]:
-    made = [Running(number, f"file://{tmp_path}") for number in range(2)]
-    yield made
-    for shard in made:
-        shard.stop()
+    yield from run_pair(f"file://{tmp_path}")
 
 
 def test_a_shard_receives_from_shards_of_the_epoch_where_the_epoch_says(

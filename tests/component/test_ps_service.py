@@ -33,7 +33,7 @@ from scar_runtime.process.server import bind_port, make_server
 from scar_runtime.store import open_store
 from scar_runtime.store.records import create_record
 from tests.component.processes import eventually
-from tests.component.ps_scene import SECONDS, WORKER, Running, after, declared, first
+from tests.component.ps_scene import SECONDS, WORKER, Running, after, declared, first, run_pair
 
 
 @pytest.fixture
@@ -43,10 +43,7 @@ def store(tmp_path: Path) -> str:
 
 @pytest.fixture
 def shards(store: str) -> Iterator[list[Running]]:
-    made = [Running(number, store) for number in range(2)]
-    yield made
-    for shard in made:
-        shard.stop()
+    yield from run_pair(store)
 
 
 @pytest.fixture

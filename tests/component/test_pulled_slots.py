@@ -15,15 +15,12 @@ from scar.tables import Table
 from scar.v1 import ps_pb2
 from scar.wire import codec
 from scar.wire.small_message import HEADER_BYTES
-from tests.component.ps_scene import SECONDS, Running, declared, first
+from tests.component.ps_scene import SECONDS, Running, declared, first, run_pair
 
 
 @pytest.fixture
 def shards(tmp_path: Path) -> Iterator[list[Running]]:
-    made = [Running(number, f"file://{tmp_path}") for number in range(2)]
-    yield made
-    for shard in made:
-        shard.stop()
+    yield from run_pair(f"file://{tmp_path}")
 
 
 SLOTTED = Table("slotted", (6, 1000), rule=tables.adam(0.1))

@@ -10,6 +10,7 @@ import numpy as np
 
 from scar import bfloat16
 from scar._client.pulls import receive_tensors
+from scar.block_parts import VALUES
 from scar.blocks import BlockState
 from scar.keyed_rows import mix_keys
 from scar.tables import Table
@@ -187,31 +188,26 @@ def _frozen_rows() -> tuple[ps_pb2.TensorHeader, np.ndarray]:
 # --- what a worker gives back
 
 
-def _copy() -> bytes:
+def _copy(*names: str) -> bytes:
+    """These parts of a table with slots; none named: all."""
     table = JOB.tables[0]
-    header = ps_pb2.TensorHeader(
-        table=table.name,
-        dtype=table.dtype.name,
-        worker=WORKER.name,
-        incarnation=WORKER.incarnation,
-        epoch=3,
-        clock=2,
-        block_ids=codec.ids_to_bytes(all_ids(table)),
-        crc32=zlib.crc32(ones(table).tobytes()),
-    )
-    return samples.stream_of([(header, ones(table))])
-
-
-def _copy_with_slots() -> bytes:
-    table = next(table for table in JOB.tables if table.rule.slots and table.keys is None)
     store = make_store(table, all_ids(table), NO_LOCK, seed=1)
-    parts = []
-    for name, part in contents_parts(store.copy_blocks(np.arange(table.blocks))).items():
-        header = ps_pb2.TensorHeader(table=table.name, dtype=part.dtype.name, part=name, epoch=3, clock=2)
-        header.block_ids = codec.ids_to_bytes(all_ids(table))
-        header.crc32 = zlib.crc32(part.tobytes())
-        parts.append((header, part))
-    return samples.stream_of(parts)
+    parts = contents_parts(store.copy_blocks(np.arange(table.blocks)))
+    sent = []
+    for name in names or parts:
+        header = ps_pb2.TensorHeader(
+            table=table.name,
+            dtype=parts[name].dtype.name,
+            part=name,
+            worker=WORKER.name,
+            incarnation=WORKER.incarnation,
+            epoch=3,
+            clock=2,
+            block_ids=codec.ids_to_bytes(all_ids(table)),
+            crc32=zlib.crc32(parts[name].tobytes()),
+        )
+        sent.append((header, parts[name]))
+    return samples.stream_of(sent)
 
 
 def _read_copy(data: bytes) -> None:
@@ -255,7 +251,7 @@ TARGETS = [
         mutate_stream,
         cost=12,
     ),
-    FuzzTarget("restore", lambda: [_copy(), _copy_with_slots()], _read_copy, mutate_stream, cost=4),
+    FuzzTarget("restore", lambda: [_copy(VALUES), _copy()], _read_copy, mutate_stream, cost=4),
     FuzzTarget("pull-answer", lambda: [_answer()], _read_answer, mutate_stream, cost=4),
     FuzzTarget("small-push", lambda: list(map(_small, _pushes())), _read_small_push, _mutate_small, cost=6),
     FuzzTarget("small-answer", lambda: [_small(_answer())], _read_small_answer, _mutate_small, cost=4),

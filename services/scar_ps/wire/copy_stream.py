@@ -18,7 +18,7 @@ from scar.wire.codec import Chunk, ids_from_bytes
 from scar.wire.tensor_reader import TensorSink, array_sink, read_tensors
 from scar_ps.core.events import CopyReceived
 from scar_ps.core.requests import Sender, ShardView
-from scar_ps.wire.tensor_parts import select_parts
+from scar_ps.wire.tensor_parts import contents_from_parts
 
 
 class _ArrivingCopy:
@@ -45,7 +45,8 @@ class _ArrivingCopy:
         if part not in self._awaited:
             raise ShapeMismatch(f"part {part!r} of table {table.name} came twice, or it has none")
         self._awaited.remove(part)
-        size = _count_part(table, part, ids_from_bytes(header.block_ids, table.blocks))
+        ids = ids_from_bytes(header.block_ids, table.blocks)
+        size = part_layout(table, part).count_elements(ids)
         dtype = part_dtype(table, part)
         if header.dtype != dtype.name or header.bytes != size * dtype.itemsize:
             raise ShapeMismatch(f"{part} of blocks of table {table.name} have another size or dtype")
@@ -83,11 +84,6 @@ def _of_same_blocks(first: ps_pb2.TensorHeader, other: ps_pb2.TensorHeader) -> b
     return told[0] == told[1] and first.block_ids == other.block_ids
 
 
-def _count_part(table: Table, part: str, ids: Ids) -> int:
-    layout = table.layout if part == VALUES else part_layout(table, part)
-    return layout.count_elements(ids)
-
-
 def decode_copy(chunks: Iterable[Chunk], view: ShardView) -> CopyReceived:
     """Read a stream. Raises :class:`ShapeMismatch`, :class:`InvalidRequest`, :class:`UnknownTable`, and
     :class:`NotServing` where this shard has not heard of the epoch yet.
@@ -103,6 +99,6 @@ def decode_copy(chunks: Iterable[Chunk], view: ShardView) -> CopyReceived:
         header.table,
         received.ids,
         header.clock,
-        select_parts(received.parts),
+        contents_from_parts(received.parts),
         received.find_flaw(),
     )

@@ -144,6 +144,6 @@ class _ReceivedTable:
         expected = part_names(self.table) | {SAVED}
         if set(self.parts) != expected:
             raise Internal(f"{donor} sent {sorted(self.parts)} of table {name}, not {sorted(expected)}")
-        contents = contents_from_parts(self.table, self.parts)
+        contents = contents_from_parts(self.parts)
         contents.saved = self.parts[SAVED]
         return IncomingBlocks(epoch, donor, name, self.ids, contents, self.pushes)

@@ -76,7 +76,7 @@ class _ReceivedCopy:
         if self._parts.keys() != part_names(self.table):
             raise InvalidRequest(f"a replication batch lacks a part of table {self.table.name}")
         state = BlockState(self.table.name, self.ids, watermark=self._watermark)
-        return CopiedBlocks(state, contents_from_parts(self.table, self._parts))
+        return CopiedBlocks(state, contents_from_parts(self._parts))
 
 
 def decode_batch(chunks: Iterable[Chunk], job: Job) -> ReplicationBatch:

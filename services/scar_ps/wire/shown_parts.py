@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import replace
 
-from scar.block_parts import SLOT, STEPS, part_dtype, part_layout, parts_beside
+from scar.block_parts import SLOT, STEPS, part_layout, parts_beside
 from scar.errors import InvalidRequest
 from scar.v1.ps_pb2 import PullRequest
 from scar.wire.small_message import HEADER_BYTES
@@ -38,12 +38,9 @@ def show_parts(part: StoreSlice) -> dict[str, StoreSlice]:
 
 
 def count_parts(part: StoreSlice) -> int:
-    """Bytes of all of them in an answer, with their headers."""
-    table = part.store.table
-    return sum(
-        part_layout(table, name).count_elements(part.ids) * part_dtype(table, name).itemsize + HEADER_BYTES
-        for name in parts_beside(table)
-    )
+    """Bytes of all of them in an answer, with their headers. Raises as :func:`show_parts`."""
+    shown = show_parts(part).values()
+    return sum(one.layout.elements * one.store.values.dtype.itemsize + HEADER_BYTES for one in shown)
 
 
 def _show_part(store: BlockStore, part: str) -> BlockStore:

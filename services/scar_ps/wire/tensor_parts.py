@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from scar.block_parts import SLOT, STEPS, VALUES, part_dtype
+from scar.block_parts import SLOT, STEPS, VALUES, part_dtype, part_layout
 from scar.blocks import Array, Ids, RowNames, drop_repeats
 from scar.errors import ShapeMismatch
 from scar.tables import Table
@@ -33,17 +33,11 @@ def part_names(table: Table) -> set[str]:
     return {VALUES, STEPS, *(SLOT + name for name in table.slots)}
 
 
-def select_parts(parts: Mapping[str, Array]) -> BlockContents:
-    """Contents of those of these parts that there are."""
+def contents_from_parts(parts: Mapping[str, Array]) -> BlockContents:
+    """Contents of the parts that are there; others, such as "saved", are left out."""
     slots = {name.removeprefix(SLOT): part for name, part in parts.items() if name.startswith(SLOT)}
     steps = parts[STEPS].astype(np.int64, copy=False) if STEPS in parts else None
     return BlockContents(parts.get(VALUES, np.empty(0)), slots, steps)
-
-
-def contents_from_parts(table: Table, parts: dict[str, Array]) -> BlockContents:
-    """The parts must be all there, and may be more."""
-    slots = {name: parts[SLOT + name] for name in table.slots}
-    return BlockContents(parts[VALUES], slots, parts[STEPS].astype(np.int64, copy=False))
 
 
 def allocate_part(table: Table, ids: Ids, header: TensorHeader) -> Array:
@@ -64,7 +58,7 @@ def _count_part(table: Table, ids: Ids, header: TensorHeader) -> int:
     rows = read_rows(header, table)
     if rows is not None:
         return len(rows) * table.row_elements
-    return table.slot_layout(header.part.removeprefix(SLOT)).count_elements(ids)
+    return part_layout(table, header.part).count_elements(ids)
 
 
 def pushed_rows(table: Table, ids: Ids, header: TensorHeader) -> RowNames | None:

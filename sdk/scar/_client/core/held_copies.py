@@ -68,7 +68,7 @@ class HeldCopies:
         self._copies: dict[str, list[PullBuffer]] = {}  # by table, newest first
         self._offered: list[OfferedBlocks] = []
         self._beside = {table.name: parts_beside(table) for table in job.tables}
-        self._pull_slots = job.pull_slots
+        self._slot_workers = job.pull_slots
         self._pulls_slots = False  # this worker does
         self._restored: dict[str, int] = {}  # table -> the newest epoch that has put blocks of it back
         self._members: frozenset[str] = frozenset()  # workers of the newest epoch, by key
@@ -80,7 +80,7 @@ class HeldCopies:
         the worker sees what a recovery has cost.
         """
         whole = pulled.ids is None or (self._takes_some and pulled.rows is None)
-        return whole and not pulled.short and bool(self._pull_slots or not self._beside[pulled.table.name])
+        return whole and not pulled.short and bool(self._slot_workers or not self._beside[pulled.table.name])
 
     def ask_slots(self, pulled: PullBuffer) -> None:
         """Have slots pulled with the values, if it is this worker that has to give them back."""
@@ -147,7 +147,7 @@ class HeldCopies:
                 for copy in copies:
                     copy.all_present = False
         self._members = members
-        first = [worker.key for worker in epoch.workers][: self._pull_slots]
+        first = [worker.key for worker in epoch.workers][: self._slot_workers]
         self._pulls_slots = self._worker in first
         owed = [copy for group in epoch.moved for copy in self._owed_copies(epoch, group)]
         self._offered = []

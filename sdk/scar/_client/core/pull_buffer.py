@@ -43,11 +43,7 @@ class PullBuffer:
     """
 
     def __init__(
-        self,
-        table: Table,
-        ids: Ids | None = None,
-        rows: RowNames | None = None,
-        short: bool = False,
+        self, table: Table, ids: Ids | None = None, rows: RowNames | None = None, short: bool = False
     ) -> None:
         self.lists_keys = table.keys is not None and rows is None
         self.table = table.stored if self.lists_keys else table
