@@ -105,19 +105,24 @@ def live(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def test_two_shards_killed_by_their_buttons_heal_on_the_curve_as_the_ledger_has_it(live: LiveRun) -> None:
     expect(live.page.locator("#shards tbody tr")).to_have_count(4)
+    before = len(live.failures())
     live.kill("ps-1")
     live.kill("ps-2")
+    wait_for(lambda: who_died(live.failures()[before:]) >= {"ps-1", "ps-2"})
+    told = settled_failures(live)
     for name in ("ps-1", "ps-2"):
         row = live.page.locator("#failures tbody tr", has_text=name).first
         expect(row).to_contain_text("recovered", timeout=PATIENCE_MS)
-    expect(live.page.locator(".flag:not(.healed)")).to_have_count(0, timeout=PATIENCE_MS)
+    expect(live.page.locator(".flag.healed")).to_have_count(len(told), timeout=PATIENCE_MS)
     check_time_axis(live)
-    told = settled_failures(live)
-    assert {member.partition("@")[0] for one in told for member in one["members"]} >= {"ps-1", "ps-2"}
     for record in told:
         check_opened(live, record)
     if screenshots.FOLDER:
         take_screenshots(live)
+
+
+def who_died(failures: list[dict[str, Any]]) -> set[str]:
+    return {member.partition("@")[0] for one in failures for member in one["members"]}
 
 
 def settled_failures(live: LiveRun) -> list[dict[str, Any]]:
@@ -148,6 +153,13 @@ def shown_phases(opened: Locator) -> dict[str, float]:
     return {phase: float(figure or "nan") for phase, figure in figures.items()}
 
 
+def cost_words(cost: dict[str, Any]) -> str:
+    """Of a failure as `scar failures -o json` has it; empty: it is not known yet, and no bound is shown."""
+    if cost["at_most"] is not None:
+        return f"{cost['at_most']} clock"
+    return NEXT_CAME if cost["reason"] == NEXT_CAME else ""
+
+
 def check_opened(live: LiveRun, record: dict[str, Any]) -> None:
     """Open a failure by its flag: its figures are those of `scar failures -o json`."""
     live.flag(record["number"]).focus()
@@ -165,11 +177,8 @@ def check_opened(live: LiveRun, record: dict[str, Any]) -> None:
         expect(opened).to_contain_text(words, timeout=PATIENCE_MS)
     told = {phase: record[f"{phase}_seconds"] for phase in PHASES}
     wait_for(lambda: shown_phases(opened) == told)
-    cost = live.costs()[str(record["number"])]
-    if cost["at_most"] is not None:
-        expect(opened).to_contain_text(f"{cost['at_most']} clock", timeout=PATIENCE_MS)
-    elif cost["reason"] == NEXT_CAME:
-        expect(opened).to_contain_text(cost["reason"])
+    # asked again: one look may lack losses, where a shard was too late to answer it
+    wait_for(lambda: cost_words(live.costs()[str(record["number"])]) in (opened.text_content() or ""))
     if record["delta_norm"] >= 0:
         moved = (opened.text_content() or "").partition("‖δ‖ ")[2].split(" ")[0]
         assert float(moved.lstrip("~")) == float(f"{record['delta_norm']:.6g}")

@@ -7,14 +7,20 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import numpy as np
 import pytest
 
+from scar.blocks import BlockState
 from scar.errors import Busy, DeadlineExceeded, ScarError
 from scar.tables import Job, Table, add
+from scar.wire.codec import decode_chunk
 from scar.wire.transport import Deadline, retry
 from scar_ps import replica_sender
+from scar_ps.core.block_data import CopiedBlocks
+from scar_ps.core.replica_store import ReplicationBatch
 from scar_ps.core.replication_chain import ReplicationChain
+from scar_ps.wire.replication_stream import encode_batch
 from tests.component.ps_scene import SECONDS, Running, first
 
 BLOCKS = 8
@@ -51,6 +57,12 @@ def copied(owner: Running, keeper: Running) -> bool:
     """Is the copy equal to the values?"""
     replica = keeper.service.state.replicas.by_owner[owner.member.key]
     return bool((replica.stores["w"].values == owner.service.state.ownership.tables["w"].values).all())
+
+
+def newest_batch(owner: Running, keeper: Running) -> int:
+    """Its number; 0: none has come."""
+    replica = keeper.service.state.replicas.by_owner.get(owner.member.key)
+    return 0 if replica is None else replica.number
 
 
 def test_a_copy_that_takes_longer_than_the_sender_waits_is_sent(shards, monkeypatch):
@@ -120,3 +132,31 @@ def test_workers_that_wait_do_not_stop_the_copies(shards, monkeypatch):
     owner.stop()
     for reader in readers:
         reader.join(SECONDS)
+
+
+def test_a_stream_that_was_cut_between_two_tables_leaves_the_copies_as_they_were(tmp_path):
+    """The stream of a shard that is killed may end as if it were whole."""
+    tables = [Table(name, (BLOCKS, 2), rule=add()) for name in ("w", "v")]
+    spec = Job("job", tables, consistency="asp", recovery="sync-chain")
+    owner, keeper = (Running(number, f"file://{tmp_path}") for number in range(2))
+    try:
+        for shard in (owner, keeper):
+            shard.adopt(first(spec, [owner, keeper]), spec)
+            shard.settle(1)
+        contents = owner.service.state.ownership.tables["w"].copy_blocks(np.arange(BLOCKS))
+        copies = [
+            CopiedBlocks(BlockState(name, np.arange(BLOCKS, dtype=np.uint32)), contents)
+            for name in ("w", "v")
+        ]
+        batch = ReplicationBatch(owner.member.key, 1, 10**6, 0, 0, {"worker-0@x": 9}, copies)
+        chunks = list(encode_batch(batch))
+        cut = next(at for at, chunk in enumerate(chunks) if decode_chunk(chunk).header.table == "v")
+        ship = keeper.link.channel.stream_unary("/scar.v1.ShardData/Ship")
+        with pytest.raises(grpc.RpcError):
+            ship(iter(chunks[:cut]), timeout=SECONDS)
+        assert newest_batch(owner, keeper) < 10**6
+        ship(iter(chunks), timeout=SECONDS)
+        assert newest_batch(owner, keeper) == 10**6
+    finally:
+        owner.stop()
+        keeper.stop()

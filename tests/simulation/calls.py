@@ -185,13 +185,18 @@ class Call:
     # --- the server's half ---------------------------------------------------------------------------------
 
     def arriving(self) -> Iterator[bytes]:
-        """The requests. A stream may be cut in its middle, which a handler sees as gRPC shows it."""
-        cut = self.network.rpc_faults.part(len(self.requests)) if self.fault == REQUEST_CUT else -1
+        """The requests. A stream may be cut in its middle: gRPC shows that as an error or, where what comes
+        first is that no message follows, as the end of the stream.
+        """
+        faults = self.network.rpc_faults
+        cut = faults.part(len(self.requests)) if self.fault == REQUEST_CUT else -1
         for number, message in enumerate(self.requests):
             if number == cut:
                 self._send(partial(self.close, *RESET))
                 assert self.server is not None
                 self.context.ended(self.server)
+                if faults.part(2):
+                    return
             if not self.context.active:
                 raise SimulatedError(grpc.StatusCode.CANCELLED, "the stream of requests has ended")
             yield message

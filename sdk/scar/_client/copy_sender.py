@@ -94,7 +94,7 @@ class CopySender:
             if link is None:
                 return False  # the owner has left: a newer epoch has other sources
             try:
-                link.restore(self._encode_copy(copy, parts), limit.seconds(size))
+                link.restore(encode_copy(self._member, copy, parts), limit.seconds(size))
                 log.info("copy.sent", extra=about | {"blocks": len(copy.state.ids)})
                 return True
             except (Temporary, StaleEpoch, DeadlineExceeded) as error:
@@ -105,20 +105,23 @@ class CopySender:
                 return False
         return False
 
-    def _encode_copy(self, copy: OwedCopy, parts: Mapping[str, Array]) -> Iterator[Chunk]:
-        for name, part in parts.items():
-            header = ps_pb2.TensorHeader(
-                table=copy.state.table,
-                dtype=part.dtype.name,
-                part=name,
-                block_ids=codec.ids_to_bytes(copy.state.ids),
-                epoch=copy.epoch,
-                worker=self._member.name,
-                incarnation=self._member.incarnation,
-                clock=copy.state.clock,
-                crc32=zlib.crc32(part.data.cast("B")),
-            )
-            yield from codec.chunks(header, part)
+
+def encode_copy(member: Member, copy: OwedCopy, parts: Mapping[str, Array]) -> Iterator[Chunk]:
+    """The stream of a copy, of the worker ``member``."""
+    for name, part in parts.items():
+        header = ps_pb2.TensorHeader(
+            table=copy.state.table,
+            dtype=part.dtype.name,
+            part=name,
+            block_ids=codec.ids_to_bytes(copy.state.ids),
+            epoch=copy.epoch,
+            worker=member.name,
+            incarnation=member.incarnation,
+            clock=copy.state.clock,
+            crc32=zlib.crc32(part.data.cast("B")),
+            tensors=len(parts),
+        )
+        yield from codec.chunks(header, part)
 
 
 def _encode_state(state: BlockState) -> recovery_pb2.HeldBlocks:

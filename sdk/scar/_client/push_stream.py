@@ -34,6 +34,7 @@ from scar.blocks import Array
 from scar.errors import DeadlineExceeded, Internal, InvalidRequest, ScarError, StaleEpoch, Temporary
 from scar.placement import Member
 from scar.strategies import BACKLOG, BACKLOG_RATE
+from scar.tables import Job
 from scar.v1 import ps_pb2
 from scar.wire import codec
 from scar.wire.codec import Chunk
@@ -238,7 +239,9 @@ class PushStream:
     def _send_push(self, step: SendPush) -> PushAcked:
         push = step.push
         with self._streams.traces.sending(push.push_id):
-            reply = self._link.push(self._push_chunks(step), self._seconds(push.bytes), push.bytes)
+            reply = self._link.push(
+                encode_push(self._view.job, self._streams.member, step), self._seconds(push.bytes), push.bytes
+            )
         self._streams.traces.end_part(push.push_id)
         self._limit.note_error(None)
         return PushAcked(step.push.seq, reply.clock, reply.joins)
@@ -246,31 +249,6 @@ class PushStream:
     def _seconds(self, size: int) -> float:
         """For one try to move so many bytes."""
         return min(self._streams.timeout, self._limit.seconds(size))
-
-    def _push_chunks(self, step: SendPush) -> Iterator[Chunk]:
-        push = step.push
-        # A push whose blocks have all moved away still has a number that the shard may wait for: it travels
-        # without blocks.
-        first = self._view.job.tables[0]
-        nothing = {first.name: TablePush(np.empty(0, np.uint32), np.empty(0, first.dtype))}
-        for table, blocks in (push.tables or nothing).items():
-            header = ps_pb2.TensorHeader(
-                table=table,
-                dtype=bfloat16.NAME if blocks.short else self._view.job.table(table).dtype_name,
-                dense=table in step.dense,
-                epoch=step.epoch,
-                worker=self._streams.member.name,
-                incarnation=self._streams.member.incarnation,
-                seq=push.seq,
-                push_id=push.push_id,
-                clock=push.clock,
-                rate=BACKLOG_RATE if push.merged > BACKLOG else 1.0,
-            )
-            set_rows(header, blocks.rows)
-            if blocks.rows is None and table not in step.dense:
-                header.block_ids = codec.ids_to_bytes(blocks.ids)
-            values = bfloat16.shorten_values(blocks.values) if blocks.short else blocks.values
-            yield from codec.chunks(header, values)
 
     def _settle_epoch(self, step: SettleEpoch) -> EpochSettled:
         member = self._streams.member
@@ -315,3 +293,32 @@ class PushStream:
             if blocks in self._state.comparisons:
                 self._state.comparisons.remove(blocks)
                 self._streams.on_compared(blocks, squared)
+
+
+def encode_push(job: Job, member: Member, step: SendPush) -> Iterator[Chunk]:
+    """The stream of a push, of the worker ``member``."""
+    push = step.push
+    # A push whose blocks have all moved away still has a number that the shard may wait for: it travels
+    # without blocks.
+    first = job.tables[0]
+    nothing = {first.name: TablePush(np.empty(0, np.uint32), np.empty(0, first.dtype))}
+    tables = push.tables or nothing
+    for table, blocks in tables.items():
+        header = ps_pb2.TensorHeader(
+            table=table,
+            dtype=bfloat16.NAME if blocks.short else job.table(table).dtype_name,
+            dense=table in step.dense,
+            epoch=step.epoch,
+            worker=member.name,
+            incarnation=member.incarnation,
+            seq=push.seq,
+            push_id=push.push_id,
+            clock=push.clock,
+            rate=BACKLOG_RATE if push.merged > BACKLOG else 1.0,
+            tensors=len(tables),
+        )
+        set_rows(header, blocks.rows)
+        if blocks.rows is None and table not in step.dense:
+            header.block_ids = codec.ids_to_bytes(blocks.ids)
+        values = bfloat16.shorten_values(blocks.values) if blocks.short else blocks.values
+        yield from codec.chunks(header, values)

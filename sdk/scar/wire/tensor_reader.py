@@ -47,6 +47,9 @@ class TensorReader:
     """``open_tensor`` checks a header and says where the bytes that follow go.
 
     ``mismatch`` makes the error for a stream that does not fit its headers, from the reason in words.
+
+    The stream of a process that is killed may end as if it were whole: gRPC for Python does not always tell
+    the two apart. So the first header says how many there are.
     """
 
     def __init__(
@@ -58,6 +61,8 @@ class TensorReader:
         self._mismatch = mismatch
         self._sink: TensorSink | None = None
         self._arrived = 0  # bytes of the current tensor
+        self._opened = 0
+        self._announced = 0  # tensors; 0: nobody has said how many there are
 
     @property
     def remaining(self) -> int:
@@ -67,9 +72,11 @@ class TensorReader:
     def read_chunk(self, chunk: Chunk) -> None:
         """Raises what ``open_tensor`` raises, and ``mismatch``."""
         if chunk.header is not None:
-            self.finish()
+            self._finish_tensor()
             self._sink = self._open_tensor(chunk.header)
             self._arrived = 0
+            self._announced = self._announced if self._opened else chunk.header.tensors
+            self._opened += 1
         if not len(chunk.data):
             return
         if self._sink is None or len(chunk.data) > self.remaining:
@@ -79,7 +86,12 @@ class TensorReader:
         self._sink.write(chunk.data)
 
     def finish(self) -> None:
-        """The current tensor is over."""
+        """The stream is over."""
+        self._finish_tensor()
+        if self._announced and self._opened != self._announced:
+            raise self._mismatch(f"{self._opened} of {self._announced} tensors")
+
+    def _finish_tensor(self) -> None:
         if self._sink is not None and self.remaining:
             raise self._mismatch(f"{self._arrived} of {self._sink.size} bytes of {self._sink.name}")
 

@@ -22,11 +22,17 @@ from scar_ps.wire.tensor_parts import allocate_part, contents_from_parts, conten
 def encode_batch(batch: ReplicationBatch) -> Iterator[bytes]:
     """The stream in wire form."""
     about: ps_pb2.Shipment | None = _encode_header(batch)
-    for copy in batch.copies:
+    contents = [contents_parts(copy.contents) for copy in batch.copies]
+    for copy, parts in zip(batch.copies, contents, strict=True):
         ids = codec.ids_to_bytes(copy.state.ids)
-        for part, array in contents_parts(copy.contents).items():
+        for part, array in parts.items():
             header = ps_pb2.TensorHeader(
-                table=copy.state.table, dtype=array.dtype.name, part=part, shipment=about, block_ids=ids
+                table=copy.state.table,
+                dtype=array.dtype.name,
+                part=part,
+                shipment=about,
+                block_ids=ids,
+                tensors=sum(map(len, contents)),
             )
             if part == VALUES:
                 header.base.update(copy.state.watermark)
