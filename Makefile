@@ -24,7 +24,9 @@ PROTOC = $(BIN)/python -m grpc_tools.protoc -Iproto --plugin=protoc-gen-mypy=$(B
 	--plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc
 
 # A test of real processes or pods that fails is played once more, and its first failure is printed at the end; at most three in a run.
-REPEATS := --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks --rerun-exclude-path tests/repo \
+# Not where values or the count of lost pushes were wrong: what is rare there is a defect that is rare, and no bad luck.
+REPEATS := --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks \
+	--rerun-except 'Arrays are not|Not equal to tolerance|lost_pushes' --rerun-exclude-path tests/repo \
 	--rerun-exclude-path tests/unit --rerun-exclude-path tests/fuzz --rerun-exclude-path tests/simulation --rerun-exclude-path tests/helm
 
 .DEFAULT_GOAL := help

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from scar.errors import Fenced
 from scar.placement import Role
@@ -28,6 +29,7 @@ class Dummy:
         self._app = app
         self._behaviour = behaviour
         self._ready = False
+        self._pool = ThreadPoolExecutor(1)
         say("build")
 
     def start(self) -> None:
@@ -64,6 +66,8 @@ class Dummy:
             if self._behaviour == "stuck" and self._app.liveness.progress > 20:
                 time.sleep(60)
             self._app.liveness.record_progress()
+        while self._behaviour == "main-late":  # in the middle of work for a pool, which Python ends before it
+            self._pool.submit(int).result()
 
 
 def build(app: App) -> Service:

@@ -76,7 +76,8 @@ def test_a_second_signal_ends_it_at_once(processes: Processes, redis_url: str) -
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "code"), [("raises", 1), ("fenced", 3), ("main", 0), ("main-raises", 1), ("main-exits", 1)]
+    ("behaviour", "code"),
+    [("raises", 1), ("fenced", 3), ("main", 0), ("main-raises", 1), ("main-exits", 1), ("main-late", 0)],
 )
 def test_exit_codes(processes: Processes, redis_url: str, behaviour: str, code: int) -> None:
     service = dummy(processes, redis_url, behaviour)

@@ -111,6 +111,7 @@ class App:
         self._health_server: grpc.Server | None = None
         self._exit_code = 0
         self._resigned = threading.Event()
+        self._stopped = False  # what is left of its threads Python ends wherever they are
 
     @property
     def heartbeats(self) -> HeartbeatStore:
@@ -127,7 +128,8 @@ class App:
             try:
                 target()
             except Exception as error:
-                self.fail(error)
+                if not self._stopped:
+                    self.fail(error)
 
         threading.Thread(target=guarded, name=name, daemon=True).start()
 
@@ -210,6 +212,7 @@ class App:
         if self._health_server is not None:
             self._health_server.stop(0)
         stop_tracing()
+        self._stopped = True
         self.log.info("service.stopped", extra={"exit_code": self._exit_code})
 
     def _register_servicers(self, service: Service, watchers: MemberServicer) -> HealthBoard:
