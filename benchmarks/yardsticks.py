@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -19,13 +19,14 @@ from benchmarks.measure import TimedAction
 
 Bytes = NDArray[np.uint8]
 SIZES = struct.Struct("<QQ")
+LOOPBACK = "127.0.0.1"
 
 
 class TcpPeer:
-    """Client of a process that swallows and sends bytes over plain TCP on the loopback interface."""
+    """Client of a process that swallows and sends bytes over plain TCP; else on this machine."""
 
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port))
+    def __init__(self, port: int, host: str = LOOPBACK) -> None:
+        self._socket = socket.create_connection((host, port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def exchange(self, up: Bytes, down: Bytes) -> None:
@@ -56,8 +57,13 @@ def tcp_peer() -> Iterator[TcpPeer]:
 
 
 def _serve_peer(port: Connection) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port.send(server.getsockname()[1])
+    serve_client(port.send)
+
+
+def serve_client(tell_port: Callable[[int], object], host: str = LOOPBACK) -> None:
+    """Swallow and send what one client asks for, until it has gone."""
+    with socket.create_server((host, 0)) as server:
+        tell_port(server.getsockname()[1])
         client, _ = server.accept()
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     space = np.ones(1, dtype=np.uint8)

@@ -1,0 +1,80 @@
+"""What a step costs between machines, beside Ray and torch RPC; how it grows from one machine to eight.
+
+    sudo python -m benchmarks.machines peers [--ray PYTHON] [--rounds 3] [--steps 9]
+    sudo python -m benchmarks.machines growth [--megabits 40] [--most 8] [--steps 9]
+
+Machines are network namespaces of this one, so all share its cores. Linux, as root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from benchmarks.machines import growth, peers
+
+WARM_UPS = 2
+RAY_HINT = "Ray is left out: give --ray PYTHON, made by: python -m venv DIR && DIR/bin/pip install ray numpy"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = make_parser().parse_args(arguments)
+    {"peers": _show_peers, "growth": _show_growth}[options.what](options)
+    return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.machines", description=__doc__)
+    parser.add_argument("what", choices=("peers", "growth"))
+    parser.add_argument("--ray", metavar="PYTHON", default="", help="an interpreter that has Ray")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of all systems")
+    parser.add_argument("--steps", type=int, default=9, help="that are measured, after two others")
+    parser.add_argument("--megabits", type=float, default=40, help="growth: of each machine's link, each way")
+    parser.add_argument("--most", type=int, default=8, help="growth: machines")
+    return parser
+
+
+def _show_peers(options: argparse.Namespace) -> None:
+    systems: dict[str, Callable[[int], list[float]]] = dict(peers.SYSTEMS)
+    if options.ray:
+        systems["Ray"] = lambda steps: peers.measure_ray(steps, options.ray)
+    else:
+        _say(RAY_HINT)
+    found: dict[str, list[float]] = defaultdict(list)
+    for turn in range(options.rounds):
+        for name, measure in systems.items():
+            seconds = measure(WARM_UPS + options.steps)[WARM_UPS:]
+            found[name] += seconds
+            _say(f"{turn + 1}/{options.rounds} {name}: {1000 * statistics.median(seconds):.0f} ms a step")
+    ours = statistics.median(found["SCAR"])
+    for name, seconds in found.items():
+        median = statistics.median(seconds)
+        rate = 2 * peers.SIZE / 1e9 / median
+        spread = f"{1000 * min(seconds):.0f} to {1000 * max(seconds):.0f}"
+        times = f"{1000 * median:.0f} ms ({spread})"
+        _say(f"| {name} | {times} | {rate:.2f} GB/s | SCAR is {median / ours:.2f} times as fast |")
+
+
+def _show_growth(options: argparse.Namespace) -> None:
+    alone = 0.0
+    count = 1
+    while count <= options.most:
+        grown = growth.measure_growth(count, options.megabits, WARM_UPS, options.steps)
+        alone = alone or grown.seconds
+        _say(
+            f"| {count} | {1000 * grown.seconds:.0f} ms | {count * alone / grown.seconds:.2f} |"
+            f" {alone / grown.seconds:.2f} | {1000 * grown.least:.0f} ms | {grown.cores:.2f} |"
+        )
+        count *= 2
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

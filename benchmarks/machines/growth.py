@@ -1,0 +1,71 @@
+"""From one shard and one worker to eight of each, every one on a machine of its own, behind links so slow
+that they are what limits.
+
+Every worker pushes and pulls the whole table in each clock, and every shard has its part of it: so a machine
+moves as many bytes in a clock however many there are, and a clock should take as long. Then N workers do N
+times the work in the same time.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from benchmarks.machines.network import Machines, read_line, write_line
+from benchmarks.machines.scar_cluster import WIDTH
+
+SIZE = 4 << 20  # of the table
+ROWS = SIZE // (4 * WIDTH)
+MODULE = "benchmarks.machines"
+
+
+@dataclass(frozen=True)
+class GrownStep:
+    """Of ``count`` shards and workers: median ``seconds`` of a clock, and what would be possible (``least``);
+    ``cores`` of this machine that were busy meanwhile.
+    """
+
+    count: int
+    seconds: float
+    least: float
+    cores: float
+
+
+def measure_growth(count: int, megabits: float, warm_ups: int, steps: int) -> GrownStep:
+    """The coordinators share the first shard's machine."""
+    with Machines(2 * count, megabits) as machines:
+        sizes = map(str, (1, count, count, ROWS))
+        module = [sys.executable, "-m", f"{MODULE}.scar_cluster", machines.address(0)]
+        settings: dict[str, str] = json.loads(read_line(machines.start(0, [*module, *sizes])))
+        for number in range(1, count):
+            place = {"SCAR_LISTEN": f"{machines.address(number)}:0", "SCAR_NAME": f"ps-{number}"}
+            machines.start(number, [sys.executable, "-m", "scar_ps"], {**settings, **place}, quiet=True)
+        workers = [_start_worker(machines, number, warm_ups + steps, settings) for number in range(count)]
+        for worker in workers:
+            read_line(worker)
+        began, busy = time.monotonic(), _busy_seconds()
+        for worker in workers:
+            write_line(worker, "go")
+        found = [json.loads(read_line(worker))[warm_ups:] for worker in workers]
+        cores = (_busy_seconds() - busy) / (time.monotonic() - began)
+        seconds = statistics.median([max(step) for step in zip(*found, strict=True)])
+        return GrownStep(count, seconds, 2 * SIZE * 8e-6 / megabits, cores)
+
+
+def _start_worker(
+    machines: Machines, number: int, steps: int, settings: Mapping[str, str]
+) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", f"{MODULE}.scar_worker", f"worker-{number}", str(steps)]
+    return machines.start(machines.count // 2 + number, command, settings)
+
+
+def _busy_seconds() -> float:
+    """Of all cores, since the machine started."""
+    with open("/proc/stat") as counters:
+        ticks = [int(one) for one in counters.readline().split()[1:]]
+    return (sum(ticks) - ticks[3] - ticks[4]) / 100
