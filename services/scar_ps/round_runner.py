@@ -13,13 +13,14 @@ from threading import Lock
 
 import numpy as np
 
+from scar.blocks import Positions
 from scar.errors import InvalidRequest, NotServing
 from scar.tables import Job
 from scar.v1 import ps_pb2
 from scar_ps.apply_thread import ApplyThread
 from scar_ps.core.block_data import CopiedBlocks
 from scar_ps.core.block_snapshot import StallTimer
-from scar_ps.core.block_store import Mask
+from scar_ps.core.block_store import BlockStore, Mask
 from scar_ps.core.checkpoint_round import Candidates
 from scar_ps.core.core_state import CoreState
 from scar_ps.core.distances import BlockDistances, block_distances
@@ -43,6 +44,7 @@ from scar_runtime.checkpoint.objects import BlockPayload, encode_object, object_
 from scar_runtime.checkpoint.selection import BY_DISTANCE, chosen
 from scar_runtime.checkpoint.selection_codec import counts_to_proto, range_from_proto, read_selection
 from scar_runtime.checkpoint.top_keys import KeyCounts, KeyRange, block_keys, count_keys
+from scar_runtime.process.memory import TouchedMemory
 from scar_runtime.store import Store
 from scar_runtime.store.layout import object_key
 
@@ -140,7 +142,9 @@ class RoundRunner:
         if request.selection not in BY_DISTANCE and partial:
             raise InvalidRequest(f"round {number} is of what has changed, not of {request.selection!r}")
         selected = [(one.store, one.positions[_chosen_mask(job, request, one)]) for one in candidates]
-        begun = BlocksChosen(epoch, number, selected, timer)
+        size = sum(_copied_bytes(store, positions) for store, positions in selected)
+        memory = TouchedMemory(size, sum(1 + len(store.slots) for store, _ in selected))
+        begun = BlocksChosen(epoch, number, selected, timer, memory.allocate)
         copied: list[CopiedBlocks] = self._apply_thread.call(begun, timeout)
         return copied
 
@@ -190,6 +194,12 @@ class RoundRunner:
 def _chosen_mask(job: Job, request: ps_pb2.SaveRequest, one: Candidates) -> Mask:
     """Which candidates the coordinator means."""
     return chosen(read_selection(request), job, one.store.table.name, one.ids, _known_distances(one))
+
+
+def _copied_bytes(store: BlockStore, positions: Positions) -> int:
+    """Of a copy of the values and slots of these blocks."""
+    layouts = [store.layout, *map(store.slot_layout, store.slots)]
+    return sum(layout.count_elements(positions) for layout in layouts) * store.table.dtype.itemsize
 
 
 def _known_distances(one: Candidates) -> BlockDistances:

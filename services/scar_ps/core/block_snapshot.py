@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from scar.blocks import Array, Layout, Positions
 from scar_ps.core.block_data import BlockContents
-from scar_ps.core.block_store import RUN_ELEMENTS, BlockStore, Mask, split_runs
+from scar_ps.core.block_store import RUN_ELEMENTS, Allocate, BlockStore, Mask, split_runs
 
 
 class StallTimer:
@@ -95,7 +95,11 @@ class BlockSnapshot:
     ``contents`` are there when :meth:`copy_piece` has said so. It must be released.
     """
 
-    def __init__(self, store: BlockStore, positions: Positions, timer: StallTimer) -> None:
+    def __init__(
+        self, store: BlockStore, positions: Positions, timer: StallTimer, allocate: Allocate = np.empty
+    ) -> None:
+        """``allocate``: makes the arrays of the copy."""
+        self._allocate = allocate
         self._store = store
         self._positions = positions
         self._timer = timer
@@ -114,7 +118,7 @@ class BlockSnapshot:
 
     def _add_array(self, source: Array, layout: Layout) -> Array:
         packed = layout.take(self._positions)
-        target: Array = np.empty(packed.elements, source.dtype)
+        target: Array = self._allocate(packed.elements, source.dtype)
         width = layout.elements // max(1, self._store.row_counts.elements)
         self._arrays.append(_CopiedArray(source, layout, target, packed, width))
         return target

@@ -18,7 +18,7 @@ from scar.blocks import Array, BlockState, Ids, Positions, positions_of
 from scar.errors import Busy, InvalidRequest
 from scar_ps.core.block_data import CopiedBlocks
 from scar_ps.core.block_snapshot import BlockSnapshot, Piece, StallTimer, split_pieces
-from scar_ps.core.block_store import BlockStore, StoreSlice
+from scar_ps.core.block_store import Allocate, BlockStore, StoreSlice
 from scar_ps.core.distances import BlockDistances
 from scar_ps.core.ownership import BlockOwnership
 from scar_ps.core.relocation import Relocation, select_kept
@@ -130,10 +130,11 @@ class CheckpointRound:
         chosen: ChosenBlocks,
         contents_of: Callable[[int], Mapping[str, int]],
         timer: StallTimer,
+        allocate: Allocate = np.empty,
     ) -> list[CopiedBlocks]:
         """Copy these candidates as they are now; their contents are there after the last :meth:`copy_piece`.
 
-        ``contents_of``: the watermark of blocks of an origin.
+        ``contents_of``: the watermark of blocks of an origin. ``allocate``: makes the arrays of the copy.
         """
         self.measured_candidates(number)
         copied: list[CopiedBlocks] = []
@@ -145,7 +146,7 @@ class CheckpointRound:
             there = positions[~store.frozen[positions]] if store.blocked else positions
             for origin in np.flatnonzero(np.bincount(store.origin[there])).tolist():
                 at = there[store.origin[there] == origin]
-                snapshot = BlockSnapshot(store, at, timer)
+                snapshot = BlockSnapshot(store, at, timer, allocate)
                 self._snapshots.append(snapshot)
                 state = BlockState(store.table.name, store.ids[at], clock, contents_of(origin))
                 copied.append(CopiedBlocks(state, snapshot.contents))

@@ -77,6 +77,7 @@ class RoundHandler:
                 event.chosen,
                 lambda origin: state.ownership.watermark_of(origin, own),
                 event.timer,
+                event.allocate,
             )
         state.story.note(blocks=sum(len(one.state.ids) for one in copied))
         return copied

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
 _M_ARENA_MAX = -8
 KEEP_BYTES = 512 << 20  # freed memory at the top of the heap that is kept, at most
+_ALIGNMENT = 64  # bytes
 
 
 def keep_freed() -> None:
@@ -25,3 +30,22 @@ def keep_freed() -> None:
         mallopt(_M_MMAP_MAX, 0)
         mallopt(_M_ARENA_MAX, 1)
         mallopt(_M_TRIM_THRESHOLD, KEEP_BYTES)
+
+
+class TouchedMemory:
+    """Room for ``arrays`` arrays of ``size`` bytes together, whose pages the kernel has given already: who
+    writes to them does not wait for that. On a virtual machine a page costs more than what is written to it.
+    """
+
+    def __init__(self, size: int, arrays: int) -> None:
+        self._left: NDArray[np.uint8] = np.empty(size + arrays * _ALIGNMENT, np.uint8)
+        self._left.fill(0)  # without Python's lock
+
+    def allocate(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """As :func:`numpy.zeros`. What there is no room for is not touched yet."""
+        size = count * dtype.itemsize
+        if size > len(self._left):
+            return np.zeros(count, dtype)
+        array = self._left[:size].view(dtype)
+        self._left = self._left[-(-size // _ALIGNMENT) * _ALIGNMENT :]
+        return array

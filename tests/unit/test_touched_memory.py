@@ -1,0 +1,32 @@
+"""Memory that the kernel has given already: arrays of their own, zero, and as many as there is room for."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scar_runtime.process.memory import TouchedMemory
+
+DTYPES = st.sampled_from([np.dtype(name) for name in ("float32", "float64", "int64", "uint8")])
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), DTYPES), max_size=6))
+def test_as_many_arrays_as_were_announced_lie_in_it_side_by_side(wanted: list[tuple[int, np.dtype]]) -> None:
+    memory = TouchedMemory(sum(count * dtype.itemsize for count, dtype in wanted), len(wanted))
+    whole = memory._left.base if memory._left.base is not None else memory._left
+    arrays = [memory.allocate(count, dtype) for count, dtype in wanted]
+    for number, (array, (count, dtype)) in enumerate(zip(arrays, wanted, strict=True), 1):
+        assert (array.shape, array.dtype, array.any()) == ((count,), dtype, False)
+        assert array.flags.aligned
+        assert not count or np.shares_memory(array, whole)
+        array[:] = number
+    for number, array in enumerate(arrays, 1):
+        assert (array == number).all(), "none lies in another"
+
+
+def test_what_has_no_room_gets_memory_of_its_own() -> None:
+    memory = TouchedMemory(64, 1)
+    array = memory.allocate(1000, np.dtype(np.float32))
+    assert (len(array), array.any()) == (1000, False)
+    assert not np.shares_memory(array, memory._left)
