@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from threading import Lock
+from typing import Any
+
+import numpy as np
 
 from scar.errors import (
     CorruptCheckpoint,
@@ -22,6 +25,7 @@ from scar_ps.apply_thread import ApplyThread
 from scar_ps.core.core_state import CoreState
 from scar_ps.core.epochs import AdoptedEpoch, EpochsMissing
 from scar_ps.core.events import EpochReceived
+from scar_runtime.process.memory import ReadyArrays
 from scar_runtime.store import Store
 from scar_runtime.store.job_records import read_job_spec
 from scar_runtime.store.layout import EPOCHS, epoch_key
@@ -73,7 +77,8 @@ class EpochSync:
     def adopt_epoch(self, epoch: Epoch, job: Job, timeout: float) -> AdoptedEpoch:
         """Have the shard adopt this epoch, and first those before it that it misses."""
         with self._lock:
-            answer = self._apply_thread.call(EpochReceived(epoch, job), timeout)
+            received = EpochReceived(epoch, job, allocate=self._make_arrays(epoch, job).allocate)
+            answer = self._apply_thread.call(received, timeout)
             if isinstance(answer, EpochsMissing):
                 earlier = self._read_missing(answer, job)
                 for one in [*earlier, epoch]:
@@ -81,6 +86,21 @@ class EpochSync:
         assert isinstance(answer, AdoptedEpoch)
         self._ahead = None
         return answer
+
+    def _make_arrays(self, epoch: Epoch, job: Job) -> ReadyArrays:
+        """For the values, and the saved ones, of tables of which the epoch gives other blocks to this shard.
+        On this thread: the apply thread would look as if it hung while it waits for the kernel.
+        """
+        index = epoch.shard_index(self._state.member.key)
+        held = self._state.view.tables
+        wanted: list[tuple[int, np.dtype[Any]]] = []
+        for table in job.tables if index >= 0 and epoch.number > self._state.number else ():
+            if table.keys is not None or len(epoch.owners.get(table.name, ())) != table.blocks:
+                continue
+            ids = epoch.owned(table.name, index)
+            if table.name not in held or not np.array_equal(held[table.name].ids, ids):
+                wanted += 2 * [(table.layout.count_elements(ids), table.dtype)]
+        return ReadyArrays(wanted)
 
     def catch_up(self, timeout: float) -> None:
         """Read the newest epoch from the store and hand it in. Raises errors of the store."""

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scar_runtime.process.memory import TouchedMemory
+from scar_runtime.process.memory import ReadyArrays, TouchedMemory
 
 DTYPES = st.sampled_from([np.dtype(name) for name in ("float32", "float64", "int64", "uint8")])
 
@@ -30,3 +30,16 @@ def test_what_has_no_room_gets_memory_of_its_own() -> None:
     array = memory.allocate(1000, np.dtype(np.float32))
     assert (len(array), array.any()) == (1000, False)
     assert not np.shares_memory(array, memory._left)
+
+
+def test_arrays_come_in_the_order_in_which_they_were_wanted_and_others_are_made() -> None:
+    ready = ReadyArrays([(3, np.dtype(np.float32)), (4, np.dtype(np.int64))])
+    first = ready.allocate(3, np.dtype(np.float32))
+    first[:] = 7
+    assert (len(ready.allocate(3, np.dtype(np.float32))), len(ready._ready)) == (3, 1), (
+        "another one is wanted"
+    )
+    second = ready.allocate(4, np.dtype(np.int64))
+    assert (second.tolist(), second.dtype, len(ready._ready)) == ([0] * 4, np.dtype(np.int64), 0)
+    assert ready.allocate(4, np.dtype(np.int64)).tolist() == [0] * 4
+    assert first.tolist() == [7] * 3

@@ -2,9 +2,8 @@
 
 A store never changes its set of blocks: an epoch that does so makes a new one
 (:meth:`BlockStore.copy_for`). So whoever still reads the old one (a pull on its way out, a distance pass)
-reads consistent memory. Only one thread writes. It holds ``lock``, which is handed in, for each run of blocks
-that it writes; who reads beside it holds the lock for each run that it copies out, and never sees half of a
-block.
+reads consistent memory. Only one thread writes, and holds ``lock``, which is handed in, for each run of
+blocks; who reads beside it holds it for each run that it copies out, and never sees half of a block.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ from scar_ps.core.segments import Segments
 
 # about 1 MiB: temporaries stay in the cache, a lock is held for a quarter of a millisecond
 RUN_ELEMENTS = 1 << 18
-# of values that one load brings: what is installed at once holds up everything else, and what loads hold
-# together is memory that a recovery touches for the first time
+# of values that one load brings: what is installed at once holds up everything else
 LOAD_BYTES = 8 << 20
 Mask = NDArray[np.bool_]
 StoreRows = NDArray[np.integer[Any]]  # rows of a store, or uint64 images of keys
@@ -281,17 +279,19 @@ class BlockStore:
         if contents.steps is not None:
             self.steps[positions] = contents.steps
 
-    def allocate_for(self, ids: Ids) -> BlockStore:
+    def allocate_for(self, ids: Ids, allocate: Allocate | None) -> BlockStore:
         """A store for ``ids`` with this one's lock; its values are yet to be written, if this one has any."""
-        return BlockStore(self.table, ids, self.lock, np.empty if len(self) else np.zeros)
+        return BlockStore(self.table, ids, self.lock, allocate or (np.empty if len(self) else np.zeros))
 
-    def copy_for(self, ids: Ids, gained: Mask, progress: OnProgress) -> BlockStore:
+    def copy_for(
+        self, ids: Ids, gained: Mask, progress: OnProgress, allocate: Allocate | None = None
+    ) -> BlockStore:
         """A store for ``ids`` with this one's lock and contents; what was ``gained`` (mask) is empty."""
-        new = self.allocate_for(ids)
+        new = self.allocate_for(ids, allocate)
         source = np.where(gained, -1, self.find_blocks(ids))
-        target = np.flatnonzero(source >= 0)
         if len(self):
             self._copy_values(new, source, progress)
+        target = np.flatnonzero(source >= 0)
         source = source[target]
         for start, stop in split_runs(new.layout.take(target), RUN_ELEMENTS) if self.slots else ():
             for name, slot in self.slots.items():

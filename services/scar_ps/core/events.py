@@ -15,6 +15,7 @@ from scar.losses import LossPart, LossPoint
 from scar.placement import Epoch
 from scar.tables import Job
 from scar_ps.core.block_data import BlockContents, BlockLoad
+from scar_ps.core.block_store import Allocate
 from scar_ps.core.requests import PulledParts, Sender, StagedPush
 
 
@@ -117,13 +118,15 @@ class WorkerSettled(Event):
 class EpochReceived(Event):
     """A newer epoch, perhaps.
 
-    ``complete``: those before it that matter have been handed in. Answered by
-    :class:`scar_ps.core.epochs.AdoptedEpoch` or :class:`scar_ps.core.epochs.EpochsMissing`.
+    ``complete``: those before it that matter have been handed in. ``allocate``: makes arrays for values, of
+    zeros. Answered by :class:`scar_ps.core.epochs.AdoptedEpoch` or
+    :class:`scar_ps.core.epochs.EpochsMissing`.
     """
 
     epoch: Epoch
     job: Job
     complete: bool = False
+    allocate: Allocate | None = None
 
     def for_story(self) -> EventSummary:
         return EventSummary("EpochReceived", describe_epoch(self.epoch) | {"complete": self.complete})

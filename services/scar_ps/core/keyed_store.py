@@ -20,6 +20,7 @@ from scar_ps.core.block_data import BlockContents
 from scar_ps.core.block_store import (
     NO_LOCK,
     RUN_ELEMENTS,
+    Allocate,
     BlockStore,
     Lock,
     Mask,
@@ -267,11 +268,13 @@ class KeyedBlockStore(BlockStore):
         if KEY_SLOT in contents.slots:
             self._index_blocks(positions)
 
-    def allocate_for(self, ids: Ids) -> BlockStore:
+    def allocate_for(self, ids: Ids, _allocate: Allocate | None) -> BlockStore:
         return KeyedBlockStore(self.table, ids, self.lock, self._seed, self.tally)
 
-    def copy_for(self, ids: Ids, gained: Mask, progress: OnProgress) -> BlockStore:
-        new = super().copy_for(ids, gained, progress)
+    def copy_for(
+        self, ids: Ids, gained: Mask, progress: OnProgress, allocate: Allocate | None = None
+    ) -> BlockStore:
+        new = super().copy_for(ids, gained, progress, allocate)
         assert isinstance(new, KeyedBlockStore)
         new._expired_at = self._expired_at
         new._index_blocks(np.arange(len(ids)), progress)

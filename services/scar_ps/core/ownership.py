@@ -27,6 +27,7 @@ from scar_ps.core.block_data import (
 )
 from scar_ps.core.block_store import (
     LOAD_BYTES,
+    Allocate,
     BlockStore,
     Mask,
     NewLock,
@@ -110,15 +111,21 @@ class BlockOwnership:
         changes = [self._plan_change(table, epoch, donors=False) for table in job.tables]
         return all(len(self._unexplained_blocks(change)) == 0 for change in changes)
 
-    def adopt_epoch(self, epoch: Epoch, job: Job) -> tuple[list[BlockLoad], dict[str, Relocation]]:
-        """Follow an epoch: what has to be loaded, and the tables that changed. An error changes nothing."""
+    def adopt_epoch(
+        self, epoch: Epoch, job: Job, allocate: Allocate | None = None
+    ) -> tuple[list[BlockLoad], dict[str, Relocation]]:
+        """Follow an epoch: what has to be loaded, and the tables that changed. An error changes nothing.
+        ``allocate``: makes arrays for the values of tables that change, of zeros.
+        """
         changes = [self._plan_change(table, epoch) for table in job.tables]
         for change in changes:
             unexplained = self._unexplained_blocks(change)
             if len(unexplained):
                 where = f"block {unexplained[0]} of table {change.table.name}"
                 raise Internal(f"epoch {epoch.number} does not say where {where} comes from")
-        relocations = {change.table.name: self._relocate_table(change, job.seed) for change in changes}
+        relocations = {
+            change.table.name: self._relocate_table(change, job.seed, allocate) for change in changes
+        }
         if job.strategy.missing:
             for relocation in relocations.values():
                 _begin_marking(relocation.new)
@@ -172,7 +179,7 @@ class BlockOwnership:
         missing = ~change.gained if held is None else ~change.gained & (held.find_blocks(change.ids) < 0)
         return change.ids[missing]
 
-    def _relocate_table(self, change: _TableChange, seed: int) -> Relocation:
+    def _relocate_table(self, change: _TableChange, seed: int, allocate: Allocate | None) -> Relocation:
         old = self.tables.get(change.table.name)
         if old is None:
             old = make_store(change.table, np.empty(0, np.uint32), self._new_lock(), seed)
@@ -181,7 +188,7 @@ class BlockOwnership:
             old.update_blocked()
             return Relocation(old, old, change.gained)
         pushes = [push for gained in change.groups for push in gained.pushes]
-        new = old.copy_for(change.ids, change.gained, self._progress)
+        new = old.copy_for(change.ids, change.gained, self._progress, allocate)
         return Relocation(old, new, change.gained, pushes)
 
     def _begin_loads(

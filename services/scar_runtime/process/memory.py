@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -49,3 +51,21 @@ class TouchedMemory:
         array = self._left[:size].view(dtype)
         self._left = self._left[-(-size // _ALIGNMENT) * _ALIGNMENT :]
         return array
+
+
+class ReadyArrays:
+    """Arrays of zeros in :class:`TouchedMemory`, each of its own, handed out in the order in which they were
+    wanted (elements and dtype).
+    """
+
+    def __init__(self, wanted: Iterable[tuple[int, np.dtype[Any]]]) -> None:
+        self._ready = deque(
+            TouchedMemory(count * dtype.itemsize, 1).allocate(count, dtype) for count, dtype in wanted
+        )
+
+    def allocate(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """The next one; :func:`numpy.zeros` if it is another that is wanted."""
+        ready = self._ready
+        if ready and (ready[0].size, ready[0].dtype) == (count, dtype):
+            return ready.popleft()
+        return np.zeros(count, dtype)

@@ -1,0 +1,44 @@
+"""A shard that gains blocks waits for the kernel's memory on another thread than the one that has to move."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scar_ps import epoch_sync
+from scar_runtime.process.memory import ReadyArrays
+from tests.component.processes import eventually
+from tests.component.ps_scene import SECONDS, declared, first, run_pair
+
+
+def test_the_apply_thread_moves_while_an_epoch_waits_for_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taking, go = threading.Event(), threading.Event()
+    made: list[np.ndarray] = []
+
+    class SlowArrays(ReadyArrays):
+        def __init__(self, wanted: list[tuple[int, np.dtype]]) -> None:
+            taking.set()
+            assert go.wait(SECONDS)
+            super().__init__(wanted)
+            made.extend(self._ready)
+
+    monkeypatch.setattr(epoch_sync, "ReadyArrays", SlowArrays)
+    pair = run_pair(f"file://{tmp_path}")
+    shard, other = next(pair)
+    spec = declared()
+    adopting = threading.Thread(target=lambda: shard.adopt(first(spec, [shard, other]), spec))
+    adopting.start()
+    assert taking.wait(SECONDS / 2)
+    moved = shard.process.liveness.progress
+    eventually(lambda: shard.process.liveness.progress > moved + 2)
+    go.set()
+    adopting.join(SECONDS)
+    store = shard.service.state.ownership.tables["w"]
+    for array, given in zip((store.values, store.saved), made, strict=True):
+        assert np.shares_memory(array, given)
+    next(pair, None)
