@@ -13,16 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 import scar
 from benchmarks.measure import BenchRow, Pair, TimedAction, duration_row, rate_row, time_pairs
 from benchmarks.training import start_training
-
-if TYPE_CHECKING:
-    import torch
 
 SIZE = 64 << 20
 SHAPE = (SIZE // 256, 64)
@@ -123,38 +119,16 @@ def _run_client(pipe: Connection) -> None:
     import torch
     import torch.distributed.rpc as rpc
 
+    from benchmarks.machines.torch_rpc_peer import ServedTensor
+
     gradient = torch.full(SHAPE, 1e-6)
-    rpc.rpc_sync("server", _TorchModel.make)
+    rpc.rpc_sync("server", ServedTensor.make, args=(SHAPE[0],))
     pipe.send(True)
     while (word := pipe.recv()) != "stop":
         if word == "dense":
-            rpc.rpc_sync("server", _TorchModel.push, args=(gradient,))
-            rpc.rpc_sync("server", _TorchModel.pull)
+            rpc.rpc_sync("server", ServedTensor.push, args=(gradient,))
+            rpc.rpc_sync("server", ServedTensor.pull)
         else:
             for _ in range(CALLS):
-                rpc.rpc_sync("server", _TorchModel.pull_row, args=(0,))
+                rpc.rpc_sync("server", ServedTensor.pull_row, args=(0,))
         pipe.send(word)
-
-
-class _TorchModel:
-    """The parameters in the serving process; torch calls its methods there."""
-
-    table: torch.Tensor
-
-    @classmethod
-    def make(cls) -> None:
-        import torch
-
-        cls.table = torch.zeros(SHAPE)
-
-    @classmethod
-    def push(cls, gradient: torch.Tensor) -> None:
-        cls.table.sub_(gradient, alpha=LEARNING_RATE)
-
-    @classmethod
-    def pull(cls) -> torch.Tensor:
-        return cls.table
-
-    @classmethod
-    def pull_row(cls, row: int) -> torch.Tensor:
-        return cls.table[row].clone()

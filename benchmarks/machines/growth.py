@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import json
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchmarks.machines.network import Machines, read_line, write_line
 from benchmarks.machines.scar_cluster import WIDTH
+from benchmarks.machines.scar_system import start_cluster, start_worker
 
 SIZE = 4 << 20  # of the table
 ROWS = SIZE // (4 * WIDTH)
-MODULE = "benchmarks.machines"
 
 
 @dataclass(frozen=True)
@@ -39,13 +37,14 @@ class GrownStep:
 def measure_growth(count: int, megabits: float, warm_ups: int, steps: int) -> GrownStep:
     """The coordinators share the first shard's machine."""
     with Machines(2 * count, megabits) as machines:
-        sizes = map(str, (1, count, count, ROWS))
-        module = [sys.executable, "-m", f"{MODULE}.scar_cluster", machines.address(0)]
-        settings: dict[str, str] = json.loads(read_line(machines.start(0, [*module, *sizes])))
+        settings = start_cluster(machines, 0, 1, count, count, ROWS)
         for number in range(1, count):
             place = {"SCAR_LISTEN": f"{machines.address(number)}:0", "SCAR_NAME": f"ps-{number}"}
             machines.start(number, [sys.executable, "-m", "scar_ps"], {**settings, **place}, quiet=True)
-        workers = [_start_worker(machines, number, warm_ups + steps, settings) for number in range(count)]
+        workers = [
+            start_worker(machines, count + number, f"worker-{number}", warm_ups + steps, settings)
+            for number in range(count)
+        ]
         for worker in workers:
             read_line(worker)
         began, busy = time.monotonic(), _busy_seconds()
@@ -55,13 +54,6 @@ def measure_growth(count: int, megabits: float, warm_ups: int, steps: int) -> Gr
         cores = (_busy_seconds() - busy) / (time.monotonic() - began)
         seconds = statistics.median([max(step) for step in zip(*found, strict=True)])
         return GrownStep(count, seconds, 2 * SIZE * 8e-6 / megabits, cores)
-
-
-def _start_worker(
-    machines: Machines, number: int, steps: int, settings: Mapping[str, str]
-) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", f"{MODULE}.scar_worker", f"worker-{number}", str(steps)]
-    return machines.start(machines.count // 2 + number, command, settings)
 
 
 def _busy_seconds() -> float:

@@ -11,24 +11,20 @@ from pathlib import Path
 
 from benchmarks.machines.network import ROOT, Machines, read_line, write_line
 from benchmarks.machines.scar_cluster import WIDTH
+from benchmarks.machines.scar_system import MODULE, start_cluster, start_worker
 
 SIZE = 64 << 20
 ROWS = SIZE // (4 * WIDTH)
 SHARDS = 2
 SERVER, CLIENT = 0, 1  # machines
 TORCH_PORT, RAY_PORT = 29511, 6379
-MODULE = "benchmarks.machines"
 
 
 def measure_scar(steps: int) -> list[float]:
     """Seconds of each step, as of all here."""
     with Machines(2) as machines:
-        host = machines.address(SERVER)
-        sizes = map(str, (SHARDS, SHARDS, 1, ROWS))
-        cluster = machines.start(SERVER, [sys.executable, "-m", f"{MODULE}.scar_cluster", host, *sizes])
-        settings: dict[str, str] = json.loads(read_line(cluster))
-        command = [sys.executable, "-m", f"{MODULE}.scar_worker", "worker-0", str(steps)]
-        worker = machines.start(CLIENT, command, settings)
+        settings = start_cluster(machines, SERVER, SHARDS, SHARDS, 1, ROWS)
+        worker = start_worker(machines, CLIENT, "worker-0", steps, settings)
         read_line(worker)
         write_line(worker, "go")
         return _seconds(worker)

@@ -39,6 +39,10 @@ class ServedTensor:
     def pull(cls) -> torch.Tensor:
         return cls.values
 
+    @classmethod
+    def pull_row(cls, row: int) -> torch.Tensor:
+        return cls.values[row].clone()
+
 
 def main(arguments: Sequence[str]) -> None:
     rank, servers = int(arguments[0]), int(arguments[1])

@@ -77,12 +77,13 @@ class EpochSync:
     def adopt_epoch(self, epoch: Epoch, job: Job, timeout: float) -> AdoptedEpoch:
         """Have the shard adopt this epoch, and first those before it that it misses."""
         with self._lock:
-            received = EpochReceived(epoch, job, allocate=self._make_arrays(epoch, job).allocate)
-            answer = self._apply_thread.call(received, timeout)
+            allocate = self._make_arrays(epoch, job).allocate
+            answer = self._apply_thread.call(EpochReceived(epoch, job, allocate=allocate), timeout)
             if isinstance(answer, EpochsMissing):
                 earlier = self._read_missing(answer, job)
                 for one in [*earlier, epoch]:
-                    answer = self._apply_thread.call(EpochReceived(one, job, complete=True), timeout)
+                    received = EpochReceived(one, job, complete=True, allocate=allocate)
+                    answer = self._apply_thread.call(received, timeout)
         assert isinstance(answer, AdoptedEpoch)
         self._ahead = None
         return answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,16 @@ import pytest
 from scar_ps import epoch_sync
 from scar_runtime.process.memory import ReadyArrays
 from tests.component.processes import eventually
-from tests.component.ps_scene import SECONDS, declared, first, run_pair
+from tests.component.ps_scene import SECONDS, Running, declared, first, run_pair
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Iterator[list[Running]]:
+    yield from run_pair(f"file://{tmp_path}")
 
 
 def test_the_apply_thread_moves_while_an_epoch_waits_for_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shards: list[Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taking, go = threading.Event(), threading.Event()
     made: list[np.ndarray] = []
@@ -28,10 +34,9 @@ def test_the_apply_thread_moves_while_an_epoch_waits_for_memory(
             made.extend(self._ready)
 
     monkeypatch.setattr(epoch_sync, "ReadyArrays", SlowArrays)
-    pair = run_pair(f"file://{tmp_path}")
-    shard, other = next(pair)
+    shard = shards[0]
     spec = declared()
-    adopting = threading.Thread(target=lambda: shard.adopt(first(spec, [shard, other]), spec))
+    adopting = threading.Thread(target=lambda: shard.adopt(first(spec, shards), spec))
     adopting.start()
     assert taking.wait(SECONDS / 2)
     moved = shard.process.liveness.progress
@@ -41,4 +46,3 @@ def test_the_apply_thread_moves_while_an_epoch_waits_for_memory(
     store = shard.service.state.ownership.tables["w"]
     for array, given in zip((store.values, store.saved), made, strict=True):
         assert np.shares_memory(array, given)
-    next(pair, None)

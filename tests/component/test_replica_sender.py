@@ -21,7 +21,7 @@ from scar_ps.core.block_data import CopiedBlocks
 from scar_ps.core.replica_store import ReplicationBatch
 from scar_ps.core.replication_chain import ReplicationChain
 from scar_ps.wire.replication_stream import encode_batch
-from tests.component.ps_scene import SECONDS, Running, first
+from tests.component.ps_scene import SECONDS, Running, first, run_pair
 
 BLOCKS = 8
 
@@ -31,16 +31,22 @@ def job() -> Job:
 
 
 @pytest.fixture
-def shards(tmp_path: Path) -> Iterator[list[Running]]:
+def pair(tmp_path: Path) -> Iterator[list[Running]]:
+    yield from run_pair(f"file://{tmp_path}")
+
+
+@pytest.fixture
+def shards(pair: list[Running]) -> list[Running]:
+    begin_job(pair, job())
+    return pair
+
+
+def begin_job(pair: list[Running], spec: Job) -> None:
     """The first has all blocks, the second keeps the copies."""
-    made = [Running(number, f"file://{tmp_path}") for number in range(2)]
-    epoch = first(job(), made)
-    for shard in made:
-        shard.adopt(epoch, job())
+    epoch = first(spec, pair)
+    for shard in pair:
+        shard.adopt(epoch, spec)
         shard.settle(1)
-    yield made
-    for shard in made:
-        shard.stop()
 
 
 def push(owner: Running, block: int) -> None:
@@ -134,29 +140,21 @@ def test_workers_that_wait_do_not_stop_the_copies(shards, monkeypatch):
         reader.join(SECONDS)
 
 
-def test_a_stream_that_was_cut_between_two_tables_leaves_the_copies_as_they_were(tmp_path):
+def test_a_stream_that_was_cut_between_two_tables_leaves_the_copies_as_they_were(pair):
     """The stream of a shard that is killed may end as if it were whole."""
     tables = [Table(name, (BLOCKS, 2), rule=add()) for name in ("w", "v")]
-    spec = Job("job", tables, consistency="asp", recovery="sync-chain")
-    owner, keeper = (Running(number, f"file://{tmp_path}") for number in range(2))
-    try:
-        for shard in (owner, keeper):
-            shard.adopt(first(spec, [owner, keeper]), spec)
-            shard.settle(1)
-        contents = owner.service.state.ownership.tables["w"].copy_blocks(np.arange(BLOCKS))
-        copies = [
-            CopiedBlocks(BlockState(name, np.arange(BLOCKS, dtype=np.uint32)), contents)
-            for name in ("w", "v")
-        ]
-        batch = ReplicationBatch(owner.member.key, 1, 10**6, 0, 0, {"worker-0@x": 9}, copies)
-        chunks = list(encode_batch(batch))
-        cut = next(at for at, chunk in enumerate(chunks) if decode_chunk(chunk).header.table == "v")
-        ship = keeper.link.channel.stream_unary("/scar.v1.ShardData/Ship")
-        with pytest.raises(grpc.RpcError):
-            ship(iter(chunks[:cut]), timeout=SECONDS)
-        assert newest_batch(owner, keeper) < 10**6
-        ship(iter(chunks), timeout=SECONDS)
-        assert newest_batch(owner, keeper) == 10**6
-    finally:
-        owner.stop()
-        keeper.stop()
+    begin_job(pair, Job("job", tables, consistency="asp", recovery="sync-chain"))
+    owner, keeper = pair
+    contents = owner.service.state.ownership.tables["w"].copy_blocks(np.arange(BLOCKS))
+    copies = [
+        CopiedBlocks(BlockState(name, np.arange(BLOCKS, dtype=np.uint32)), contents) for name in ("w", "v")
+    ]
+    batch = ReplicationBatch(owner.member.key, 1, 10**6, 0, 0, {"worker-0@x": 9}, copies)
+    chunks = list(encode_batch(batch))
+    cut = next(at for at, chunk in enumerate(chunks) if decode_chunk(chunk).header.table == "v")
+    ship = keeper.link.channel.stream_unary("/scar.v1.ShardData/Ship")
+    with pytest.raises(grpc.RpcError):
+        ship(iter(chunks[:cut]), timeout=SECONDS)
+    assert newest_batch(owner, keeper) < 10**6
+    ship(iter(chunks), timeout=SECONDS)
+    assert newest_batch(owner, keeper) == 10**6

@@ -26,6 +26,7 @@ from scar_ps.core.requests import ShardView
 from scar_ps.wire.copy_stream import decode_copy
 from scar_ps.wire.push_decoder import PushStaging
 from scar_ps.wire.replication_stream import decode_batch, encode_batch
+from scar_ps.wire.tensor_parts import contents_parts
 from tests.unit.ps_support import started
 from tests.unit.replication_pair import MINE, TABLES, Pair, job
 
@@ -65,8 +66,7 @@ def restore_stream() -> tuple[list[Chunk], Callable[[Sequence[Chunk]], Any]]:
     ids = np.array([0, 2], np.uint32)
     contents = store.copy_blocks(ids)
     assert contents.steps is not None
-    parts = {"values": contents.values, "steps": contents.steps}
-    parts |= {f"slot:{name}": slot for name, slot in contents.slots.items()}
+    parts = contents_parts(contents)
     copy = OwedCopy(3, "ps-1@a", BlockState(table.name, ids, 7), PullBuffer(table))
     view = ShardView(3, {table.name: store}, 0)
     return list(encode_copy(WORKER, copy, parts)), lambda chunks: decode_copy(iter(chunks), view)
