@@ -16,6 +16,7 @@ from scar.blocks import Array, Layout, Positions
 from scar.tables import Rule
 from scar_ps.core.block_store import RUN_ELEMENTS, BlockStore, OnProgress, StoreRows, split_runs
 from scar_ps.core.rule_evaluation import apply_program
+from scar_ps.core.rule_kernels import find_kernel
 from scar_ps.core.segments import Segments
 
 # of a step on blocks or rows that are copied out and back: of fewer numpy's calls cost more than its arrays
@@ -52,14 +53,20 @@ def apply_push(
     first = 0
     if at is not None and len(at) and int(at[-1] - at[0]) == len(at) - 1:
         first, at = int(at[0]), None  # neighbours: no need to copy them out and back
+    kernel = find_kernel(store, rule, whole)
+    at_once = SCATTERED_ELEMENTS if kernel is None and at is not None else RUN_ELEMENTS
     with np.errstate(all="ignore"):
-        for start, stop in split_runs(layout, RUN_ELEMENTS if at is None else SCATTERED_ELEMENTS):
+        for start, stop in split_runs(layout, at_once):
             piece = pushed[layout.find_start(start) : layout.find_start(stop)]
             if store.before_change:
                 run = np.arange(first + start, first + stop) if at is None else at[start:stop]
                 announce_change(store, run, by_row)
             with store.lock:
-                if at is None:
+                if kernel is not None:
+                    kernel.apply(
+                        None if at is None else at[start:stop], first + start if at is None else 0, piece
+                    )
+                elif at is None:
                     _apply_run(store, rule, whole, slice(first + start, first + stop), piece)
                 else:
                     _apply_scattered(store, rule, whole, at[start:stop], piece)

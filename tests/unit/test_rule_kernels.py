@@ -1,0 +1,142 @@
+"""SGD and AdaGrad in C give what numpy gives, bit for bit, and nothing is lost where there is no C."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+from scar import tables
+from scar.tables import Table
+from scar_ps.core import rule_kernels
+from scar_ps.core.block_store import BlockStore
+from scar_ps.core.rule_kernels import LIBRARY, VERSION, find_kernel, load_library
+from scar_ps.core.update_rules import apply_push
+from scripts.compile_kernels import compile_library
+
+RULES = {
+    "sgd": tables.sgd(0.1),
+    "adagrad": tables.adagrad(0.1),
+    "rowwise": tables.adagrad(0.03, rowwise=True),
+    "decay": tables.adagrad(0.1, weight_decay=0.01),
+    "momentum": tables.momentum(0.1),
+}
+COMPILED = ("sgd", "adagrad", "rowwise")
+ODD = (0.0, -0.0, 1e-40, -1e-30, 3e38, -3e38, float("inf"), float("nan"))
+
+
+@pytest.fixture(autouse=True)
+def compiled() -> None:
+    """Where it could be, it is."""
+    if rule_kernels._library is None:
+        assert shutil.which("cc") is None, "there is a compiler: run pip install -e ."
+        pytest.skip("no C compiler on this machine: numpy does everything")
+
+
+def stores_after(rule, dtype, block_rows, pushes, monkeypatch):
+    """A store that C changed, and one that numpy changed."""
+    found = []
+    for library in (rule_kernels._library, None):
+        monkeypatch.setattr(rule_kernels, "_library", library)
+        table = Table("w", (600, 37), dtype=dtype, rule=rule, blocks=tables.rows(block_rows))
+        store = BlockStore(table, np.arange(0, table.blocks, dtype=np.uint32))
+        store.values[:] = np.random.default_rng(1).normal(size=len(store.values))
+        for positions, rows, pushed in pushes:
+            apply_push(store, positions, pushed.astype(dtype), lambda: None, rows=rows)
+        found.append(store)
+    return found
+
+
+def draw_pushes(block_rows, odd):
+    draw = np.random.default_rng(block_rows)
+    pushes = []
+    for kind in ("all", "scattered", "neighbours", "rows"):
+        positions, rows = None, None
+        count = 600 // block_rows
+        if kind == "scattered":
+            positions = np.sort(draw.choice(count, count // 3, replace=False))
+        elif kind == "neighbours":
+            positions = np.arange(count // 4, count // 2)
+        elif kind == "rows":
+            rows = np.sort(draw.choice(600, 200, replace=False)).astype(np.uint32)
+            positions = np.unique(rows // block_rows).astype(np.int64)
+        length = (
+            200 if rows is not None else (count if positions is None else len(positions)) * block_rows
+        ) * 37
+        pushed = draw.normal(size=length)
+        if odd:
+            pushed[draw.integers(0, length, 50)] = draw.choice(ODD, 50)
+        pushes.append((positions, rows, pushed))
+    return pushes
+
+
+@pytest.mark.parametrize("odd", [False, True], ids=["plain", "odd"])
+@pytest.mark.parametrize("block_rows", [1, 4])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", list(RULES))
+def test_c_and_numpy_agree_to_the_last_bit(name, dtype, block_rows, odd, monkeypatch):
+    ours, numpys = stores_after(RULES[name], dtype, block_rows, draw_pushes(block_rows, odd), monkeypatch)
+    np.testing.assert_array_equal(ours.values, numpys.values)
+    for slot in ours.slots:
+        np.testing.assert_array_equal(ours.slots[slot], numpys.slots[slot])
+
+
+@pytest.mark.parametrize("name", list(RULES))
+def test_only_what_is_compiled_goes_to_c(name):
+    table = Table("w", (8, 4), rule=RULES[name])
+    store = BlockStore(table, np.arange(8, dtype=np.uint32))
+    assert (find_kernel(store, table.rule, store.layout) is not None) == (name in COMPILED)
+    ragged = Table("w", (8,), rule=RULES["sgd"], blocks=tables.ragged([0, 3, 8]))
+    store = BlockStore(ragged, np.arange(2, dtype=np.uint32))
+    assert find_kernel(store, ragged.rule, store.layout) is None
+
+
+@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize("row", [-1, 8, 2**62])
+def test_a_row_outside_of_the_store_changes_nothing(name, row):
+    table = Table("w", (8, 4), rule=RULES[name])
+    store = BlockStore(table, np.arange(8, dtype=np.uint32))
+    kernel = find_kernel(store, table.rule, store.row_layout)
+    with pytest.raises(IndexError):
+        kernel.apply(np.array([0, row]), 0, np.ones(8, np.float32))
+    with pytest.raises(IndexError):
+        kernel.apply(None, 7, np.ones(8, np.float32))
+    assert not store.values.any()
+    assert not any(slot.any() for slot in store.slots.values())
+
+
+def test_what_was_pushed_may_lie_anywhere():
+    table = Table("w", (8, 4), rule=RULES["sgd"])
+    store = BlockStore(table, np.arange(8, dtype=np.uint32))
+    odd = np.frombuffer(b"x" + np.ones(32, np.float32).tobytes(), np.uint8)[1:].view(np.float32)
+    apply_push(store, None, odd, lambda: None)
+    np.testing.assert_array_equal(store.values, np.full(32, np.float32(-0.1)))
+
+
+def test_a_library_of_another_version_or_none_is_not_used(tmp_path):
+    source = tmp_path / "kernels.c"
+    source.write_text(f"#include <stdint.h>\nint64_t scar_rule_kernels(void) {{ return {VERSION + 1}; }}\n")
+    library = tmp_path / "libkernels.so"
+    assert compile_library(source, library)
+    assert load_library(library) is None
+    assert load_library(tmp_path / "absent.so") is None
+    (tmp_path / "text.so").write_bytes(b"not a library")
+    assert load_library(tmp_path / "text.so") is None
+    assert load_library(LIBRARY) is not None
+
+
+@pytest.mark.parametrize("compiler", ["false", "/absent/cc"])
+def test_without_a_compiler_that_works_nothing_old_is_left(compiler, tmp_path, monkeypatch):
+    monkeypatch.setenv("CC", compiler)
+    library = tmp_path / "libkernels.so"
+    library.write_bytes(b"old")
+    assert not compile_library(tmp_path / "kernels.c", library)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_library_here_is_that_of_this_source(tmp_path):
+    """Whoever changes the C without a new VERSION finds out."""
+    fresh = tmp_path / "librule_kernels.so"
+    assert compile_library(LIBRARY.with_name("rule_kernels.c"), fresh)
+    assert fresh.stat().st_size == LIBRARY.stat().st_size, "it is of another source: run pip install -e ."
