@@ -90,7 +90,7 @@ class DataServicer:
 
     def push(self, chunks: Iterable[Chunk], context: grpc.ServicerContext) -> ps_pb2.PushReply:
         with count_refusals(), self._staging.open_push(self._state.view) as decoder:
-            for chunk in self._shared.read_chunks(chunks):
+            for chunk in self._shared.read_chunks(chunks, copied=self._state.is_bsp):
                 decoder.read_chunk(chunk)
             received = PushReceived(decoder.finish())
             applied: PushApplied = self._apply_thread.serve(

@@ -87,7 +87,7 @@ class _OneSegment(SharedMemoryPool):
 
 
 def _read_chunk(data: bytes) -> None:
-    list(_OneSegment(True).read_chunks([codec.decode_chunk(data)]))
+    list(_OneSegment(True).read_chunks([codec.decode_chunk(data)], copied=True))
 
 
 def _read_ids(data: bytes) -> None:

@@ -6,7 +6,6 @@ import gc
 import os
 import sys
 import threading
-from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain
 
@@ -25,6 +24,8 @@ from scar.wire.shared_memory import (
     SegmentAllocator,
     SegmentOffer,
     attach_segment,
+    lasting_array,
+    show_tensors,
 )
 from scar_ps.wire.shared_memory_pool import MAX_SEGMENTS, SharedMemoryPool
 
@@ -94,7 +95,7 @@ def test_chunks_go_through_a_segment_and_come_back_as_copies() -> None:
     sent = segment.fill_segment(codec.chunks(TensorHeader(table="w"), values))
     wires = [codec.encode_chunk(chunk) for chunk in sent]
     assert sum(map(len, wires)) < 1000
-    taken = list(pool.read_chunks(map(codec.decode_chunk, wires)))
+    taken = list(pool.read_chunks(map(codec.decode_chunk, wires), copied=True))
     segment.room[:] = bytes(len(segment.room))
     assert taken[0].header.bytes == values.nbytes
     assert b"".join(bytes(chunk.data) for chunk in taken) == values.tobytes()
@@ -109,7 +110,7 @@ def test_every_table_keeps_its_header_and_its_data(sizes: list[int]) -> None:
         codec.chunks(TensorHeader(table=name), values) for name, values in tables.items()
     )
     found: dict[str, bytes] = {}
-    for chunk in pool.read_chunks(segment.fill_segment(stream)):
+    for chunk in pool.read_chunks(segment.fill_segment(stream), copied=True):
         if chunk.header is not None:
             name = chunk.header.table
             found[name] = b""
@@ -126,7 +127,7 @@ def test_a_range_ends_within_its_segment(offset: int, size: int) -> None:
     with pytest.raises(errors.InvalidRequest):
         segment.read_chunk(chunk)
     with pytest.raises(errors.InvalidRequest):
-        list(pool.read_chunks([chunk]))
+        list(pool.read_chunks([chunk], copied=True))
 
 
 def test_shared_chunks_on_the_wire_are_what_protobuf_says() -> None:
@@ -269,13 +270,76 @@ def test_after_a_call_that_failed_borrowed_memory_is_neither_pointed_to_nor_lent
 
 
 def test_so_much_is_borrowed_at_most(allocator):
-    with ExitStack() as stack:
-        for _ in range(shared_memory.KEPT + 1):
-            stack.enter_context(allocator.lend_segment(64))
-    held = [allocator.borrow_memory(64) for _ in range(shared_memory.KEPT)]
+    held = []
+    for _ in range(shared_memory.BORROWED):
+        lent_once(allocator, 64)
+        held.append(allocator.borrow_memory(64))
     lent_once(allocator, 64)
     assert all(one is not None for one in held)
     assert allocator.borrow_memory(64) is None
+
+
+def test_who_keeps_little_keeps_no_large_segment(allocator):
+    lent_once(allocator, 1000)
+    assert allocator.borrow_memory(499) is None
+    assert allocator.borrow_memory(500) is not None
+
+
+def test_memory_that_a_forked_process_shows_too_is_not_used_again(allocator):
+    segment = lent_once(allocator, 64)
+    memory = allocator.borrow_memory(64)
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    chunk = Chunk(data=memory.data)
+    assert allocator.point_to_borrowed(chunk) is chunk
+    del memory, chunk
+    assert all(lent_once(allocator, 64) is not segment for _ in range(3))
+
+
+def pointer(key: bytes, offset: int, size: int, table: str = "") -> Chunk:
+    return Chunk(
+        TensorHeader(table=table) if table else None, shared=SharedRange(key=key, offset=offset, bytes=size)
+    )
+
+
+def test_a_tensor_in_borrowed_memory_is_one_chunk_that_lasts(allocator):
+    lent_once(allocator, 64)
+    key, memory = allocator.borrow_segment(64)
+    memory[:] = range(64)
+    empty = Chunk(TensorHeader(table="empty"))
+    pointers = [pointer(key, 0, 8, "a"), pointer(key, 8, 16), empty, pointer(key, 24, 40, "b")]
+    first, second, third = show_tensors(memory, pointers)
+    assert (first.header.table, second.header.table, third.header.table) == ("a", "empty", "b")
+    values = lasting_array(first.data, np.dtype(np.uint16))
+    assert values.tobytes() == bytes(range(24))
+    assert bytes(third.data) == bytes(range(24, 64))
+    del memory, first, third
+    with allocator.lend_segment(64) as other:
+        assert other.offer.key != key  # the values are still held
+    del values
+    with allocator.lend_segment(64) as one, allocator.lend_segment(64) as two:
+        assert key in (one.offer.key, two.offer.key)
+
+
+@pytest.mark.parametrize("pointers", [[(0, 65)], [(0, 32), (32, 33)], [(1 << 63, 8)], [(64, 1)]])
+def test_a_tensor_beyond_borrowed_memory_is_refused(allocator, pointers):
+    lent_once(allocator, 128)
+    key, memory = allocator.borrow_segment(64)
+    with pytest.raises(errors.InvalidRequest):
+        list(show_tensors(memory, [pointer(key, at, size, "a" * (at == 0)) for at, size in pointers]))
+
+
+def test_what_is_elsewhere_or_lies_askew_does_not_last(allocator):
+    lent_once(allocator, 64)
+    _, memory = allocator.borrow_segment(64)
+    real = np.dtype(np.float32)
+    assert lasting_array(bytes(8), real) is None
+    assert lasting_array(memoryview(bytes(8)), real) is None
+    assert lasting_array(memory.data[:7], real) is None
+    assert lasting_array(memory.data[2:10], real) is None
+    assert lasting_array(memory.data[4:12], real) is not None
 
 
 def test_a_segment_is_filled_with_what_lies_nowhere_yet(allocator):

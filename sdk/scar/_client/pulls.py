@@ -22,8 +22,9 @@ from scar.wire.codec import Chunk
 from scar.wire.loss_messages import point_from_header
 from scar.wire.row_names import set_rows
 from scar.wire.shard_link import ShardLink
+from scar.wire.shared_memory import lasting_array
 from scar.wire.small_message import HEADER_BYTES
-from scar.wire.tensor_reader import TensorSink, array_sink, read_tensors
+from scar.wire.tensor_reader import TensorData, TensorSink, array_sink, read_tensors
 from scar.wire.transport import AttemptLimit, Backoff, Deadline
 
 PARALLEL = 32  # shards that one process pulls from at the same time
@@ -119,8 +120,8 @@ def make_pull_request(
     )
 
 
-def receive_tensors(stream: Iterable[Chunk], buffers: Mapping[PartKey, Array], target: str) -> PullReply:
-    """Read the tensors of an answer into packed buffers of known size.
+def receive_tensors(stream: Iterable[Chunk], buffers: dict[PartKey, Array], target: str) -> PullReply:
+    """Read the tensors of an answer into packed buffers of known size, or put in their place where they lie.
 
     Raises :class:`Internal` when the stream does not fit them.
     """
@@ -139,13 +140,27 @@ def receive_tensors(stream: Iterable[Chunk], buffers: Mapping[PartKey, Array], t
         if not header.part:  # what goes behind the values says no more
             reply = PullReply(header.clock, point_from_header(header), contents, header.waited)
         awaited.discard(key)
-        return array_sink(name, buffers[key])
+        return _keep_or_copy(name, buffers, key)
 
     read_tensors(stream, open_table, lambda what: Internal(f"{target} sent {what}"))
     if awaited:
         missing = ", ".join(_part_name(*key) for key in sorted(awaited))
         raise Internal(f"{target} ended its answer without {missing}")
     return reply
+
+
+def _keep_or_copy(name: str, buffers: dict[PartKey, Array], key: PartKey) -> TensorSink:
+    """What arrives as a whole, where it may stay, need not be copied."""
+    sink = array_sink(name, buffers[key])
+
+    def write(data: TensorData) -> None:
+        lasting = lasting_array(data, buffers[key].dtype) if len(data) == sink.size else None
+        if lasting is None:
+            sink.write(data)
+        else:
+            buffers[key] = lasting
+
+    return TensorSink(name, sink.size, write)
 
 
 def _part_name(table: str, part: str) -> str:

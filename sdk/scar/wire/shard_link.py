@@ -13,7 +13,7 @@ from scar.wire import codec, small_message, tracing
 from scar.wire.codec import Chunk
 from scar.wire.loopback import is_loopback
 from scar.wire.loopback_calls import LoopbackConnections, LoopbackMethod
-from scar.wire.shared_memory import Segment, SegmentAllocator, SegmentOffer
+from scar.wire.shared_memory import Segment, SegmentAllocator, SegmentOffer, show_tensors
 from scar.wire.transport import ATTEMPT_SECONDS, Link
 
 DATA = "/scar.v1.ShardData/"
@@ -115,7 +115,9 @@ class ShardLink(Link):
             self._restore(iter(chunks), timeout=timeout)
 
     def pull(self, request: ps_pb2.PullRequest, timeout: float, size: int | None = None) -> Iterable[Chunk]:
-        """The shard's answer, chunk by chunk, each valid until the next."""
+        """The shard's answer, chunk by chunk, each valid until the next, unless its data are lasting
+        (:func:`scar.wire.shared_memory.lasting_array`).
+        """
         with_metrics = request.loss_clock > 0
         tables = len(request.tables)
         fits = size is not None and small_message.answer_fits(size, tables, with_metrics, request.contents)
@@ -131,9 +133,16 @@ class ShardLink(Link):
 
     def _pull_large(self, request: ps_pb2.PullRequest, timeout: float, size: int | None) -> Iterator[Chunk]:
         """Closing the iterator early cancels the call."""
+        whole = size is not None and size <= WHOLE_BYTES and not self._refuses_pointers
+        borrowed = (
+            self._segments.borrow_segment(size) if self._segments and size is not None and whole else None
+        )
+        if borrowed is not None and (found := self._pull_borrowed(request, timeout, *borrowed)) is not None:
+            yield from found
+            return
+        whole = whole and not self._refuses_pointers
         with self._lend_segment(size) as segment, self.translate_errors():
             request.shared = segment.offer.key if segment is not None else b""
-            whole = size is not None and size <= WHOLE_BYTES and not self._refuses_pointers
             if segment is not None and whole:
                 try:
                     pointers: list[Chunk] = self.call(self._pull_small, request, timeout)
@@ -147,6 +156,23 @@ class ShardLink(Link):
                 yield from stream if segment is None else map(segment.read_chunk, stream)
             finally:
                 stream.cancel()
+
+    def _pull_borrowed(
+        self, request: ps_pb2.PullRequest, timeout: float, key: bytes, memory: Array
+    ) -> Iterator[Chunk] | None:
+        """The answer, whose data are valid as long as they are held; None: the shard has more to say than one
+        message has room for.
+        """
+        assert self._segments is not None
+        request.shared = key
+        try:
+            return show_tensors(memory, self.call(self._pull_small, request, timeout))
+        except TooLarge:
+            self._refuses_pointers = True
+            return None
+        except BaseException:
+            self._segments.forget_keys([key])
+            raise
 
     def close(self) -> None:
         super().close()

@@ -5,8 +5,9 @@ has it open, however that dies. It tells the other side where to find it, under 
 part of it to read or write. A side that cannot find it (another machine, another container, another user, no
 Linux) says so; payloads travel as messages then.
 
-A segment is lent for one call at a time, or borrowed for values that a later call brings, as long as somebody
-holds them. After a call that failed the other side may still be at work on it, so it is not used again.
+A segment is lent for one call at a time, or borrowed, as long as somebody holds its memory: for values that a
+later call brings, or for those that a call has brought, which are so never copied. After a call that failed
+the other side may still be at work on it, so it is not used again.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +39,9 @@ LEAST_BYTES = 1 << 20  # of what a call moves: below, a message is as fast
 MOST_BYTES = 256 << 20  # above, a second copy in memory would be too much
 KEY_BYTES = 16  # random, at the start of a segment: who finds it has found the right one
 PIECE_BYTES = 4 << 20  # to which one message points, about
-KEPT = 3  # segments that wait for the next call, and as many that are borrowed
+KEPT = 3  # segments that wait for the next call
+BORROWED = 6  # segments that are borrowed, at most: who keeps what was pulled gets copies then
+SPARE = 2  # a borrowed segment is at most so many times as large as what is wanted
 SUPPORTED = sys.platform == "linux"
 
 
@@ -116,6 +120,42 @@ def shared_range(room: memoryview, shared: SharedRange) -> memoryview:
     return room[shared.offset : shared.offset + shared.bytes]
 
 
+def show_tensors(memory: Array, pointers: Iterable[Chunk]) -> Iterator[Chunk]:
+    """The tensors that lie in borrowed ``memory``, one chunk each, whose data stay as long as they are held.
+
+    Raises :class:`InvalidRequest` for a range that is not in there.
+    """
+    header: TensorHeader | None = None
+    whole: SharedRange | None = None
+    for chunk in pointers:
+        shared = chunk.shared
+        if shared is not None:
+            shared_range(memory.data, shared)
+        if whole is not None and shared is not None and chunk.header is None and shared.offset == _end(whole):
+            whole.bytes += shared.bytes
+            continue
+        if whole is not None:
+            yield Chunk(header, shared_range(memory.data, whole))
+        header = chunk.header
+        whole = shared
+        if shared is None:
+            yield chunk
+    if whole is not None:
+        yield Chunk(header, shared_range(memory.data, whole))
+
+
+def _end(shared: SharedRange) -> int:
+    return shared.offset + shared.bytes
+
+
+def lasting_array(data: memoryview | bytes, dtype: np.dtype[Any]) -> Array | None:
+    """An array of data in borrowed memory; None: they are elsewhere, and gone with the next chunk."""
+    if not isinstance(data, memoryview) or not isinstance(data.obj, np.ndarray) or len(data) % dtype.itemsize:
+        return None
+    array: Array = np.frombuffer(data, dtype)
+    return array if array.flags.aligned else None
+
+
 @dataclass(frozen=True, eq=False)
 class AttachedSegment:
     """Another process' segment, open here. ``room``: its memory."""
@@ -182,9 +222,10 @@ class SegmentAllocator:
         self._show = show
         self._lock = Lock()
         self._free: list[Segment] = []
-        self._borrowed: dict[int, Segment] = {}  # by address of their room
-        self._given_back: deque[int] = deque()  # addresses, from any thread at any moment
+        self._borrowed: dict[bytes, Segment] = {}  # by key
+        self._given_back: deque[bytes] = deque()  # keys, from any thread at any moment
         self._refused = not SUPPORTED
+        _allocators.add(self)
 
     @contextmanager
     def lend_segment(self, size: int) -> Iterator[Segment | None]:
@@ -202,18 +243,23 @@ class SegmentAllocator:
 
         It is back when the last array that shows them is gone.
         """
+        borrowed = self.borrow_segment(size)
+        return None if borrowed is None else borrowed[1]
+
+    def borrow_segment(self, size: int) -> tuple[bytes, Array] | None:
+        """The same with the segment's key."""
         if not LEAST_BYTES <= size <= MOST_BYTES:
             return None
         with self._lock:
             self._collect_borrowed()
-            segment = self._find_free(size) if len(self._borrowed) < KEPT else None
+            segment = self._find_free(size, SPARE * size) if len(self._borrowed) < BORROWED else None
             if segment is None:
                 return None
             memory: Array = np.frombuffer(segment.room, np.uint8, size)
-            address = address_of(memory)
-            self._borrowed[address] = segment
-        weakref.finalize(memory, self._given_back.append, address).atexit = False
-        return memory
+            key = segment.offer.key
+            self._borrowed[key] = segment
+        weakref.finalize(memory, self._given_back.append, key).atexit = False
+        return key, memory
 
     def point_to_borrowed(self, chunk: Chunk) -> Chunk:
         """The same chunk without its data where they lie in borrowed memory."""
@@ -222,7 +268,8 @@ class SegmentAllocator:
         at = address_of(np.frombuffer(chunk.data, np.uint8))
         with self._lock:
             self._collect_borrowed()
-            for start, segment in self._borrowed.items():
+            for segment in self._borrowed.values():
+                start = address_of(np.frombuffer(segment.room, np.uint8))
                 if start <= at < start + len(segment.room):
                     shared = SharedRange(key=segment.offer.key, offset=at - start, bytes=len(chunk.data))
                     return Chunk(chunk.header, shared=shared)
@@ -230,9 +277,18 @@ class SegmentAllocator:
 
     def forget_borrowed(self, chunks: Iterable[Chunk]) -> None:
         """Nothing is pointed to again where these lie: who got them may be at work, or not know them."""
-        keys = {chunk.shared.key for chunk in chunks if chunk.shared is not None}
+        self.forget_keys({chunk.shared.key for chunk in chunks if chunk.shared is not None})
+
+    def forget_keys(self, keys: Iterable[bytes]) -> None:
+        """The segments with these keys are not used again."""
         with self._lock:
-            self._borrowed = {at: one for at, one in self._borrowed.items() if one.offer.key not in keys}
+            for key in keys:
+                self._borrowed.pop(key, None)
+
+    def forget_all(self) -> None:
+        """Nothing that is borrowed now is used again: a process that was forked shows it, too."""
+        with self._lock:
+            self._borrowed.clear()
 
     def _collect_borrowed(self) -> None:
         """What nobody holds any more is free; the lock is held."""
@@ -241,9 +297,9 @@ class SegmentAllocator:
             if segment is not None:
                 self._free = [*self._free, segment][-KEPT:]
 
-    def _find_free(self, size: int) -> Segment | None:
+    def _find_free(self, size: int, most: int = MOST_BYTES) -> Segment | None:
         """The smallest that is large enough; the lock is held."""
-        fitting = [segment for segment in self._free if len(segment.room) >= size]
+        fitting = [segment for segment in self._free if size <= len(segment.room) <= most]
         if not fitting:
             return None
         segment = min(fitting, key=lambda one: len(one.room))
@@ -268,3 +324,12 @@ class SegmentAllocator:
 
 def address_of(array: Array) -> int:
     return int(array.__array_interface__["data"][0])
+
+
+def _forget_in_parent() -> None:
+    for allocator in list(_allocators):
+        allocator.forget_all()
+
+
+_allocators: weakref.WeakSet[SegmentAllocator] = weakref.WeakSet()
+os.register_at_fork(after_in_parent=_forget_in_parent)

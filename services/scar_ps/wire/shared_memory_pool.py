@@ -59,10 +59,13 @@ class SharedMemoryPool:
             raise NotServing("this shard does not know the memory that was to be shared")
         return held.room
 
-    def read_chunks(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        """The chunks with their data.
+    def read_chunks(self, chunks: Iterable[Chunk], copied: bool) -> Iterator[Chunk]:
+        """The chunks with their data, which are the caller's again once the call is answered.
 
-        It is copied before anybody looks at it: what was checked is what is applied.
+        ``copied``: they are kept for longer.
+
+        Else a caller that writes while its push is applied gets past the look for NaN, which protects it from
+        its own mistakes: what it may push, it may ruin by finite numbers, too. Nothing but values lies there.
         """
         for chunk in chunks:
             if chunk.shared is not None:
@@ -70,5 +73,6 @@ class SharedMemoryPool:
                     raise TooLarge(
                         f"a tensor chunk has {chunk.shared.bytes} bytes, the limit is {MAX_CHUNK_BYTES}"
                     )
-                chunk.data = bytes(shared_range(self.find_segment(chunk.shared.key), chunk.shared))
+                data = shared_range(self.find_segment(chunk.shared.key), chunk.shared)
+                chunk.data = bytes(data) if copied else data
             yield chunk

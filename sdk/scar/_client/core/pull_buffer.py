@@ -85,11 +85,14 @@ class PullBuffer:
         return np.empty(self.layout.count_elements(positions), dtype=dtype)
 
     def fill_blocks(self, positions: Positions, packed: Array) -> None:
-        """These blocks have arrived."""
-        if packed is not self.flat:
-            values = bfloat16.lengthen_values(packed) if packed.dtype != self.flat.dtype else packed
-            self.layout.scatter(self.flat, positions, values)
-        self._missing[slice(None) if self.layout.is_all(positions) else positions] = False
+        """These blocks have arrived; ``packed`` is this buffer's from now on."""
+        values = bfloat16.lengthen_values(packed) if packed.dtype != self.flat.dtype else packed
+        if self.layout.is_all(positions):
+            self.flat = values
+            self._missing[:] = False
+            return
+        self.layout.scatter(self.flat, positions, values)
+        self._missing[positions] = False
 
     def find_positions(self, ids: Ids) -> Positions:
         """Where these blocks, which were asked for, are in the result."""

@@ -1,0 +1,45 @@
+"""What spares copies and passes over memory: arrays that lie in shared memory, rules in C."""
+
+from __future__ import annotations
+
+from scripts.breaks.kind import Break
+
+BREAKS = (
+    Break(
+        "sdk-fork-shares",
+        "sdk/scar/wire/shared_memory.py",
+        "            self._borrowed.clear()\n",
+        "            pass\n",
+        "tests/unit/test_shared_memory_pool.py"
+        "::test_memory_that_a_forked_process_shows_too_is_not_used_again",
+    ),
+    Break(
+        "sdk-pulled-reused",
+        "sdk/scar/wire/shared_memory.py",
+        "weakref.finalize(memory, self._given_back.append, key).atexit = False",
+        "self._given_back.append(key)",
+        "tests/component/test_shared_memory.py"
+        "::test_what_was_pulled_stays_as_it_is_while_it_is_held_and_is_no_copy_but_the_first_time",
+    ),
+    Break(
+        "ps-kept-in-callers-memory",
+        "services/scar_ps/servicer.py",
+        "copied=self._state.is_bsp",
+        "copied=False",
+        "tests/component/test_shared_memory.py::test_what_waits_for_its_clock_is_the_shards_own",
+    ),
+    Break(
+        "ps-kernel-decay",
+        "services/scar_ps/core/rule_kernels.py",
+        'rule.program is not None or rule.parameters.get("weight_decay")',
+        "rule.program is not None",
+        "tests/unit/test_rule_kernels.py::test_c_and_numpy_agree_to_the_last_bit",
+    ),
+    Break(
+        "ps-kernel-bounds",
+        "services/scar_ps/core/rule_kernels.py",
+        "limit = len(self.values) // self.width - first",
+        "limit = len(self.values) // self.width",
+        "tests/unit/test_rule_kernels.py::test_a_row_outside_of_the_store_changes_nothing",
+    ),
+)
