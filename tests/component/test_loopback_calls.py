@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from scar.errors import DeadlineExceeded, Internal, InvalidRequest, StaleEpoch, Unreachable
+from scar.tables import Table
 from scar.v1.loopback_pb2 import LoopbackCall, LoopbackReply
 from scar.wire import loopback_calls
 from scar.wire.loopback_calls import (
@@ -30,7 +31,7 @@ from scar.wire.loopback_calls import (
     send_frame,
 )
 from scar_runtime.process import loopback_server
-from scar_runtime.process.loopback_server import LoopbackServer
+from scar_runtime.process.loopback_server import LoopbackContext, LoopbackServer
 from tests.component.ps_scene import SECONDS, Running, declared, first
 
 W = {"w": ([1, 5], np.ones(6, np.float32))}
@@ -96,6 +97,34 @@ def test_errors_have_their_class_and_what_belongs_to_it(shard, carried):
     assert carried == ["ShardData/PushSmall"]
     shard.push(W, seq=1)
     assert len(shard.link._loopback._open) == 1, "an error does not cost the connection"
+
+
+def test_what_is_refused_of_more_than_one_read_is_told_at_once(tmp_path, carried):
+    """A frame that comes in parts leaves a time limit on its connection."""
+    shard = Running(0, f"file://{tmp_path}")
+    spec = declared("asp", Table("wide", (100, 400)))
+    shard.adopt(first(spec, [shard]), spec)
+    try:
+        with pytest.raises(StaleEpoch):
+            shard.push({"wide": (None, np.ones(40_000, np.float32))}, epoch=0)
+    finally:
+        shard.stop()
+    assert carried == ["ShardData/PushSmall"]
+
+
+@pytest.mark.parametrize("limit", [None, 0.1])
+def test_a_caller_is_there_until_its_end_has_come(limit):
+    caller, connection = socket.socketpair()
+    connection.settimeout(limit)
+    context = LoopbackContext(SimpleNamespace(), 1.0, connection)
+    assert context.is_active()
+    caller.sendall(b"x")
+    assert context.is_active()
+    assert connection.recv(2) == b"x", "a look takes nothing"
+    caller.close()
+    assert not context.is_active()
+    connection.close()
+    assert not context.is_active()
 
 
 def test_calls_at_the_same_time_have_connections_each_and_keep_them(shard, carried):

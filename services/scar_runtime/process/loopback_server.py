@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import select
 import socket
 import time
 from collections import OrderedDict
@@ -83,12 +84,14 @@ class LoopbackContext:
         return max(0.0, self._end - time.monotonic())
 
     def is_active(self) -> bool:
-        """Whether the caller is still there."""
+        """Whether the caller is still there: nothing has come from it, or more than the end. A connection with a
+        time limit would wait for that, whatever flags ``recv`` is given.
+        """
+        arriving = select.poll()
         try:
-            return self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
-        except BlockingIOError:
-            return True
-        except OSError:
+            arriving.register(self._connection, select.POLLIN)
+            return not arriving.poll(0) or self._connection.recv(1, socket.MSG_PEEK) != b""
+        except (OSError, ValueError):  # broken, or closed here
             return False
 
     def set_trailing_metadata(self, trailing: Trailing) -> None:
