@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import shutil
@@ -15,12 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import grpc
-
 from scar.errors import ConfigError
 from scar.tables import Job
 from scar.training import Worker
-from scar.v1 import checkpoint_pb2
 from scar_admin.observer import ClusterObserver
 from scar_admin.polling import await_status
 from scar_admin.status import ClusterStatus, ProcessInfo
@@ -169,15 +165,10 @@ class LocalCluster:
             shutil.rmtree(self._home.path, ignore_errors=True)
 
     def _last_round(self) -> None:
-        """Save everything, so that `--resume` loses nothing. The cluster stops all the same when that is
-        not possible.
-        """
+        """So that `--resume` loses nothing."""
         status = self.status()
-        if status.epoch is None or status.finished is not None:
-            return
-        request = checkpoint_pb2.TriggerRequest(selection="full", fraction=1.0)
-        with contextlib.suppress(grpc.RpcError):
-            self.endpoints.checkpoint.Trigger(request, timeout=FINAL_TIMEOUT)
+        if status.epoch is not None and status.finished is None:
+            self.endpoints.save_all(FINAL_TIMEOUT)
 
     def _start_services(self, supervisor: Supervisor) -> None:
         start = ServiceStart(supervisor, self._process_settings, self._standby)
@@ -185,7 +176,7 @@ class LocalCluster:
         if self._coordinators:
             start.start_all(self._shards, self._shard_settings)
         else:
-            start.start_shards(self._shards, self._shard_settings)
+            start.start_shards(range(self._shards), self._shard_settings)
 
     # --- work
 
@@ -240,6 +231,16 @@ class LocalCluster:
             *(specs.worker(self._process_settings, name, file, self._job, addresses) for name in names)
         )
         self._running_supervisor.await_started(names, START_TIMEOUT)
+        return names
+
+    def add_shards(self, count: int) -> list[str]:
+        """Start ``count`` more shards, to which blocks move while training goes on; returns their names. One
+        goes by ``kill(name, signal.SIGTERM, respawn=False)``, which hands its blocks over first.
+        """
+        start = ServiceStart(self._running_supervisor, self._process_settings, self._standby)
+        start.addresses = dict(self.endpoints.addresses)
+        names = start.start_shards(range(self._shards, self._shards + count), self._shard_settings)
+        self._shards += count
         return names
 
     def wait(self, timeout: float) -> dict[str, int]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
-from scar.v1 import checkpoint_pb2_grpc, detector_pb2_grpc, ps_pb2_grpc, recovery_pb2_grpc
+import grpc
+
+from scar.v1 import checkpoint_pb2, checkpoint_pb2_grpc, detector_pb2_grpc, ps_pb2_grpc, recovery_pb2_grpc
 from scar.wire.transport import CHECKPOINT, RECOVERY
 from scar_admin.channels import ChannelCache
 
@@ -49,6 +52,12 @@ class ServiceEndpoints:
     @property
     def detector(self) -> detector_pb2_grpc.DetectorStub:
         return detector_pb2_grpc.DetectorStub(self._channels.channel_to(self.detector_address))
+
+    def save_all(self, timeout: float) -> None:
+        """A round of everything that has changed. Whoever asks goes on all the same when it cannot be had."""
+        request = checkpoint_pb2.TriggerRequest(selection="full", fraction=1.0)
+        with suppress(grpc.RpcError):
+            self.checkpoint.Trigger(request, timeout=timeout)
 
     def shard(self, name: str) -> ps_pb2_grpc.ShardControlStub:
         """Control stub of a shard process at its present address."""

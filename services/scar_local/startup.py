@@ -9,7 +9,7 @@ import contextlib
 import secrets
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from scar.errors import ConfigError
 from scar_local import specs
@@ -59,19 +59,18 @@ class ServiceStart:
         self._await_coordinators("recovery")
         self._start_coordinators("detector", "checkpoint")
         self._await_coordinators("detector")
-        names = self._start_shards(shards, shard_settings)
+        names = self._start_shards(range(shards), shard_settings)
         self._await_coordinators("checkpoint")
         self._supervisor.await_started(names, START_TIMEOUT)
 
-    def start_shards(self, shards: int, shard_settings: Mapping[str, str]) -> None:
-        """Shards alone, for a cluster without coordinators."""
-        names = self._start_shards(shards, shard_settings)
+    def start_shards(self, numbers: Iterable[int], shard_settings: Mapping[str, str]) -> list[str]:
+        """Shards alone; returns their names when all of them listen."""
+        names = self._start_shards(numbers, shard_settings)
         self._supervisor.await_started(names, START_TIMEOUT)
+        return names
 
-    def _start_shards(self, shards: int, shard_settings: Mapping[str, str]) -> list[str]:
-        started = [
-            specs.shard(self._settings, number, self.addresses, shard_settings) for number in range(shards)
-        ]
+    def _start_shards(self, numbers: Iterable[int], shard_settings: Mapping[str, str]) -> list[str]:
+        started = [specs.shard(self._settings, number, self.addresses, shard_settings) for number in numbers]
         self._supervisor.start(*started)
         return [shard.name for shard in started]
 

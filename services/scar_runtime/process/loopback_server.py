@@ -84,8 +84,8 @@ class LoopbackContext:
         return max(0.0, self._end - time.monotonic())
 
     def is_active(self) -> bool:
-        """Whether the caller is still there: nothing has come from it, or more than the end. A connection with a
-        time limit would wait for that, whatever flags ``recv`` is given.
+        """Whether the caller is still there: nothing has come from it, or more than its end. ``recv`` alone
+        would wait on a connection with a time limit, whatever its flags.
         """
         arriving = select.poll()
         try:
