@@ -56,7 +56,9 @@ class RecoverySettings(RedisSettings):
         description="Taints, separated by commas, of nodes that are about to go: their shards drain",
     )
     move_bytes: int = Field(
-        64 << 20, ge=1, description="Values and slots that one live move carries at most, in bytes"
+        64 << 20,
+        ge=1,
+        description="Values and slots that move at once to shards that have come, in bytes: pushes wait",
     )
 
     @property

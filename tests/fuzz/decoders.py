@@ -54,7 +54,7 @@ EXCUSED = {
         "services/scar_cli/experiment_pages.py:write_page",
     ),
     "shows its own memory, to write into it": (
-        "sdk/scar/wire/shared_memory.py:SegmentAllocator.borrow_memory",
+        "sdk/scar/wire/shared_memory.py:SegmentAllocator.borrow_segment",
         "sdk/scar/wire/shared_memory.py:SegmentAllocator.point_to_borrowed",
         "services/scar_ps/wire/pull_encoder.py:SegmentWriter.make_room",
     ),

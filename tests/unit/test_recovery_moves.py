@@ -1,5 +1,7 @@
 """Blocks that move while training goes on: to a shard that joins, from one that leaves. Time is made up."""
 
+import pytest
+
 from scar.blocks import BlockState
 from scar.placement import BlockSource, Epoch
 from scar_recovery.core.actions import MoveBlocks
@@ -62,6 +64,32 @@ def test_join_moves_blocks_in_slices_until_level() -> None:
     assert {group.clock for group in groups} == {9}
     assert all(group.watermark == {"w@1": 4} for group in groups)
     assert epochs[-1].clock == 9
+
+
+def moved_slice(planner: Planner, begun: float, loaded: float) -> Epoch:
+    """One slice, which is served everywhere at ``loaded``."""
+    move = due(planner, begun)
+    assert isinstance(move, MoveBlocks)
+    done = tuple(FrozenTransfer(transfer, FreezeAnswer(9, {"w@1": 4})) for transfer in move.transfers)
+    planner.handle(BlocksMoved(move.number, done, True), begun)
+    epoch = commit(planner, begun)
+    planner.handle(EpochLoaded(epoch.number), loaded)
+    return epoch
+
+
+def test_between_slices_training_has_as_long_for_itself_as_it_waited() -> None:
+    planner = started(move_bytes=40)
+    planner.handle(MemberArrived(shard("ps-3")), 1.0)
+    commit(planner, 1.1, "join")
+    planner.handle(EpochLoaded(2), 1.2)
+    moved_slice(planner, 1.2, 1.7)
+    assert due(planner, 2.1) is None
+    assert planner.wake_after(2.1) == pytest.approx(0.1)
+    moved_slice(planner, 2.2, 2.4)
+    assert due(planner, 2.5) is None
+    planner.handle(MemberLeft(shard("ps-1")), 2.5)
+    moved_slice(planner, 2.5, 2.9)
+    assert isinstance(due(planner, 2.9), MoveBlocks), "who leaves may have little time"
 
 
 def test_leaving_shard_gives_everything_and_is_left_out_with_its_last_block() -> None:

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from scar.placement import Epoch, Member, Role, concatenate_owners
+from scar.placement import Epoch, Member, Role, concatenate_owners, global_ids
 from scar_recovery.core.block_sources import NothingSaved
 from scar_recovery.core.epoch_draft import draft_epoch
 from scar_recovery.core.epoch_intent import EpochIntent, rank_order
-from scar_recovery.core.rebalance import _surplus_counts, plan_transfers
+from scar_recovery.core.rebalance import _surplus_counts, block_bytes, plan_transfers
 from tests.framework.recovery import make_job, owned_counts
 
 JOB = make_job(4)
@@ -63,6 +63,25 @@ def test_whoever_joins_takes_what_it_would_have_had_from_the_beginning() -> None
     assert np.count_nonzero(ours & home) >= 0.8 * np.count_nonzero(home)
     counts = owned_counts(epoch.owners, 4)
     assert int(counts.max() - counts.min()) <= 1
+
+
+def test_a_slice_is_of_so_many_bytes_in_all_unless_somebody_leaves() -> None:
+    epoch = following(following(None, shards(1, 1)), shards(1, 1, 1, 1))
+    sizes = block_bytes(JOB)
+
+    def moved(leaving: frozenset[str], slice_bytes: int) -> list[int]:
+        """Bytes of each transfer."""
+        plan = plan_transfers(JOB, epoch, leaving, level=True, slice_bytes=slice_bytes)
+        blocks = [np.concatenate([global_ids(JOB, *part) for part in one.blocks.items()]) for one in plan]
+        return [int(sizes[ids].sum()) for ids in blocks]
+
+    together = moved(frozenset(), 300)
+    assert len(together) == 2
+    assert 200 < sum(together) <= 300
+    assert min(moved(frozenset(), 1)) > 0, "each at least one block"
+    hurried = moved(frozenset({epoch.shards[0].key}), 150)
+    assert max(hurried) <= 150
+    assert sum(hurried) > 300
 
 
 def test_each_survivor_takes_neighbours_of_what_was_lost() -> None:

@@ -14,6 +14,8 @@ from scar_recovery.core.settings import PlannerSettings
 # seconds after a move that failed: at first, and when it fails again and again
 MOVE_RETRY = 1.0
 MOVE_RETRY_MOST = 60.0
+# between slices, training has as long for itself as the last one kept it waiting, times this
+REST = 1.0
 NEVER = float("inf")
 
 
@@ -27,6 +29,8 @@ class LiveMoves:
         # of a move that has ended; what it froze waits for an epoch
         self.moved: tuple[FrozenTransfer, ...] | None = None
         self._not_before = 0.0
+        self._begun = NEVER  # when the slice began that is not served yet; infinity: none
+        self._rest_until = 0.0
         self._failed_in_a_row = 0  # each attempt costs an epoch, whether anything moves or not
         # epoch and leavers for which there is nothing to move
         self._balanced: tuple[int, frozenset[str]] = (0, frozenset())
@@ -45,6 +49,12 @@ class LiveMoves:
         if not event.complete:
             pause = MOVE_RETRY * 2 ** max(0, self._failed_in_a_row - 1)
             self._not_before = now + min(pause, MOVE_RETRY_MOST)
+
+    def epoch_loaded(self, now: float) -> None:
+        """What has moved is served where it is now, so training goes on."""
+        if self._begun < now:
+            self._rest_until = now + REST * (now - self._begun)
+        self._begun = NEVER
 
     def unsaved_leavers(self, epoch: Epoch) -> list[Member]:
         """Shards that go and are not saved yet: they may have too little time to give everything away."""
@@ -69,9 +79,11 @@ class LiveMoves:
         """When moves may be looked for, once all is quiet; infinity: there is nothing to move."""
         if self.in_progress or self._saving or self._balanced == (epoch.number, self._leaving_shards(epoch)):
             return NEVER
-        return self._not_before
+        if self._leaving_shards(epoch):  # they may have little time
+            return self._not_before
+        return max(self._not_before, self._rest_until)
 
-    def plan_slice(self, job: Job, epoch: Epoch) -> tuple[MoveBlocks, ...]:
+    def plan_slice(self, job: Job, epoch: Epoch, now: float) -> tuple[MoveBlocks, ...]:
         """The next slice; () when there is nothing to move in this epoch."""
         leaving = self._leaving_shards(epoch)
         transfers = plan_transfers(job, epoch, leaving, self._settings.rebalance, self._settings.move_bytes)
@@ -79,6 +91,7 @@ class LiveMoves:
             self._balanced = (epoch.number, leaving)
             return ()
         self.in_progress = True
+        self._begun = now
         return (MoveBlocks(epoch.number, transfers),)
 
     def _leaving_shards(self, epoch: Epoch) -> frozenset[str]:

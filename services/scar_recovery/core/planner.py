@@ -145,6 +145,7 @@ class Planner:
                 self._record_move(event, now)
             case EpochLoaded(number):
                 self._loaded = max(self._loaded, number)
+                self._moves.epoch_loaded(now)
                 self._damage.end_heal(number)
             case DamageFound():
                 self._damage.record_damage(event, now)
@@ -299,7 +300,7 @@ class Planner:
         if self._epoch_due() <= now:
             return (self._preparation.start(self._plan_epoch(self.job, now)),)
         if self.epoch is not None and self._move_due() <= now:
-            return self._moves.plan_slice(self.job, self.epoch)
+            return self._moves.plan_slice(self.job, self.epoch, now)
         return ()
 
     def _plan_epoch(self, job: Job, now: float) -> CommitEpoch:

@@ -28,8 +28,9 @@ def plan_transfers(
 ) -> tuple[Transfer, ...]:
     """The next slice of moves; () when there is nothing to do.
 
-    Shards that leave give everything; the others level their counts when ``level`` is set. One transfer
-    carries at most ``slice_bytes``, but at least one block.
+    Shards that leave give everything; the others level their counts when ``level`` is set. All transfers
+    together carry at most ``slice_bytes``, since training waits for them, and each at least one block; where
+    somebody leaves, who may have little time, each carries so much.
     """
     owners = concatenate_owners(job, epoch.owners)
     counts = np.bincount(owners[owners != NOBODY], minlength=len(epoch.shards))[: len(epoch.shards)]
@@ -39,8 +40,10 @@ def plan_transfers(
         return ()
     sizes = block_bytes(job)
     transfers: list[Transfer] = []
-    for (donor, target), blocks in _divide_surplus(job, epoch, owners, surplus).items():
-        fitting = max(1, int(np.searchsorted(np.cumsum(sizes[blocks]), slice_bytes, side="right")))
+    shares = _divide_surplus(job, epoch, owners, surplus)
+    most = slice_bytes if leaving else slice_bytes // len(shares)
+    for (donor, target), blocks in shares.items():
+        fitting = max(1, int(np.searchsorted(np.cumsum(sizes[blocks]), most, side="right")))
         slice_blocks = by_table(job, np.sort(blocks[:fitting]))
         transfers.append(Transfer(epoch.shards[donor], epoch.shards[target], slice_blocks))
     return tuple(transfers)

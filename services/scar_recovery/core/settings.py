@@ -11,7 +11,7 @@ from scar.wire.timing import TIMING
 class PlannerSettings:
     """``lease``: seconds that a suspect may still serve. ``rebalance``: level blocks over shards that join.
 
-    ``move_bytes``: of one live move at most. ``flush``: seconds for saving a shard that goes, before its
+    ``move_bytes``: of one slice of live moves. ``flush``: seconds for saving a shard that goes, before its
     blocks move; 0: it is not saved. ``flush_bytes``: of the first part, about. ``offers``: seconds to hear
     from every worker what it holds of lost blocks.
     """
