@@ -31,6 +31,7 @@ BLOCK_ROWS = 1024
 ASKED = 20_000  # rows of a call
 CHECKED = 200_000  # rows that are compared at once
 SECONDS = 600.0
+LEAVE_SECONDS = 300  # that a shard has for handing its blocks over; what is left then is lost as by a crash
 QUIET_STEPS = 30  # before each change
 TABLE = "clicks"
 
@@ -128,7 +129,9 @@ class ResizedTraining:
 def measure_resizes(rows: int, shards: Sequence[int]) -> list[Resize]:
     """From each number of shards to the next."""
     table = scar.Table(TABLE, (rows, WIDTH), rule=scar.sgd(1.0), blocks=scar.rows(BLOCK_ROWS))
-    with start_training([table], shards=shards[0]) as run:
+    with start_training(
+        [table], shards=shards[0], settings={"SCAR_LEAVE_SECONDS": str(LEAVE_SECONDS)}
+    ) as run:
         training = ResizedTraining(run, rows)
         return [training.resize(after) for _, after in pairwise(shards)]
 

@@ -16,6 +16,8 @@ from scar_recovery.core.epoch_draft import seeded_generator
 from scar_recovery.core.epoch_intent import GlobalIds, Transfer
 
 TOLERANCE = 0.05  # share of the mean by which block counts may differ after a rebalance
+# a slice may carry so much of the model: whatever it carries, each shard makes a new store of all it has
+SLICE_SHARE = 1 / 16
 
 
 def block_bytes(job: Job) -> NDArray[np.int64]:
@@ -29,8 +31,8 @@ def plan_transfers(
     """The next slice of moves; () when there is nothing to do.
 
     Shards that leave give everything; the others level their counts when ``level`` is set. All transfers
-    together carry at most ``slice_bytes``, since training waits for them, and each at least one block; where
-    somebody leaves, who may have little time, each carries so much.
+    together carry at most ``slice_bytes``, since training waits for them, or :data:`SLICE_SHARE` of the
+    model, and each at least one block; where somebody leaves, who may have little time, each carries so much.
     """
     owners = concatenate_owners(job, epoch.owners)
     counts = np.bincount(owners[owners != NOBODY], minlength=len(epoch.shards))[: len(epoch.shards)]
@@ -41,7 +43,8 @@ def plan_transfers(
     sizes = block_bytes(job)
     transfers: list[Transfer] = []
     shares = _divide_surplus(job, epoch, owners, surplus)
-    most = slice_bytes if leaving else slice_bytes // len(shares)
+    most = max(slice_bytes, int(SLICE_SHARE * sizes.sum()))
+    most = most if leaving else most // len(shares)
     for (donor, target), blocks in shares.items():
         fitting = max(1, int(np.searchsorted(np.cumsum(sizes[blocks]), most, side="right")))
         slice_blocks = by_table(job, np.sort(blocks[:fitting]))
