@@ -78,7 +78,7 @@ def test_a_slice_is_of_so_many_bytes_in_all_unless_somebody_leaves() -> None:
     together = moved(frozenset(), 300)
     assert len(together) == 2
     assert 200 < sum(together) <= 300
-    assert sizes.sum() / 16 - 96 < sum(moved(frozenset(), 1)) <= sizes.sum() / 16
+    assert sizes.sum() / 8 - 96 < sum(moved(frozenset(), 1)) <= sizes.sum() / 8
     hurried = moved(frozenset({epoch.shards[0].key}), 300)
     assert max(hurried) <= 300
     assert sum(hurried) > 300

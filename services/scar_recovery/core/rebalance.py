@@ -17,7 +17,7 @@ from scar_recovery.core.epoch_intent import GlobalIds, Transfer
 
 TOLERANCE = 0.05  # share of the mean by which block counts may differ after a rebalance
 # a slice may carry so much of the model: whatever it carries, each shard makes a new store of all it has
-SLICE_SHARE = 1 / 16
+SLICE_SHARE = 1 / 8
 
 
 def block_bytes(job: Job) -> NDArray[np.int64]:
