@@ -47,8 +47,8 @@ def test_a_snapshot_is_of_one_clock_while_a_shard_dies(tmp_path: Path) -> None:
     environment = {"SCAR_TEST_HISTORY": str(tmp_path), "SCAR_TEST_LIMIT": str(LIMIT)}
     with LocalCluster(tmp_path / "cluster", shards=3, environment=environment) as cluster:
         cluster.start_job(exact.make_job(shards=3))
-        cluster.start_workers(exact.__file__, 2)
         with scar.connect(cluster.endpoints.recovery_address, timeout=TIMEOUT) as reader:
+            cluster.start_workers(exact.__file__, 2)  # not before: a slow reader would find the clock closed
             before = [reader.snapshot(clock=5)]  # the workers are there
             before += [reader.snapshot() for _ in range(4 * MINIMUM)]
             first = before[-1].epoch
