@@ -43,8 +43,10 @@ def test_blocks_that_contain_more_say_so_in_the_epoch() -> None:
     done = tuple(FrozenTransfer(transfer, answer) for transfer in move.transfers)
     planner.handle(BlocksMoved(move.number, done, True), 1.2)
     epoch = commit(planner, 1.2)
-    contained = {int(block): group.watermark["w@1"] for group in epoch.moved for block in group.ids}
-    assert contained.pop(int(moving[0])) == 7
+    contained = {
+        (group.table, int(block)): group.watermark["w@1"] for group in epoch.moved for block in group.ids
+    }
+    assert contained.pop((table, int(moving[0]))) == 7
     assert set(contained.values()) == {4}
     assert len(contained) == sum(len(ids) for one in move.transfers for ids in one.blocks.values()) - 1
 
