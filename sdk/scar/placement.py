@@ -114,9 +114,13 @@ class Epoch:
         """Names of workers in rank order, the living and those whose seat is kept."""
         return self.seats or tuple(member.name for member in self.workers)
 
+    @cached_property
+    def _indices(self) -> Mapping[str, int]:
+        return {member.key: index for index, member in enumerate(self.shards)}
+
     def shard_index(self, key: str) -> int:
         """Index of the shard with this member key; -1 when it is not part of the epoch."""
-        return next((index for index, member in enumerate(self.shards) if member.key == key), -1)
+        return self._indices.get(key, -1)
 
     def owned(self, table: str, index: int) -> Ids:
         """Ids of the blocks that shard ``index`` owns, ascending."""
