@@ -143,7 +143,8 @@ class RoundRunner:
             raise InvalidRequest(f"round {number} is of what has changed, not of {request.selection!r}")
         selected = [(one.store, one.positions[_chosen_mask(job, request, one)]) for one in candidates]
         size = sum(_copied_bytes(store, positions) for store, positions in selected)
-        memory = TouchedMemory(size, sum(1 + len(store.slots) for store, _ in selected))
+        arrays = sum(1 + len(store.slots) for store, _ in selected)
+        memory = TouchedMemory(size, arrays, zeros=False)  # the copy fills all of it
         begun = BlocksChosen(epoch, number, selected, timer, memory.allocate)
         copied: list[CopiedBlocks] = self._apply_thread.call(begun, timeout)
         return copied

@@ -25,6 +25,12 @@ def test_as_many_arrays_as_were_announced_lie_in_it_side_by_side(wanted: list[tu
         assert (array == number).all(), "none lies in another"
 
 
+def test_pages_are_touched_where_contents_do_not_matter() -> None:
+    memory = TouchedMemory(20_000, 1, zeros=False)
+    assert not memory._left[::4096].any()
+    assert len(memory.allocate(2_500, np.dtype(np.float64))) == 2_500
+
+
 def test_what_has_no_room_gets_memory_of_its_own() -> None:
     memory = TouchedMemory(64, 1)
     array = memory.allocate(1000, np.dtype(np.float32))
