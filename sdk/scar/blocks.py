@@ -69,6 +69,13 @@ class Layout:
         """int64[n + 1]: where each block begins, and the end of the last."""
         return np.arange(0, self.elements + 1, max(1, self.width), dtype=np.int64)[: self._blocks + 1]
 
+    @property
+    def body(self) -> tuple[int, int]:
+        """(blocks, elements of each): all of them, or all but a last one of another size; (0, 0): ragged."""
+        if self.width:
+            return self._blocks, self.width
+        return (self._blocks - 1, self._body) if self._body else (0, 0)
+
     def find_start(self, block: int) -> int:
         """Where this block begins; of ``n``: where the last one ends."""
         return block * self.width if self.width else int(self.starts[block])

@@ -315,24 +315,24 @@ class BlockStore:
     def _copy_values(self, new: BlockStore, source: Positions, progress: OnProgress) -> None:
         """To all blocks of a new store. ``source``: where each of them is here; -1: nowhere, it is zero."""
         arrays = (new.values, self.values), (new.saved, self.saved)
-        width = new.layout.width
-        if width and width == self.layout.width:  # all in one pass
-            for start, stop in split_runs(new.layout, RUN_ELEMENTS):
-                come_from = source[start:stop]
-                for written, read in arrays:
-                    rows = written.reshape(-1, width)[start:stop]
-                    np.take(read.reshape(-1, width), come_from, axis=0, out=rows, mode="clip")
-                    items = as_items(rows, width)
-                    items[come_from < 0] = np.zeros(1, items.dtype)
-                progress()
-            return
+        blocks, width = new.layout.body
+        held, known = self.layout.body
+        if width != known:
+            blocks = held = 0
+        for start, stop in split_runs(Layout.even(blocks, width), RUN_ELEMENTS):  # in one pass
+            come_from = source[start:stop]
+            for written, read in arrays:
+                rows = written[start * width : stop * width].reshape(-1, width)
+                np.take(read[: held * width].reshape(-1, width), come_from, axis=0, out=rows, mode="clip")
+                items = as_items(rows, width)
+                items[come_from < 0] = np.zeros(1, items.dtype)
+            progress()
         for written, _ in arrays:
-            written.fill(0)
-        target = np.flatnonzero(source >= 0)
-        source = source[target]
+            written[blocks * width :] = 0
+        target = blocks + np.flatnonzero(source[blocks:] >= 0)
         for start, stop in split_runs(new.layout.take(target), RUN_ELEMENTS):
             for written, read in arrays:
-                kept = self.layout.gather(read, source[start:stop])
+                kept = self.layout.gather(read, source[target[start:stop]])
                 new.layout.scatter(written, target[start:stop], kept)
             progress()
 
