@@ -1,4 +1,4 @@
-"""A store for other blocks: what stays has its values, what was gained is zero, whatever memory it is made in."""
+"""A store for other blocks: what stays has its values, what was gained is zero, in whatever memory."""
 
 from __future__ import annotations
 
