@@ -30,7 +30,7 @@ from scar_recovery.core.epoch_intent import EpochIntent
 from scar_runtime.store.records import encode_record
 
 REPEAT = 3
-WORKER = "worker-0@000000000000"
+WORKER = Member(Role.WORKER, "worker-0", "0" * 12, "10.1.0.0:5000")
 
 
 @dataclass
@@ -63,8 +63,7 @@ def make_shards(count: int) -> tuple[Member, ...]:
 
 
 def first_intent(job: Job, shards: tuple[Member, ...]) -> EpochIntent:
-    worker = Member(Role.WORKER, "worker-0", "0" * 12, "10.1.0.0:5000")
-    return EpochIntent(1, "author", job, None, shards, (worker,), "start")
+    return EpochIntent(1, "author", job, None, shards, (WORKER,), "start")
 
 
 def shortest(action: Callable[[], object]) -> float:
@@ -115,8 +114,8 @@ def _measure_worker(job: Job, epoch: Epoch) -> float:
     pushes.release_blocks(job.tables[0].name, every, 7)
 
     def follow() -> None:
-        MovedBlocks(job, epoch, WORKER)
-        pushes.follow_epoch(epoch, WORKER)
+        MovedBlocks(job, epoch, WORKER.key)
+        pushes.follow_epoch(epoch, WORKER.key)
         epoch.split(job.tables[0].name, every)
 
     return shortest(follow)

@@ -22,13 +22,12 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 import scar
+from benchmarks.rows import ASKED, BLOCK_ROWS, WIDTH
 from benchmarks.training import BenchTraining, start_training
 from scar.placement import Epoch
 from scar.wire.codec import epoch_from_proto
+from scar_recovery.core.rebalance import TOLERANCE
 
-WIDTH = 8
-BLOCK_ROWS = 1024
-ASKED = 20_000  # rows of a call
 CHECKED = 200_000  # rows that are compared at once
 SECONDS = 600.0
 LEAVE_SECONDS = 300  # that a shard has for handing its blocks over; what is left then is lost as by a crash
@@ -117,7 +116,7 @@ class ResizedTraining:
     def _is_level(self, shards: int) -> bool:
         epoch = self.epoch()
         counts = np.bincount(epoch.owners[TABLE], minlength=len(epoch.shards))[: len(epoch.shards)]
-        return len(counts) == shards and int(counts.max() - counts.min()) <= max(1, 0.05 * counts.mean())
+        return len(counts) == shards and int(counts.max() - counts.min()) <= max(1, TOLERANCE * counts.mean())
 
     def _moved_bytes(self, first: Epoch, last: Epoch) -> int:
         names = [np.array([member.key for member in one.shards]) for one in (first, last)]

@@ -95,7 +95,8 @@ class EpochSync:
         index = epoch.shard_index(self._state.member.key)
         held = self._state.view.tables
         wanted: list[tuple[int, np.dtype[Any]]] = []
-        zeros = False  # a store that has blocks is copied to all of the new one
+        # a store that has blocks is copied to all of the next one; epochs in between may take them away
+        zeros = epoch.number > self._state.number + 1
         for table in job.tables if index >= 0 and epoch.number > self._state.number else ():
             if table.keys is not None or len(epoch.owners.get(table.name, ())) != table.blocks:
                 continue

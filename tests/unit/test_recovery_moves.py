@@ -17,14 +17,20 @@ from tests.framework.recovery import due, owned_counts
 from tests.unit.planner_steps import commit, shard, started, worker
 
 
+def finish_slice(planner: Planner, move: MoveBlocks, now: float, loaded: float) -> Epoch:
+    """All of it has moved by ``now``, and is served everywhere at ``loaded``."""
+    done = tuple(FrozenTransfer(transfer, FreezeAnswer(9, {"w@1": 4})) for transfer in move.transfers)
+    planner.handle(BlocksMoved(move.number, done, True), now)
+    epoch = commit(planner, now)
+    planner.handle(EpochLoaded(epoch.number), loaded)
+    return epoch
+
+
 def finish_moves(planner: Planner, now: float) -> list[Epoch]:
     """Carry out moves until there are none."""
     created = []
     while isinstance(move := due(planner, now), MoveBlocks):
-        done = tuple(FrozenTransfer(transfer, FreezeAnswer(9, {"w@1": 4})) for transfer in move.transfers)
-        planner.handle(BlocksMoved(move.number, done, True), now)
-        created.append(commit(planner, now))
-        planner.handle(EpochLoaded(created[-1].number), 0.0)
+        created.append(finish_slice(planner, move, now, 0.0))
         assert len(created) < 100
     assert move is None
     return created
@@ -68,15 +74,10 @@ def test_join_moves_blocks_in_slices_until_level() -> None:
     assert epochs[-1].clock == 9
 
 
-def moved_slice(planner: Planner, begun: float, loaded: float) -> Epoch:
-    """One slice, which is served everywhere at ``loaded``."""
+def move_slice(planner: Planner, begun: float, loaded: float) -> None:
     move = due(planner, begun)
     assert isinstance(move, MoveBlocks)
-    done = tuple(FrozenTransfer(transfer, FreezeAnswer(9, {"w@1": 4})) for transfer in move.transfers)
-    planner.handle(BlocksMoved(move.number, done, True), begun)
-    epoch = commit(planner, begun)
-    planner.handle(EpochLoaded(epoch.number), loaded)
-    return epoch
+    finish_slice(planner, move, begun, loaded)
 
 
 def test_between_slices_training_has_as_long_for_itself_as_it_waited() -> None:
@@ -84,13 +85,13 @@ def test_between_slices_training_has_as_long_for_itself_as_it_waited() -> None:
     planner.handle(MemberArrived(shard("ps-3")), 1.0)
     commit(planner, 1.1, "join")
     planner.handle(EpochLoaded(2), 1.2)
-    moved_slice(planner, 1.2, 1.7)
+    move_slice(planner, 1.2, 1.7)
     assert due(planner, 2.1) is None
     assert planner.wake_after(2.1) == pytest.approx(0.1)
-    moved_slice(planner, 2.2, 2.4)
+    move_slice(planner, 2.2, 2.4)
     assert due(planner, 2.5) is None
     planner.handle(MemberLeft(shard("ps-1")), 2.5)
-    moved_slice(planner, 2.5, 2.9)
+    move_slice(planner, 2.5, 2.9)
     assert isinstance(due(planner, 2.9), MoveBlocks), "who leaves may have little time"
 
 

@@ -99,9 +99,9 @@ def test_a_row_outside_of_the_store_changes_nothing(name, row):
     store = BlockStore(table, np.arange(8, dtype=np.uint32))
     kernel = find_kernel(store, table.rule, store.row_layout)
     with pytest.raises(IndexError):
-        kernel.apply(np.array([0, row]), 0, np.ones(8, np.float32))
+        kernel.apply(np.array([0, row]), np.ones(8, np.float32))
     with pytest.raises(IndexError):
-        kernel.apply(None, 7, np.ones(8, np.float32))
+        kernel.apply(slice(7, 9), np.ones(8, np.float32))
     assert not store.values.any()
     assert not any(slot.any() for slot in store.slots.values())
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import TypeGuard
 
 from scar.blocks import Array
 from scar.errors import InvalidRequest, TooLarge
@@ -133,46 +134,52 @@ class ShardLink(Link):
 
     def _pull_large(self, request: ps_pb2.PullRequest, timeout: float, size: int | None) -> Iterator[Chunk]:
         """Closing the iterator early cancels the call."""
-        whole = size is not None and size <= WHOLE_BYTES and not self._refuses_pointers
-        borrowed = (
-            self._segments.borrow_segment(size) if self._segments and size is not None and whole else None
-        )
-        if borrowed is not None and (found := self._pull_borrowed(request, timeout, *borrowed)) is not None:
-            yield from found
+        if self._may_point(size) and (tensors := self._pull_borrowed(request, timeout, size)) is not None:
+            yield from tensors
             return
-        whole = whole and not self._refuses_pointers
         with self._lend_segment(size) as segment, self.translate_errors():
-            request.shared = segment.offer.key if segment is not None else b""
-            if segment is not None and whole:
-                try:
-                    pointers: list[Chunk] = self.call(self._pull_small, request, timeout)
-                except TooLarge:  # an older shard, or it has more to say than one message has room for
-                    self._refuses_pointers = True
-                else:
+            if segment is not None and self._may_point(size):
+                pointers = self._pull_pointers(request, segment.offer.key, timeout)
+                if pointers is not None:
                     yield from map(segment.read_chunk, pointers)
                     return
+            request.shared = segment.offer.key if segment is not None else b""
             stream = self._pull(request, timeout=timeout)
             try:
                 yield from stream if segment is None else map(segment.read_chunk, stream)
             finally:
                 stream.cancel()
 
-    def _pull_borrowed(
-        self, request: ps_pb2.PullRequest, timeout: float, key: bytes, memory: Array
-    ) -> Iterator[Chunk] | None:
-        """The answer, whose data are valid as long as they are held; None: the shard has more to say than one
-        message has room for.
-        """
-        assert self._segments is not None
+    def _may_point(self, size: int | None) -> TypeGuard[int]:
+        """Whether one message may point to so many bytes in shared memory."""
+        return size is not None and size <= WHOLE_BYTES and not self._refuses_pointers
+
+    def _pull_pointers(self, request: ps_pb2.PullRequest, key: bytes, timeout: float) -> list[Chunk] | None:
+        """The answer as one message that points to the segment with this key; None: it has no room there."""
         request.shared = key
         try:
-            return show_tensors(memory, self.call(self._pull_small, request, timeout))
-        except TooLarge:
+            pointers: list[Chunk] = self.call(self._pull_small, request, timeout)
+        except TooLarge:  # an older shard, or it has more to say than one message has room for
             self._refuses_pointers = True
             return None
+        return pointers
+
+    def _pull_borrowed(
+        self, request: ps_pb2.PullRequest, timeout: float, size: int
+    ) -> Sequence[Chunk] | None:
+        """The answer, whose data are valid as long as they are held. None: no such memory is at hand, or the
+        shard has more to say than one message has room for.
+        """
+        borrowed = None if self._segments is None else self._segments.borrow_segment(size)
+        if self._segments is None or borrowed is None:
+            return None
+        key, memory = borrowed
+        try:
+            pointers = self._pull_pointers(request, key, timeout)
         except BaseException:
             self._segments.forget_keys([key])
             raise
+        return None if pointers is None else show_tensors(memory, pointers)
 
     def close(self) -> None:
         super().close()

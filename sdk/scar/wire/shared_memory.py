@@ -19,7 +19,7 @@ import stat
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
@@ -71,6 +71,7 @@ class Segment:
         self.offer = SegmentOffer(os.getpid(), self._file, size, secrets.token_bytes(KEY_BYTES))
         memory[:KEY_BYTES] = self.offer.key
         self.room = memory[KEY_BYTES:]
+        self.address = address_of(np.frombuffer(memory, np.uint8)) + KEY_BYTES
 
     def __del__(self) -> None:
         if hasattr(self, "_file"):
@@ -120,32 +121,25 @@ def shared_range(room: memoryview, shared: SharedRange) -> memoryview:
     return room[shared.offset : shared.offset + shared.bytes]
 
 
-def show_tensors(memory: Array, pointers: Iterable[Chunk]) -> Iterator[Chunk]:
+def show_tensors(memory: Array, pointers: Iterable[Chunk]) -> Sequence[Chunk]:
     """The tensors that lie in borrowed ``memory``, one chunk each, whose data stay as long as they are held.
 
     Raises :class:`InvalidRequest` for a range that is not in there.
     """
-    header: TensorHeader | None = None
-    whole: SharedRange | None = None
+    tensors: list[Chunk] = []
     for chunk in pointers:
         shared = chunk.shared
         if shared is not None:
             shared_range(memory.data, shared)
-        if whole is not None and shared is not None and chunk.header is None and shared.offset == _end(whole):
-            whole.bytes += shared.bytes
-            continue
-        if whole is not None:
-            yield Chunk(header, shared_range(memory.data, whole))
-        header = chunk.header
-        whole = shared
-        if shared is None:
-            yield chunk
-    if whole is not None:
-        yield Chunk(header, shared_range(memory.data, whole))
-
-
-def _end(shared: SharedRange) -> int:
-    return shared.offset + shared.bytes
+        before = tensors[-1].shared if tensors and chunk.header is None else None
+        if before is not None and shared is not None and shared.offset == before.offset + before.bytes:
+            before.bytes += shared.bytes
+        else:
+            tensors.append(chunk)
+    return [
+        one if one.shared is None else Chunk(one.header, shared_range(memory.data, one.shared))
+        for one in tensors
+    ]
 
 
 def lasting_array(data: memoryview | bytes, dtype: np.dtype[Any]) -> Array | None:
@@ -269,9 +263,9 @@ class SegmentAllocator:
         with self._lock:
             self._collect_borrowed()
             for segment in self._borrowed.values():
-                start = address_of(np.frombuffer(segment.room, np.uint8))
-                if start <= at < start + len(segment.room):
-                    shared = SharedRange(key=segment.offer.key, offset=at - start, bytes=len(chunk.data))
+                offset = at - segment.address
+                if 0 <= offset < len(segment.room):
+                    shared = SharedRange(key=segment.offer.key, offset=offset, bytes=len(chunk.data))
                     return Chunk(chunk.header, shared=shared)
         return chunk
 

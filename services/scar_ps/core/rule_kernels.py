@@ -46,11 +46,9 @@ class RuleKernel:
     numbers: tuple[Any, ...]
     by_row: bool = False
 
-    def apply(self, at: Positions | None, first: int, pushed: Array) -> None:
-        """One step on these rows (None: on those from ``first`` on), with ``pushed``, packed.
-
-        Without Python's lock, so other threads go on.
-        """
+    def apply(self, run: slice | Positions, pushed: Array) -> None:
+        """One step on these rows, with ``pushed``, packed. Without Python's lock, so other threads go on."""
+        first = run.start if isinstance(run, slice) else 0
         pushed = np.require(pushed, requirements=["A", "C"])
         gradients = pushed.reshape(-1, self.width)
         arrays = [self.values[first * self.width :]]
@@ -60,7 +58,7 @@ class RuleKernel:
         if self.by_row:
             arrays.append(np.mean(np.multiply(gradients, gradients), axis=1))
         limit = len(self.values) // self.width - first
-        rows = None if at is None else np.ascontiguousarray(at, np.int64)
+        rows = None if isinstance(run, slice) else np.ascontiguousarray(run, np.int64)
         places = [_pointer(array) for array in arrays] + [None if rows is None else _pointer(rows)]
         sizes = map(ctypes.c_int64, (len(gradients), self.width, limit))
         if self.function(*places, *sizes, *self.numbers):
@@ -73,16 +71,13 @@ def find_kernel(store: BlockStore, rule: Rule, layout: Layout) -> RuleKernel | N
     wants_more = rule.program is not None or rule.parameters.get("weight_decay")
     if _library is None or real is None or wants_more or not layout.width:
         return None
-    lr = real(rule.parameters.get("lr", 0))
-    suffix = store.values.dtype.name
-    if rule.kind == "sgd":
-        return RuleKernel(getattr(_library, f"scar_sgd_{suffix}"), store.values, None, layout.width, (lr,))
-    if rule.kind != "adagrad":
+    if rule.kind not in ("sgd", "adagrad"):
         return None
     by_row = bool(rule.row_slots)
-    function = getattr(_library, f"scar_adagrad_by_row_{suffix}" if by_row else f"scar_adagrad_{suffix}")
-    numbers = lr, real(rule.parameters["eps"])
-    return RuleKernel(function, store.values, store.slots["squares"], layout.width, numbers, by_row)
+    function = f"scar_{rule.kind}{'_by_row' if by_row else ''}_{store.values.dtype.name}"
+    numbers = tuple(real(rule.parameters[name]) for name in ("lr", "eps") if name in rule.parameters)
+    slot = store.slots.get("squares")
+    return RuleKernel(getattr(_library, function), store.values, slot, layout.width, numbers, by_row)
 
 
 def _pointer(array: Array) -> Any:

@@ -58,18 +58,17 @@ def apply_push(
     with np.errstate(all="ignore"):
         for start, stop in split_runs(layout, at_once):
             piece = pushed[layout.find_start(start) : layout.find_start(stop)]
+            run = slice(first + start, first + stop) if at is None else at[start:stop]
             if store.before_change:
-                run = np.arange(first + start, first + stop) if at is None else at[start:stop]
-                announce_change(store, run, by_row)
+                changing = np.arange(run.start, run.stop) if isinstance(run, slice) else run
+                announce_change(store, changing, by_row)
             with store.lock:
                 if kernel is not None:
-                    kernel.apply(
-                        None if at is None else at[start:stop], first + start if at is None else 0, piece
-                    )
-                elif at is None:
-                    _apply_run(store, rule, whole, slice(first + start, first + stop), piece)
+                    kernel.apply(run, piece)
+                elif isinstance(run, slice):
+                    _apply_run(store, rule, whole, run, piece)
                 else:
-                    _apply_scattered(store, rule, whole, at[start:stop], piece)
+                    _apply_scattered(store, rule, whole, run, piece)
             progress()
 
 
