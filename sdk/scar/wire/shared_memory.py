@@ -71,7 +71,6 @@ class Segment:
         self.offer = SegmentOffer(os.getpid(), self._file, size, secrets.token_bytes(KEY_BYTES))
         memory[:KEY_BYTES] = self.offer.key
         self.room = memory[KEY_BYTES:]
-        self.address = address_of(np.frombuffer(memory, np.uint8)) + KEY_BYTES
 
     def __del__(self) -> None:
         if hasattr(self, "_file"):
@@ -216,7 +215,7 @@ class SegmentAllocator:
         self._show = show
         self._lock = Lock()
         self._free: list[Segment] = []
-        self._borrowed: dict[bytes, Segment] = {}  # by key
+        self._borrowed: dict[bytes, tuple[int, Segment]] = {}  # by key, with the address of its room
         self._given_back: deque[bytes] = deque()  # keys, from any thread at any moment
         self._refused = not SUPPORTED
         _allocators.add(self)
@@ -251,7 +250,7 @@ class SegmentAllocator:
                 return None
             memory: Array = np.frombuffer(segment.room, np.uint8, size)
             key = segment.offer.key
-            self._borrowed[key] = segment
+            self._borrowed[key] = address_of(memory), segment
         weakref.finalize(memory, self._given_back.append, key).atexit = False
         return key, memory
 
@@ -262,8 +261,8 @@ class SegmentAllocator:
         at = address_of(np.frombuffer(chunk.data, np.uint8))
         with self._lock:
             self._collect_borrowed()
-            for segment in self._borrowed.values():
-                offset = at - segment.address
+            for address, segment in self._borrowed.values():
+                offset = at - address
                 if 0 <= offset < len(segment.room):
                     shared = SharedRange(key=segment.offer.key, offset=offset, bytes=len(chunk.data))
                     return Chunk(chunk.header, shared=shared)
@@ -287,9 +286,9 @@ class SegmentAllocator:
     def _collect_borrowed(self) -> None:
         """What nobody holds any more is free; the lock is held."""
         while self._given_back:
-            segment = self._borrowed.pop(self._given_back.popleft(), None)
-            if segment is not None:
-                self._free = [*self._free, segment][-KEPT:]
+            borrowed = self._borrowed.pop(self._given_back.popleft(), None)
+            if borrowed is not None:
+                self._free = [*self._free, borrowed[1]][-KEPT:]
 
     def _find_free(self, size: int, most: int = MOST_BYTES) -> Segment | None:
         """The smallest that is large enough; the lock is held."""
