@@ -13,7 +13,7 @@ from scar_ps.core.admission import Admission
 from scar_ps.core.bsp_buffer import BufferedPush, rank_order, sum_parts
 from scar_ps.core.core_state import CoreState
 from scar_ps.core.events import ClockFinished, WorkerSettled
-from scar_ps.core.push_steps import apply_part, expire_rows
+from scar_ps.core.push_steps import apply_part, expire_replayed, expire_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +109,19 @@ class ClockHandler:
         owed = state.bsp_buffer.take_owed()
         closed = sorted({push.joined for push in owed if push.joined < state.clock})
         for clock in closed:
+            self._expire_replayed(clock)
             mine = [push for push in owed if push.joined == clock]
             self._apply_pushes(clock, rank_order(mine, self._ranks))
+        self._expire_replayed(state.clock - 1)
         for push in owed:
             if push.joined >= state.clock:
                 state.bsp_buffer.add_push(push)
         state.ownership.end_replay()
         state.story.note(replayed=closed)
+
+    def _expire_replayed(self, clock: int) -> None:
+        for store in self._state.ownership.tables.values():
+            expire_replayed(store, clock)
 
     @property
     def _ranks(self) -> dict[str, int]:

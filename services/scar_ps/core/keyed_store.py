@@ -235,18 +235,28 @@ class KeyedBlockStore(BlockStore):
 
     def expire_rows(self, clock: int) -> None:
         """Take their rows from keys that were not pushed for too long, as this clock begins."""
+        due = self._due_clock(clock)
+        if due > self._expired_at:
+            self._expired_at = due
+            self._expire_blocks(due, (self.loading == 0) & ~self.frozen)
+
+    def expire_replayed(self, clock: int) -> None:
+        """The same of the blocks that wait for what workers owe them: their clocks are done again."""
+        due = self._due_clock(clock)
+        if due > 0:
+            self._expire_blocks(due, self.replay_clocks(None) >= 0)
+
+    def _due_clock(self, clock: int) -> int:
+        """Clock up to which rows are looked through for old ones as this one begins; 0: none is too old."""
         age = self.policy.max_age
-        if not age:
-            return
-        due = clock - clock % max(1, age // CHECKS_A_LIFE)
-        if due <= self._expired_at:
-            return
-        self._expired_at = due
-        waiting = np.flatnonzero((self.loading > 0) | self.frozen)
+        return clock - clock % max(1, age // CHECKS_A_LIFE) if age else 0
+
+    def _expire_blocks(self, due: int, chosen: Mask) -> None:
+        age = np.uint64(self.policy.max_age)
         for first, last in split_runs(self.row_counts, RUN_ELEMENTS):
             used = self.used[first * self.rows_of_block : last * self.rows_of_block]
-            old = np.flatnonzero((used > 0) & (used + np.uint64(age) <= due)) + first * self.rows_of_block
-            old = old[~np.isin(old // self.rows_of_block, waiting)] if len(waiting) else old
+            old = np.flatnonzero((used > 0) & (used + age <= due)) + first * self.rows_of_block
+            old = old[chosen[old // self.rows_of_block]]
             if len(old):
                 self._forget_rows(old)
 

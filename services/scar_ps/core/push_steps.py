@@ -16,6 +16,12 @@ def expire_rows(store: BlockStore, clock: int) -> None:
         store.expire_rows(clock)
 
 
+def expire_replayed(store: BlockStore, clock: int) -> None:
+    """This clock begins once more for blocks that were put back."""
+    if isinstance(store, KeyedBlockStore):
+        store.expire_replayed(clock)
+
+
 def apply_part(part: StoreSlice, rule: Rule, clock: int, progress: OnProgress) -> None:
     """``clock``: in which it is applied. What keys without a row were pushed is dropped and counted."""
     store = part.store
