@@ -116,7 +116,7 @@ class ChaosRun(RunReader):
 
         def is_at_rest(status: ClusterStatus) -> bool:
             reached = min(finished_clocks(status), default=0)
-            return len(status.shards) == len(self.shards) and reached == clock and status.clock == clock
+            return self._all_answer(status) and reached == clock and status.clock == clock
 
         self.wait(is_at_rest, f"all workers to rest at clock {clock}")
         return clock
@@ -127,7 +127,18 @@ class ChaosRun(RunReader):
         A worker that does not wait for acknowledgements is further than the shards know.
         """
         begun = newest_clocks(self.recorder.folder) if self.job.strategy.queues else []
-        return max([*finished_clocks(self.status()), *begun, 0]) + AHEAD
+        status = self.wait(
+            lambda status: self._all_answer(status) and bool(finished_clocks(status)), "clocks of every shard"
+        )
+        return max([*finished_clocks(status), *begun]) + AHEAD
+
+    def incarnations(self) -> dict[str, str]:
+        """Name -> incarnation of every member of the newest epoch."""
+        return member_incarnations(self.wait(lambda status: status.epoch is not None, "an epoch"))
+
+    def _all_answer(self, status: ClusterStatus) -> bool:
+        """A busy shard may miss a look; nothing follows from a look without it."""
+        return len(status.shards) == len(self.shards)
 
     # --- judging
 
@@ -151,7 +162,7 @@ class ChaosRun(RunReader):
     def judge(self, values: Mapping[str, np.ndarray]) -> Verdict:
         """``values``: of all blocks, while no worker has a push on its way."""
         epochs = self.read_epochs()
-        shards = self.status().shards.values()
+        shards = self.wait(self._all_answer, "an answer of every shard").shards.values()
         return judge_run(
             RunRecords(
                 job=self.job,

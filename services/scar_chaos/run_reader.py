@@ -12,7 +12,6 @@ from scar.v1.types_pb2 import Epoch as EpochProto
 from scar.wire.codec import epoch_from_proto
 from scar_admin.status import ClusterStatus
 from scar_chaos.core.counting_job import per_block, torn_blocks
-from scar_chaos.health import member_incarnations
 from scar_chaos.oracles.history import History, ReturnedBlocks
 from scar_chaos.oracles.violation import require
 from scar_chaos.recorder import Recorder, read_history
@@ -40,10 +39,6 @@ class RunReader:
 
     def status(self) -> ClusterStatus:
         return self.target.status()
-
-    def incarnations(self) -> dict[str, str]:
-        """Name -> incarnation of every member of the newest epoch."""
-        return member_incarnations(self.status())
 
     def read_epochs(self) -> list[Epoch]:
         """All epochs, from the store."""
