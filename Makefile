@@ -39,7 +39,7 @@ venv: $(DEMO) ## create .venv with what the `scar` command needs: 45 packages, i
 
 dev: $(DEV) ## add to .venv what tests, lint and experiments need: 168 packages more
 
-$(DEMO): pyproject.toml requirements/ci.txt hatch_build.py scripts/compile_kernels.py services/scar_ps/core/rule_kernels.c
+$(DEMO): pyproject.toml requirements/ci.txt hatch_build.py scripts/compile_kernels.py $(shell find sdk services -name "*.[ch]")
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "SCAR needs Python 3.11 or newer; run: make PYTHON=/path/to/python3.11")'
 	@echo "Installing SCAR and 45 packages into $(VENV): 75 MB to download, 300 MB on disk"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

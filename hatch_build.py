@@ -15,10 +15,10 @@ class KernelBuildHook(BuildHookInterface):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
         script = runpy.run_path(str(Path(self.root, "scripts", "compile_kernels.py")))
-        if not script["compile_library"]():
-            self.app.display_warning("no C compiler that works: rules are applied by numpy alone")
+        if not script["compile_all"]():
+            self.app.display_warning("no C compiler that works: numpy does everything")
             return
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"py3-none-{platform}"  # of any Python, as ctypes loads it
         build_data["pure_python"] = False
-        build_data["artifacts"].append(script["LIBRARY"])
+        build_data["artifacts"] += script["LIBRARIES"].values()

@@ -1,4 +1,4 @@
-"""Compiles the update rules that are written in C (docs/adr/023-compiled-rules.md).
+"""Compiles what is written in C: copies of many rows, and update rules (docs/adr/023-compiled-rules.md).
 
     python scripts/compile_kernels.py
 
@@ -14,20 +14,33 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE = "services/scar_ps/core/rule_kernels.c"
-LIBRARY = "services/scar_ps/core/librule_kernels.so"
-FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra")
+HEADERS = "sdk/scar"
+LIBRARIES = {  # source: what it is compiled to
+    "sdk/scar/row_copies.c": "sdk/scar/librow_copies.so",
+    "services/scar_ps/core/rule_kernels.c": "services/scar_ps/core/librule_kernels.so",
+}
+FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-pthread")
+EXACT = ("-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra")
 SECONDS = 60
 
 
-def compile_library(source: Path = ROOT / SOURCE, library: Path = ROOT / LIBRARY) -> bool:
+def compile_library(source: Path, library: Path) -> bool:
     """Whether it is there now. What was there before goes, whatever happens."""
     library.unlink(missing_ok=True)
     compiler = os.environ.get("CC") or next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     if compiler is None:
         return False
     partial = library.with_name(f"{library.name}.{os.getpid()}")
-    command = [*compiler.split(), *FLAGS, "-o", str(partial), str(source), "-lm"]
+    command = [
+        *compiler.split(),
+        *FLAGS,
+        *EXACT,
+        f"-I{ROOT / HEADERS}",
+        "-o",
+        str(partial),
+        str(source),
+        "-lm",
+    ]
     try:
         subprocess.run(command, check=True, timeout=SECONDS)
         partial.replace(library)
@@ -38,5 +51,11 @@ def compile_library(source: Path = ROOT / SOURCE, library: Path = ROOT / LIBRARY
     return True
 
 
+def compile_all() -> bool:
+    """Whether all are there now."""
+    made = [compile_library(ROOT / source, ROOT / library) for source, library in LIBRARIES.items()]
+    return all(made)
+
+
 if __name__ == "__main__":
-    sys.exit(0 if compile_library() else 1)
+    sys.exit(0 if compile_all() else 1)

@@ -29,6 +29,27 @@ BREAKS = (
         "tests/component/test_shared_memory.py::test_what_waits_for_its_clock_is_the_shards_own",
     ),
     Break(
+        "row-copies-bounds",  # rows from anywhere in memory
+        "sdk/scar/row_copies.py",
+        "limit = len(flat) // width\n    counts = sizes(len(at), width * flat.itemsize, -int",
+        "limit = 1 << 40\n    counts = sizes(len(at), width * flat.itemsize, -int",
+        "tests/unit/test_row_copies.py::test_a_row_that_is_not_there_changes_nothing",
+    ),
+    Break(
+        "row-copies-partly",  # in place of nothing the last row
+        "sdk/scar/row_copies.py",
+        "    if parts < 2 and partly:\n",
+        "    if parts < 0 and partly:\n",
+        "tests/unit/test_row_copies.py::test_places_without_a_row_stay_as_they_are",
+    ),
+    Break(
+        "joined-pointers",  # of two segments
+        "sdk/scar/wire/shared_memory.py",
+        "or before.key != shared.key",
+        "",
+        "tests/unit/test_shared_memory_pool.py::test_what_lies_side_by_side_is_one_chunk",
+    ),
+    Break(
         "ps-kernel-decay",
         "services/scar_ps/core/rule_kernels.py",
         'rule.program is not None or rule.parameters.get("weight_decay")',

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scar.row_copies import copy_elements, gather_rows, gather_rows_into, scatter_rows
+
 Ids = NDArray[np.uint32]
 Positions = NDArray[np.int64]
-FINITE_ELEMENTS = 1 << 18  # looked at at once: what is found of each stays in the cache
 RowNames = NDArray[np.unsignedinteger[Any]]  # rows of a table, or uint64 images of keys (scar.keyed_rows)
 Array = NDArray[np.generic]
 
@@ -124,29 +125,25 @@ class Layout:
         if self.is_all(positions):
             return flat.copy()
         if self.width:
-            # take() is several times faster than indexing for narrow rows
-            return np.take(flat.reshape(-1, self.width), positions, axis=0).reshape(-1)
+            return gather_rows(flat, self.width, positions)
         if self._body and len(positions):
             whole = positions[positions < self._blocks - 1]
-            rows = np.take(self._uniform_rows(flat), whole, axis=0).reshape(-1)
+            rows = gather_rows(flat[: self.starts[-2]], self._body, whole)
             return rows if len(whole) == len(positions) else np.concatenate((rows, flat[self.starts[-2] :]))
         return flat[self.indices(positions)]
 
     def pick(self, flat: Array, positions: Positions) -> Array:
         """The same of positions in any order, with repeats."""
-        if self.width:
-            return np.take(flat.reshape(-1, self.width), positions, axis=0).reshape(-1)
-        return flat[self.indices(positions)]
+        return gather_rows(flat, self.width, positions) if self.width else flat[self.indices(positions)]
 
     def gather_into(self, flat: Array, positions: Positions, packed: Array) -> None:
         """The same, written to ``packed``. Positions ascend; neighbours are copied as one."""
         count = len(positions)
         if count and int(positions[-1]) - int(positions[0]) == count - 1:
             first = int(positions[0])
-            packed[...] = flat[self.find_start(first) : self.find_start(first + count)]
+            copy_elements(packed, flat[self.find_start(first) : self.find_start(first + count)])
         elif self.width:
-            rows = packed.reshape(-1, self.width)
-            np.take(flat.reshape(-1, self.width), positions, axis=0, out=rows, mode="clip")  # "raise" buffers
+            gather_rows_into(flat, self.width, positions, packed)
         else:
             packed[...] = self.gather(flat, positions)
 
@@ -154,32 +151,17 @@ class Layout:
         """Write packed blocks to their places."""
         packed = packed.astype(flat.dtype, copy=False)
         if self.is_all(positions):
-            flat[...] = packed
+            copy_elements(flat, packed)
         elif self.width:
-            as_items(flat, self.width)[positions] = as_items(packed, self.width)
+            scatter_rows(flat, self.width, positions, packed)
         elif self._body and len(positions):
             whole = positions[positions < self._blocks - 1]
             cut = len(whole) * self._body
-            as_items(flat[: self.starts[-2]], self._body)[whole] = as_items(packed[:cut], self._body)
+            scatter_rows(flat[: self.starts[-2]], self._body, whole, packed[:cut])
             if len(whole) < len(positions):
                 flat[self.starts[-2] :] = packed[cut:]
         else:
             flat[self.indices(positions)] = packed
-
-    def _uniform_rows(self, flat: Array) -> Array:
-        """All blocks but the odd last one, as rows."""
-        return flat[: self.starts[-2]].reshape(-1, self._body)
-
-
-def as_items(flat: Array, width: int) -> NDArray[np.void]:
-    """Rows as single items: many narrow ones are written several times faster than as rows of a matrix."""
-    return np.ascontiguousarray(flat).view(np.dtype((np.void, width * flat.itemsize))).reshape(-1)
-
-
-def all_finite(values: Array) -> bool:
-    """No NaN and no infinity, in a flat array."""
-    starts = range(0, len(values), FINITE_ELEMENTS)
-    return all(bool(np.isfinite(values[at : at + FINITE_ELEMENTS]).all()) for at in starts)
 
 
 def is_ascending(ids: NDArray[np.integer[Any]]) -> bool:

@@ -95,16 +95,13 @@ class EpochSync:
         index = epoch.shard_index(self._state.member.key)
         held = self._state.view.tables
         wanted: list[tuple[int, np.dtype[Any]]] = []
-        # a store that has blocks is copied to all of the next one; epochs in between may take them away
-        zeros = epoch.number > self._state.number + 1
         for table in job.tables if index >= 0 and epoch.number > self._state.number else ():
             if table.keys is not None or len(epoch.owners.get(table.name, ())) != table.blocks:
                 continue
             ids = epoch.owned(table.name, index)
             if table.name not in held or not np.array_equal(held[table.name].ids, ids):
                 wanted += 2 * [(table.layout.count_elements(ids), table.dtype)]
-                zeros |= table.name not in held or not len(held[table.name])
-        return ReadyArrays(wanted, zeros)
+        return ReadyArrays(wanted)
 
     def catch_up(self, timeout: float) -> None:
         """Read the newest epoch from the store and hand it in. Raises errors of the store."""

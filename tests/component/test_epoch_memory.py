@@ -27,11 +27,10 @@ def test_the_apply_thread_moves_while_an_epoch_waits_for_memory(
     made: list[np.ndarray] = []
 
     class SlowArrays(ReadyArrays):
-        def __init__(self, wanted: list[tuple[int, np.dtype]], zeros: bool) -> None:
+        def __init__(self, wanted: list[tuple[int, np.dtype]]) -> None:
             taking.set()
             assert go.wait(SECONDS)
-            super().__init__(wanted, zeros)
-            assert zeros, "of the first epoch"
+            super().__init__(wanted)
             made.extend(self._ready)
 
     monkeypatch.setattr(epoch_sync, "ReadyArrays", SlowArrays)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scar.blocks import Layout, all_finite
+from scar.blocks import Layout
+from scar.row_copies import all_finite
 
 SIZES = {"even": [3] * 5, "odd last": [3, 3, 3, 3, 2], "ragged": [1, 4, 2, 3, 5], "single": [1] * 5}
 

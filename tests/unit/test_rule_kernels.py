@@ -11,9 +11,8 @@ from scar import tables
 from scar.tables import Table
 from scar_ps.core import rule_kernels
 from scar_ps.core.block_store import BlockStore
-from scar_ps.core.rule_kernels import LIBRARY, VERSION, find_kernel, load_library
+from scar_ps.core.rule_kernels import find_kernel
 from scar_ps.core.update_rules import apply_push
-from scripts.compile_kernels import compile_library
 
 RULES = {
     "sgd": tables.sgd(0.1),
@@ -92,6 +91,16 @@ def test_only_what_is_compiled_goes_to_c(name):
     assert find_kernel(store, ragged.rule, store.layout) is None
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", COMPILED)
+def test_so_do_several_processors(name, dtype, monkeypatch):
+    monkeypatch.setattr(rule_kernels, "count_parts", lambda _: 3)
+    ours, numpys = stores_after(RULES[name], dtype, 4, draw_pushes(4, odd=True), monkeypatch)
+    np.testing.assert_array_equal(ours.values, numpys.values)
+    for slot in ours.slots:
+        np.testing.assert_array_equal(ours.slots[slot], numpys.slots[slot])
+
+
 @pytest.mark.parametrize("name", COMPILED)
 @pytest.mark.parametrize("row", [-1, 8, 2**62])
 def test_a_row_outside_of_the_store_changes_nothing(name, row):
@@ -112,31 +121,3 @@ def test_what_was_pushed_may_lie_anywhere():
     odd = np.frombuffer(b"x" + np.ones(32, np.float32).tobytes(), np.uint8)[1:].view(np.float32)
     apply_push(store, None, odd, lambda: None)
     np.testing.assert_array_equal(store.values, np.full(32, np.float32(-0.1)))
-
-
-def test_a_library_of_another_version_or_none_is_not_used(tmp_path):
-    source = tmp_path / "kernels.c"
-    source.write_text(f"#include <stdint.h>\nint64_t scar_rule_kernels(void) {{ return {VERSION + 1}; }}\n")
-    library = tmp_path / "libkernels.so"
-    assert compile_library(source, library)
-    assert load_library(library) is None
-    assert load_library(tmp_path / "absent.so") is None
-    (tmp_path / "text.so").write_bytes(b"not a library")
-    assert load_library(tmp_path / "text.so") is None
-    assert load_library(LIBRARY) is not None
-
-
-@pytest.mark.parametrize("compiler", ["false", "/absent/cc"])
-def test_without_a_compiler_that_works_nothing_old_is_left(compiler, tmp_path, monkeypatch):
-    monkeypatch.setenv("CC", compiler)
-    library = tmp_path / "libkernels.so"
-    library.write_bytes(b"old")
-    assert not compile_library(tmp_path / "kernels.c", library)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_library_here_is_that_of_this_source(tmp_path):
-    """Whoever changes the C without a new VERSION finds out."""
-    fresh = tmp_path / "librule_kernels.so"
-    assert compile_library(LIBRARY.with_name("rule_kernels.c"), fresh)
-    assert fresh.stat().st_size == LIBRARY.stat().st_size, "it is of another source: run pip install -e ."

@@ -70,6 +70,37 @@ def test_one_process_cannot_lend_without_end() -> None:
         pool.attach_segment(segments[MAX_SEGMENTS].offer)
 
 
+def test_what_lies_side_by_side_is_one_chunk() -> None:
+    """Of one tensor in one segment, and where all is there already: a stream is read as it comes."""
+    pool = SharedMemoryPool(allowed=True)
+    one, other = Segment(100), Segment(100)
+    for segment, start in ((one, 0), (other, 100)):
+        segment.room[:] = bytes(range(start, start + 100))
+        assert pool.attach_segment(segment.offer)
+
+    def message() -> list[Chunk]:
+        return [
+            pointer(one.offer.key, 0, 10, "w"),
+            pointer(one.offer.key, 10, 20),
+            pointer(one.offer.key, 30, 10),
+            pointer(one.offer.key, 50, 10),
+            pointer(other.offer.key, 60, 10),
+            pointer(other.offer.key, 70, 10, "v"),
+            Chunk(None, b"abc"),
+            pointer(other.offer.key, 80, 5),
+        ]
+
+    def sizes(chunks: object, copied: bool = False) -> list[int]:
+        return [len(chunk.data) for chunk in pool.read_chunks(chunks, copied)]
+
+    whole = b"".join(bytes(chunk.data) for chunk in pool.read_chunks(iter(message()), copied=True))
+    joined = list(pool.read_chunks(message(), copied=False))
+    assert b"".join(bytes(chunk.data) for chunk in joined) == whole
+    assert [chunk.header.table if chunk.header else "" for chunk in joined] == ["w", "", "", "v", "", ""]
+    assert [len(chunk.data) for chunk in joined] == [40, 10, 10, 10, 3, 5]
+    assert sizes(iter(message())) == sizes(message(), copied=True) == [10, 20, 10, 10, 10, 10, 3, 5]
+
+
 def test_a_thread_is_not_another_process() -> None:
     """Under its number the same process could lend once more as much."""
     found: list[object] = []

@@ -31,6 +31,12 @@ def test_pages_are_touched_where_contents_do_not_matter() -> None:
     assert len(memory.allocate(2_500, np.dtype(np.float64))) == 2_500
 
 
+def test_memory_that_was_used_before_is_zero_wherever_a_processor_did_its_part() -> None:
+    used = np.full(9_000_001, 7, np.uint8)
+    del used
+    assert not TouchedMemory(9_000_001, 0).allocate(9_000_001, np.dtype(np.uint8)).any()
+
+
 def test_what_has_no_room_gets_memory_of_its_own() -> None:
     memory = TouchedMemory(64, 1)
     array = memory.allocate(1000, np.dtype(np.float32))

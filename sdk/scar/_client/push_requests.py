@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 from scar._client.core.pushes import PackedTable, pack_table
 from scar._client.pull_requests import TableIds, select_blocks
 from scar.bfloat16 import round_to_bfloat16
-from scar.blocks import all_finite
 from scar.errors import InvalidRequest, NonFinite
+from scar.row_copies import all_finite
 from scar.tables import Job, Table
 
 

@@ -38,7 +38,7 @@ if sys.platform == "linux":
 LEAST_BYTES = 1 << 20  # of what a call moves: below, a message is as fast
 MOST_BYTES = 256 << 20  # above, a second copy in memory would be too much
 KEY_BYTES = 16  # random, at the start of a segment: who finds it has found the right one
-PIECE_BYTES = 4 << 20  # to which one message points, about
+PIECE_BYTES = 8 << 20  # to which one message points, about
 KEPT = 3  # segments that wait for the next call
 BORROWED = 6  # segments that are borrowed, at most: who keeps what was pulled gets copies then
 SPARE = 2  # a borrowed segment is at most so many times as large as what is wanted
@@ -125,20 +125,29 @@ def show_tensors(memory: Array, pointers: Iterable[Chunk]) -> Sequence[Chunk]:
 
     Raises :class:`InvalidRequest` for a range that is not in there.
     """
-    tensors: list[Chunk] = []
+    pointers = list(pointers)
     for chunk in pointers:
-        shared = chunk.shared
-        if shared is not None:
-            shared_range(memory.data, shared)
-        before = tensors[-1].shared if tensors and chunk.header is None else None
-        if before is not None and shared is not None and shared.offset == before.offset + before.bytes:
-            before.bytes += shared.bytes
-        else:
-            tensors.append(chunk)
+        if chunk.shared is not None:
+            shared_range(memory.data, chunk.shared)
     return [
         one if one.shared is None else Chunk(one.header, shared_range(memory.data, one.shared))
-        for one in tensors
+        for one in join_pointers(pointers)
     ]
+
+
+def join_pointers(chunks: Iterable[Chunk]) -> list[Chunk]:
+    """What lies side by side of one tensor in one segment is one chunk."""
+    joined: list[Chunk] = []
+    for chunk in chunks:
+        shared = chunk.shared
+        before = joined[-1].shared if joined and chunk.header is None else None
+        if before is None or shared is None or before.key != shared.key:
+            joined.append(chunk)
+        elif shared.offset == before.offset + before.bytes:
+            before.bytes += shared.bytes
+        else:
+            joined.append(chunk)
+    return joined
 
 
 def lasting_array(data: memoryview | bytes, dtype: np.dtype[Any]) -> Array | None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from scar.blocks import Array, Layout, Positions
 from scar_ps.core.block_data import BlockContents
-from scar_ps.core.block_store import RUN_ELEMENTS, Allocate, BlockStore, Mask, split_runs
+from scar_ps.core.block_store import COPIED_ELEMENTS, RUN_ELEMENTS, Allocate, BlockStore, Mask, split_runs
 
 
 class StallTimer:
@@ -51,7 +51,7 @@ class Piece(NamedTuple):
     rows: tuple[int, int] = (0, 0)
 
 
-def split_pieces(row_counts: Layout, width: int, elements: int = RUN_ELEMENTS) -> list[Piece]:
+def split_pieces(row_counts: Layout, width: int, elements: int = COPIED_ELEMENTS) -> list[Piece]:
     """Pieces of about so many elements, in order; one has more only if a row of ``width`` elements has.
 
     ``row_counts``: rows of the blocks.

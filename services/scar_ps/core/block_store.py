@@ -18,8 +18,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from scar.blocks import Array, Ids, Layout, Positions, RowNames, as_items, drop_repeats
+from scar.blocks import Array, Ids, Layout, Positions, RowNames, drop_repeats
 from scar.errors import BlockOutOfRange
+from scar.row_copies import gather_rows_into
 from scar.tables import Table
 from scar_ps.core.block_data import BlockContents
 from scar_ps.core.pull_marks import PullMarks
@@ -27,6 +28,7 @@ from scar_ps.core.segments import Segments
 
 # about 1 MiB: temporaries stay in the cache, a lock is held for a quarter of a millisecond
 RUN_ELEMENTS = 1 << 18
+COPIED_ELEMENTS = 1 << 20  # of a copy by the thread that writes: enough for several processors
 # of values that one load brings: what is installed at once holds up everything else
 LOAD_BYTES = 8 << 20
 Mask = NDArray[np.bool_]
@@ -110,7 +112,7 @@ class BlockStore:
     """
 
     def __init__(self, table: Table, ids: Ids, lock: Lock = NO_LOCK, allocate: Allocate = np.zeros) -> None:
-        """``allocate``: makes the arrays of values."""
+        """``allocate``: makes the arrays of values, of zeros."""
         self.table = table
         self.ids = ids
         self.lock = lock
@@ -280,8 +282,8 @@ class BlockStore:
             self.steps[positions] = contents.steps
 
     def allocate_for(self, ids: Ids, allocate: Allocate | None) -> BlockStore:
-        """A store for ``ids`` with this one's lock; its values are yet to be written, if this one has any."""
-        return BlockStore(self.table, ids, self.lock, allocate or (np.empty if len(self) else np.zeros))
+        """A store of zeros for ``ids`` with this one's lock."""
+        return BlockStore(self.table, ids, self.lock, allocate or np.zeros)
 
     def copy_for(
         self, ids: Ids, gained: Mask, progress: OnProgress, allocate: Allocate | None = None
@@ -313,24 +315,21 @@ class BlockStore:
         return new
 
     def _copy_values(self, new: BlockStore, source: Positions, progress: OnProgress) -> None:
-        """To all blocks of a new store. ``source``: where each of them is here; -1: nowhere, it is zero."""
+        """To a new store of zeros. ``source``: where each of its blocks is here; -1: nowhere."""
         arrays = (new.values, self.values), (new.saved, self.saved)
         blocks, width = new.layout.body
         held, known = self.layout.body
         if width != known:
             blocks = held = 0
-        for start, stop in split_runs(Layout.even(blocks, width), RUN_ELEMENTS):  # in one pass
+        for start, stop in split_runs(Layout.even(blocks, width), COPIED_ELEMENTS):  # in one pass
             come_from = source[start:stop]
             for written, read in arrays:
-                rows = written[start * width : stop * width].reshape(-1, width)
-                np.take(read[: held * width].reshape(-1, width), come_from, axis=0, out=rows, mode="clip")
-                items = as_items(rows, width)
-                items[come_from < 0] = np.zeros(1, items.dtype)
+                gather_rows_into(
+                    read[: held * width], width, come_from, written[start * width : stop * width], partly=True
+                )
             progress()
-        for written, _ in arrays:
-            written[blocks * width :] = 0
         target = blocks + np.flatnonzero(source[blocks:] >= 0)
-        for start, stop in split_runs(new.layout.take(target), RUN_ELEMENTS):
+        for start, stop in split_runs(new.layout.take(target), COPIED_ELEMENTS):
             for written, read in arrays:
                 kept = self.layout.gather(read, source[target[start:stop]])
                 new.layout.scatter(written, target[start:stop], kept)

@@ -1,109 +1,91 @@
 /* Update rules in one pass over memory, for rule_kernels.py: each row is fetched once, where numpy makes a
-   pass for each operation.
+   pass for each operation, and many rows on several processors.
 
    The results are numpy's, bit for bit: every operation is rounded as IEEE 754 says, in the same order, and
    none are contracted (-ffp-contract=off). Where this file could not be compiled, numpy does the same more
    slowly.
 
-   Values and slots are of `limit` rows, `pushed` of `rows`, each of `width` elements. `at`: which rows; NULL:
-   the first ones, in order. -1: a row is beyond `limit`, and nothing was changed. */
+   Values and slots are of `limit` rows, `pushed` of `rows`, each of `width` elements. `at`: which rows, none
+   twice; NULL: the first ones, in order. -1: a row is beyond `limit`, and nothing was changed. */
 
 #include <math.h>
-#include <stddef.h>
-#include <stdint.h>
+
+#include "parallel.h"
 
 /* rows that are fetched before they are needed: memory takes some 100 ns, a row of 64 floats some 50 */
 #define AHEAD 8
-#define LINE 64 /* bytes */
-#define MOST_LINES 8 /* of a row that are fetched so; of a longer one the processor guesses the rest */
 
-/* The loader takes the newest that the processor has: vectors of 16, 8 or 4 floats. */
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
-#define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
-#else
-#define FOR_EACH_PROCESSOR
-#endif
-
-int64_t scar_rule_kernels(void) { return 1; } /* VERSION of rule_kernels.py */
-
-static int is_outside(const int64_t *at, int64_t rows, int64_t limit) {
-    if (at == NULL)
-        return rows > limit;
-    int64_t signs = 0;
-    for (int64_t i = 0; i < rows; i++)
-        signs |= at[i] | (limit - 1 - at[i]);
-    return signs < 0;
-}
+int64_t scar_rule_kernels(void) { return 2; } /* VERSION of rule_kernels.py */
 
 static inline void fetch(const void *row, size_t bytes) {
     for (size_t i = 0; i < bytes && i < MOST_LINES * LINE; i += LINE)
         __builtin_prefetch((const char *)row + i, 1);
 }
 
-#define SGD(NAME, REAL)                                                                                      \
-    FOR_EACH_PROCESSOR int NAME(REAL *restrict values, const REAL *restrict pushed,                          \
-                                const int64_t *restrict at, int64_t rows, int64_t width, int64_t limit,      \
-                                REAL lr) {                                                                   \
-        if (is_outside(at, rows, limit))                                                                     \
-            return -1;                                                                                       \
-        for (int64_t i = 0; i < rows; i++) {                                                                 \
-            REAL *restrict value = values + (at ? at[i] : i) * width;                                        \
-            const REAL *restrict gradient = pushed + i * width;                                              \
-            if (at && i + AHEAD < rows)                                                                      \
-                fetch(values + at[i + AHEAD] * width, width * sizeof(REAL));                                 \
-            for (int64_t k = 0; k < width; k++)                                                              \
-                value[k] -= gradient[k] * lr;                                                                \
+/* `slot`: sums of squares, of elements or of rows. `means`, of the squares of what was pushed to each row,
+   are numpy's, which adds in an order of its own. */
+#define STEP(REAL)                                                                                           \
+    typedef struct {                                                                                         \
+        REAL *values, *slot;                                                                                 \
+        const REAL *pushed, *means;                                                                          \
+        const int64_t *at;                                                                                   \
+        int64_t width;                                                                                       \
+        REAL lr, eps;                                                                                        \
+    } step_##REAL;
+
+/* `BODY`, with `s`, the step, and of row `i`: `row`, its place, `value` and `gradient`, its elements.
+   `FETCH`: what it needs of row `next` beside its values. */
+#define RULE(NAME, REAL, FETCH, BODY)                                                                        \
+    FOR_EACH_PROCESSOR void NAME##_part(const void *given, int64_t first, int64_t last) {                    \
+        const step_##REAL s = *(const step_##REAL *)given;                                                   \
+        const int64_t width = s.width;                                                                       \
+        for (int64_t i = first; i < last; i++) {                                                             \
+            const int64_t row = s.at ? s.at[i] : i;                                                          \
+            REAL *restrict value = s.values + row * width;                                                   \
+            const REAL *restrict gradient = s.pushed + i * width;                                            \
+            if (s.at && i + AHEAD < last) {                                                                  \
+                const int64_t next = s.at[i + AHEAD];                                                        \
+                fetch(s.values + next * width, width * sizeof(REAL));                                        \
+                FETCH;                                                                                       \
+            }                                                                                                \
+            BODY                                                                                             \
         }                                                                                                    \
+    }                                                                                                        \
+    int NAME(REAL *values, REAL *slot, const REAL *pushed, const REAL *means, const int64_t *at,             \
+             int64_t rows, int64_t width, int64_t limit, int64_t parts, REAL lr, REAL eps) {                 \
+        if (at ? is_outside(at, rows, 0, limit) : rows > limit)                                              \
+            return -1;                                                                                       \
+        step_##REAL step = {values, slot, pushed, means, at, width, lr, eps};                                \
+        run_parts(NAME##_part, &step, rows, parts);                                                          \
         return 0;                                                                                            \
     }
+
+#define SGD(NAME, REAL)                                                                                      \
+    RULE(NAME, REAL, (void)next, {                                                                           \
+        for (int64_t k = 0; k < width; k++)                                                                  \
+            value[k] -= gradient[k] * s.lr;                                                                  \
+    })
 
 #define ADAGRAD(NAME, REAL, ROOT)                                                                            \
-    FOR_EACH_PROCESSOR int NAME(REAL *restrict values, REAL *restrict squares, const REAL *restrict pushed,  \
-                                const int64_t *restrict at, int64_t rows, int64_t width, int64_t limit,      \
-                                REAL lr, REAL eps) {                                                         \
-        if (is_outside(at, rows, limit))                                                                     \
-            return -1;                                                                                       \
-        for (int64_t i = 0; i < rows; i++) {                                                                 \
-            int64_t first = (at ? at[i] : i) * width;                                                        \
-            REAL *restrict value = values + first;                                                           \
-            REAL *restrict square = squares + first;                                                         \
-            const REAL *restrict gradient = pushed + i * width;                                              \
-            if (at && i + AHEAD < rows) {                                                                    \
-                fetch(values + at[i + AHEAD] * width, width * sizeof(REAL));                                 \
-                fetch(squares + at[i + AHEAD] * width, width * sizeof(REAL));                                \
-            }                                                                                                \
-            for (int64_t k = 0; k < width; k++) {                                                            \
-                square[k] += gradient[k] * gradient[k];                                                      \
-                value[k] -= gradient[k] * lr / (ROOT(square[k]) + eps);                                      \
-            }                                                                                                \
+    RULE(NAME, REAL, fetch(s.slot + next * width, width * sizeof(REAL)), {                                   \
+        REAL *restrict square = s.slot + row * width;                                                        \
+        for (int64_t k = 0; k < width; k++) {                                                                \
+            square[k] += gradient[k] * gradient[k];                                                          \
+            value[k] -= gradient[k] * s.lr / (ROOT(square[k]) + s.eps);                                      \
         }                                                                                                    \
-        return 0;                                                                                            \
-    }
+    })
 
-/* One sum for each row. `means`, of the squares of what was pushed, are numpy's, which adds in an order of
-   its own. */
+/* One sum for each row. */
 #define ADAGRAD_BY_ROW(NAME, REAL, ROOT)                                                                     \
-    FOR_EACH_PROCESSOR int NAME(REAL *restrict values, REAL *restrict sums, const REAL *restrict pushed,     \
-                                const REAL *restrict means, const int64_t *restrict at, int64_t rows,        \
-                                int64_t width, int64_t limit, REAL lr, REAL eps) {                           \
-        if (is_outside(at, rows, limit))                                                                     \
-            return -1;                                                                                       \
-        for (int64_t i = 0; i < rows; i++) {                                                                 \
-            int64_t row = at ? at[i] : i;                                                                    \
-            REAL *restrict value = values + row * width;                                                     \
-            const REAL *restrict gradient = pushed + i * width;                                              \
-            if (at && i + AHEAD < rows) {                                                                    \
-                fetch(values + at[i + AHEAD] * width, width * sizeof(REAL));                                 \
-                fetch(sums + at[i + AHEAD], sizeof(REAL));                                                   \
-            }                                                                                                \
-            sums[row] += means[i];                                                                           \
-            REAL scale = ROOT(sums[row]) + eps;                                                              \
-            for (int64_t k = 0; k < width; k++)                                                              \
-                value[k] -= gradient[k] * lr / scale;                                                        \
-        }                                                                                                    \
-        return 0;                                                                                            \
-    }
+    RULE(NAME, REAL, fetch(s.slot + next, sizeof(REAL)), {                                                   \
+        s.slot[row] += s.means[i];                                                                           \
+        const REAL scale = ROOT(s.slot[row]) + s.eps;                                                        \
+        for (int64_t k = 0; k < width; k++)                                                                  \
+            value[k] -= gradient[k] * s.lr / scale;                                                          \
+    })
 
+STEP(float)
+STEP(double)
 SGD(scar_sgd_float32, float)
 SGD(scar_sgd_float64, double)
 ADAGRAD(scar_adagrad_float32, float, sqrtf)

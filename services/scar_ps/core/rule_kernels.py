@@ -14,25 +14,15 @@ from typing import Any
 import numpy as np
 
 from scar.blocks import Array, Layout, Positions
+from scar.compiled import address, count_parts, load_library, sizes
 from scar.tables import Rule
 from scar_ps.core.block_store import BlockStore
 
-VERSION = 1  # of the functions and their arguments: another library is not used
+VERSION = 2  # of the functions and their arguments: another library is not used
 LIBRARY = Path(__file__).with_name("librule_kernels.so")
 _REALS: dict[str, Any] = {"float32": ctypes.c_float, "float64": ctypes.c_double}
 
-
-def load_library(path: Path = LIBRARY) -> ctypes.CDLL | None:
-    """None where it was not compiled, or is of another version or machine."""
-    try:
-        library = ctypes.CDLL(str(path))
-        version = library.scar_rule_kernels()
-    except (OSError, AttributeError):
-        return None
-    return library if version == VERSION else None
-
-
-_library = load_library()
+_library = load_library(LIBRARY, "scar_rule_kernels", VERSION)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -51,18 +41,20 @@ class RuleKernel:
         first = run.start if isinstance(run, slice) else 0
         pushed = np.require(pushed, requirements=["A", "C"])
         gradients = pushed.reshape(-1, self.width)
-        arrays = [self.values[first * self.width :]]
-        if self.slot is not None:
-            arrays.append(self.slot[first * (1 if self.by_row else self.width) :])
-        arrays.append(pushed)
-        if self.by_row:
-            arrays.append(np.mean(np.multiply(gradients, gradients), axis=1))
-        limit = len(self.values) // self.width - first
+        slot = None if self.slot is None else self.slot[first * (1 if self.by_row else self.width) :]
+        means = np.mean(np.multiply(gradients, gradients), axis=1) if self.by_row else None
         rows = None if isinstance(run, slice) else np.ascontiguousarray(run, np.int64)
-        places = [_pointer(array) for array in arrays] + [None if rows is None else _pointer(rows)]
-        sizes = map(ctypes.c_int64, (len(gradients), self.width, limit))
-        if self.function(*places, *sizes, *self.numbers):
+        arrays = [self.values[first * self.width :], slot, pushed, means, rows]
+        places = [None if array is None else address(array) for array in arrays]
+        limit = len(self.values) // self.width - first
+        counts = sizes(len(gradients), self.width, limit, count_parts(self.passes * pushed.nbytes))
+        if self.function(*places, *counts, *self.numbers):
             raise IndexError(f"a row is not one of the {limit} of this store")
+
+    @property
+    def passes(self) -> int:
+        """How often as many bytes as are pushed are written."""
+        return 1 if self.slot is None or self.by_row else 2
 
 
 def find_kernel(store: BlockStore, rule: Rule, layout: Layout) -> RuleKernel | None:
@@ -75,10 +67,6 @@ def find_kernel(store: BlockStore, rule: Rule, layout: Layout) -> RuleKernel | N
         return None
     by_row = bool(rule.row_slots)
     function = f"scar_{rule.kind}{'_by_row' if by_row else ''}_{store.values.dtype.name}"
-    numbers = tuple(real(rule.parameters[name]) for name in ("lr", "eps") if name in rule.parameters)
+    numbers = tuple(real(rule.parameters.get(name, 0.0)) for name in ("lr", "eps"))
     slot = store.slots.get("squares")
     return RuleKernel(getattr(_library, function), store.values, slot, layout.width, numbers, by_row)
-
-
-def _pointer(array: Array) -> Any:
-    return ctypes.c_void_p(int(array.__array_interface__["data"][0]))

@@ -22,6 +22,7 @@ from scar_ps.core.segments import Segments
 # of a step on blocks or rows that are copied out and back: of fewer numpy's calls cost more than its arrays
 # gain by staying in the L2 cache
 SCATTERED_ELEMENTS = 1 << 16
+COMPILED_ELEMENTS = 1 << 21  # of a step in C: enough for several processors
 Real = Any  # a float array; numpy's generic scalar type has no arithmetic for the type checker
 # steps taken by each block, this one included: one int, or an array that broadcasts against the values
 StepCounts = Any
@@ -54,7 +55,8 @@ def apply_push(
     if at is not None and len(at) and int(at[-1] - at[0]) == len(at) - 1:
         first, at = int(at[0]), None  # neighbours: no need to copy them out and back
     kernel = find_kernel(store, rule, whole)
-    at_once = SCATTERED_ELEMENTS if kernel is None and at is not None else RUN_ELEMENTS
+    at_once = RUN_ELEMENTS if at is None else SCATTERED_ELEMENTS
+    at_once = at_once if kernel is None else COMPILED_ELEMENTS
     with np.errstate(all="ignore"):
         for start, stop in split_runs(layout, at_once):
             piece = pushed[layout.find_start(start) : layout.find_start(stop)]

@@ -15,9 +15,10 @@ from threading import Lock
 import numpy as np
 
 from scar import bfloat16
-from scar.blocks import Array, all_finite
+from scar.blocks import Array
 from scar.errors import Busy, InvalidRequest, NonFinite, NotServing, ShapeMismatch, StaleEpoch, UnknownTable
 from scar.keyed_rows import unmix_keys
+from scar.row_copies import all_finite
 from scar.v1.ps_pb2 import TensorHeader
 from scar.wire.codec import Chunk, ids_from_bytes
 from scar.wire.row_names import read_rows

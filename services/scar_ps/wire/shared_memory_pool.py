@@ -10,7 +10,7 @@ from threading import Lock
 
 from scar.errors import Busy, NotServing, TooLarge
 from scar.wire.codec import MAX_CHUNK_BYTES, Chunk
-from scar.wire.shared_memory import AttachedSegment, SegmentOffer, attach_segment, shared_range
+from scar.wire.shared_memory import AttachedSegment, SegmentOffer, attach_segment, join_pointers, shared_range
 
 MAX_SEGMENTS = 16  # segments of one process
 
@@ -60,19 +60,23 @@ class SharedMemoryPool:
         return held.room
 
     def read_chunks(self, chunks: Iterable[Chunk], copied: bool) -> Iterator[Chunk]:
-        """The chunks with their data, which are the caller's again once the call is answered.
+        """The chunks with their data, which are the caller's again once the call is answered. Of one message
+        those that lie side by side are one: what is done to them is done at once.
 
         ``copied``: they are kept for longer.
 
         Else a caller that writes while its push is applied gets past the look for NaN, which protects it from
         its own mistakes: what it may push, it may ruin by finite numbers, too. Nothing but values lies there.
         """
-        for chunk in chunks:
+        checked = map(_check_size, chunks)
+        for chunk in join_pointers(checked) if isinstance(chunks, list) and not copied else checked:
             if chunk.shared is not None:
-                if chunk.shared.bytes > MAX_CHUNK_BYTES:
-                    raise TooLarge(
-                        f"a tensor chunk has {chunk.shared.bytes} bytes, the limit is {MAX_CHUNK_BYTES}"
-                    )
                 data = shared_range(self.find_segment(chunk.shared.key), chunk.shared)
                 chunk.data = bytes(data) if copied else data
             yield chunk
+
+
+def _check_size(chunk: Chunk) -> Chunk:
+    if chunk.shared is not None and chunk.shared.bytes > MAX_CHUNK_BYTES:
+        raise TooLarge(f"a tensor chunk has {chunk.shared.bytes} bytes, the limit is {MAX_CHUNK_BYTES}")
+    return chunk

@@ -19,6 +19,7 @@ import hashlib
 import json
 import struct
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -28,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scar.blocks import Array, BlockState, Ids, Positions
+from scar.compiled import count_threads
 from scar.errors import ShapeMismatch
 from scar.tables import Job, Table
 from scar_runtime.checkpoint.block_records import (
@@ -180,16 +182,18 @@ def _encode_group(table: Table, ids: Ids, payload: BlockPayload) -> tuple[list[m
     starts = record_starts(table, layout.sizes)
     bounds = segment_bounds(starts, SEGMENT_BYTES)
     cuts = bounds[np.searchsorted(starts[bounds], np.arange(PIECE_BYTES, starts[-1], PIECE_BYTES))]
-    pieces = []
-    digests: list[bytes] = []
-    for first, last in cut_range(cuts, len(ids)):
+
+    def encode_piece(piece: tuple[int, int]) -> tuple[memoryview, list[bytes]]:
+        first, last = piece
         spans = map(slice, ends[first].tolist(), ends[last].tolist())
         cut = [array[span] for array, span in zip(arrays, spans, strict=True)]
         raw = pack_records(table, layout.sizes[first:last], cut, payload.steps[first:last])
         edges = starts[bounds[(bounds >= first) & (bounds <= last)]] - starts[first]
-        digests += segment_digests(raw, edges[:-1], edges[1:])
-        pieces.append(raw)
-    return pieces, digests
+        return raw, segment_digests(raw, edges[:-1], edges[1:])
+
+    with ThreadPoolExecutor(count_threads()) as pool:  # most of it is SHA-256, without Python's lock
+        encoded = list(pool.map(encode_piece, cut_range(cuts, len(ids))))
+    return [raw for raw, _ in encoded], [digest for _, digests in encoded for digest in digests]
 
 
 def cut_range(cuts: Positions, count: int) -> list[tuple[int, int]]:

@@ -11,10 +11,13 @@ import ctypes
 import sys
 from collections import deque
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from scar.compiled import count_parts
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
@@ -42,8 +45,15 @@ class TouchedMemory:
     """
 
     def __init__(self, size: int, arrays: int, zeros: bool = True) -> None:
-        self._left: NDArray[np.uint8] = np.empty(size + arrays * _ALIGNMENT, np.uint8)
-        self._left[:: 1 if zeros else _PAGE] = 0  # without Python's lock
+        whole: NDArray[np.uint8] = np.empty(size + arrays * _ALIGNMENT, np.uint8)
+        self._left = whole
+        parts = np.array_split(whole, count_parts(len(whole)))
+
+        def touch(part: NDArray[np.uint8]) -> None:
+            part[:: 1 if zeros else _PAGE] = 0  # without Python's lock
+
+        with ThreadPoolExecutor(len(parts)) as pool:
+            list(pool.map(touch, parts))
 
     def allocate(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         """As :func:`numpy.zeros`, or of any contents. What there is no room for is not touched yet."""
@@ -56,13 +66,13 @@ class TouchedMemory:
 
 
 class ReadyArrays:
-    """Arrays in :class:`TouchedMemory`, each of its own, handed out in the order in which they were wanted
-    (elements and dtype). ``zeros``: as there.
+    """Arrays of zeros in :class:`TouchedMemory`, each of its own, handed out in the order in which they were
+    wanted (elements and dtype).
     """
 
-    def __init__(self, wanted: Iterable[tuple[int, np.dtype[Any]]], zeros: bool = True) -> None:
+    def __init__(self, wanted: Iterable[tuple[int, np.dtype[Any]]]) -> None:
         self._ready = deque(
-            TouchedMemory(count * dtype.itemsize, 1, zeros).allocate(count, dtype) for count, dtype in wanted
+            TouchedMemory(count * dtype.itemsize, 1).allocate(count, dtype) for count, dtype in wanted
         )
 
     def allocate(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:

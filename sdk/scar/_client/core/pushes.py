@@ -19,13 +19,13 @@ from scar.blocks import (
     Layout,
     Positions,
     RowNames,
-    all_finite,
     drop_repeats,
     is_ascending,
     positions_of,
 )
 from scar.errors import BlockOutOfRange, InvalidRequest, NonFinite, ShapeMismatch
 from scar.keyed_rows import check_keys
+from scar.row_copies import all_finite
 from scar.tables import MAX_ROWS, Job, Table
 
 NOWHERE = ""  # key of pushes to blocks that have no owner at the moment
