@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from scar import tables
-from scar._client.copy_sender import CopySender
+from scar._client.copy_sender import SEND_SECONDS, SENDERS, CopySender
 from scar._client.core.comparisons import RecoveredBlocks, take_recovered
-from scar._client.core.held_copies import HeldCopies
+from scar._client.core.held_copies import HeldCopies, OwedCopy
 from scar._client.core.pull_buffer import PullBuffer, PulledPart
 from scar._client.core.pulled_tables import KEPT_BY_CLOCKS, PulledTables
 from scar._client.core.pushes import ShardPush, TablePush
 from scar._client.core.resend_buffer import ResendBuffer
-from scar.blocks import Ids
-from scar.errors import InvalidRequest
+from scar.blocks import BlockState, Ids
+from scar.errors import InvalidRequest, NotServing
 from scar.placement import BlockGroup, BlockSource, Epoch, Member, Role
 from scar.strategies import PUSHES_KEPT
 from scar.tables import Job, Table
@@ -228,6 +228,32 @@ def test_the_sender_reports_what_arrived_as_it_was(
     sending._send_copy(copy)
     ((blocks, distance),) = told
     assert (blocks.ids.tolist(), blocks.epoch, blocks.sent, distance) == ([1], 2, True, squared)
+
+
+def test_an_owner_that_has_died_as_well_keeps_no_other_waiting() -> None:
+    """Each waits for a source only so long; the dead one is known to be only with the next epoch."""
+    state = BlockState("w", np.arange(6, dtype=np.uint32), 3)
+    dead, alive = (shard.key for shard in SHARDS)
+    pulled = pull(1, 4, 4)
+    owed = [OwedCopy(2, dead, state, pulled) for _ in range(2 * SENDERS)]
+    arrived = threading.Event()
+
+    def restore_dead(_chunks: Any, _seconds: float) -> None:
+        raise NotServing("nobody answers")
+
+    def restore(chunks: Any, _seconds: float) -> None:
+        assert list(chunks)
+        arrived.set()
+
+    links = {dead: SimpleNamespace(restore=restore_dead), alive: SimpleNamespace(restore=restore)}
+    view: Any = SimpleNamespace(links=SimpleNamespace(find=links.get), lock=threading.RLock(), number=2)
+    recovery: Any = None
+    sending = CopySender(view, ME, HeldCopies(JOB, ME.key), recovery)
+    sending.send_copies([*owed, OwedCopy(2, alive, state, pulled)])
+    try:
+        assert arrived.wait(SEND_SECONDS / 2)
+    finally:
+        sending.close()
 
 
 def sender_to(error: Exception | None, number: int, told: list[Any]) -> CopySender:

@@ -22,7 +22,7 @@ from scar.wire.transport import AttemptLimit, Backoff, Deadline
 
 log = logging.getLogger(__name__)
 
-SENDERS = 4  # copies that are sent at the same time
+SENDERS = 8  # new owners that are sent to at the same time
 SEND_SECONDS = 10.0  # to try; the new owner does not wait longer for a source
 
 
@@ -66,13 +66,22 @@ class CopySender:
         return True
 
     def send_copies(self, owed: Sequence[OwedCopy]) -> None:
-        """Returns at once; the view's lock is held."""
+        """Returns at once; the view's lock is held. One owner's copies go one after the other: while one that
+        has died as well is tried again, others get theirs.
+        """
+        by_owner: dict[str, list[OwedCopy]] = {}
         for copy in owed:
-            self._pool.submit(self._send_copy, copy)
+            by_owner.setdefault(copy.owner, []).append(copy)
+        for copies in by_owner.values():
+            self._pool.submit(self._send_all, copies)
 
     def close(self) -> None:
         self._closing.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _send_all(self, copies: Sequence[OwedCopy]) -> None:
+        for copy in copies:
+            self._send_copy(copy)
 
     def _send_copy(self, copy: OwedCopy) -> None:
         arrived = self._bring_copy(copy)
