@@ -141,8 +141,8 @@ BREAKS = (
     Break(
         "heal-torn",  # values of before a restore, though it came while they were pulled
         HELD_COPIES,
-        " if part.epoch >= since]",
-        "]",
+        "restored[part.ids] <= part.epoch",
+        "restored[part.ids] >= 0",
         f"{HELD}::test_a_part_of_another_clock_or_epoch_is_no_source",
     ),
     Break(

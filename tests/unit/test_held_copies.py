@@ -78,7 +78,7 @@ def test_a_part_of_another_clock_or_epoch_is_no_source(held: HeldCopies) -> None
     assert offers(held) == {}, "the shard was a clock ahead"
     held.follow_epoch(epoch(2, restored([1], 9)), 4)
     held.keep_pull(pull(4), 4)
-    assert offers(held) == {}, "an epoch put blocks back while it was pulled"
+    assert offers(held) == dict.fromkeys((0, 2, 3, 4, 5), 4), "an epoch put it back while it was pulled"
     held.follow_epoch(epoch(3, replace(restored([1], 0), source=BlockSource.DONOR)), 4)
     held.keep_pull(pull(4, 2), 4)
     assert len(offers(held)) == 6, "an epoch that puts nothing back changes nothing"

@@ -6,9 +6,10 @@ Arrays are kept by reference; nothing is copied before it is asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scar._client.core.comparisons import RecoveredBlocks
 from scar._client.core.pull_buffer import PullBuffer, PulledPart
@@ -70,7 +71,7 @@ class HeldCopies:
         self._beside = {table.name: parts_beside(table) for table in job.tables}
         self._slot_workers = job.pull_slots
         self._pulls_slots = False  # this worker does
-        self._restored: dict[str, int] = {}  # table -> the newest epoch that has put blocks of it back
+        self._restored: dict[str, NDArray[np.int64]] = {}  # table -> of each block the epoch that put it back
         self._members: frozenset[str] = frozenset()  # workers of the newest epoch, by key
         self._left_clock = NEVER  # in which this worker was when another one left
 
@@ -94,8 +95,10 @@ class HeldCopies:
         pull that began before one that is kept is none. Returns whether that is all of it. ``told``: the
         lowest open clock of a shard.
         """
-        since = self._restored.get(pulled.table.name, 0)
-        pulled.parts = [part for part in pulled.parts if part.epoch >= since]
+        restored = self._restored.get(pulled.table.name)
+        if restored is not None:
+            since = [part.ids[restored[part.ids] <= part.epoch] for part in pulled.parts]
+            pulled.parts = [replace(part, ids=ids) for part, ids in zip(pulled.parts, since, strict=True)]
         if self._by_clock:
             pulled.parts = [part for part in pulled.parts if part.clock == clock]
             # who has left may have pushed for this clock already, and nobody can send that again
@@ -153,7 +156,8 @@ class HeldCopies:
         self._offered = []
         for group in epoch.moved:
             if is_restored(group):
-                self._restored[group.table] = epoch.number
+                never = np.zeros(len(epoch.owners[group.table]), np.int64)
+                self._restored.setdefault(group.table, never)[group.ids] = epoch.number
                 self._cut_history(group)
         return owed
 
