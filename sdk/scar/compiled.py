@@ -5,15 +5,10 @@
 from __future__ import annotations
 
 import ctypes
-import os
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
-
-LEAST_BYTES = 2 << 20  # that one call writes on several processors: to start a thread takes up to 0.1 ms
-MOST_THREADS = 4  # of a call: more get no more out of memory
 
 
 def load_library(path: Path, name: str, version: int) -> ctypes.CDLL | None:
@@ -32,16 +27,5 @@ def address(array: NDArray[Any]) -> Any:
 
 
 def sizes(*numbers: int) -> list[Any]:
+    """As C takes them."""
     return [ctypes.c_int64(number) for number in numbers]
-
-
-def count_parts(size: int) -> int:
-    """On how many processors a call that writes so many bytes runs."""
-    return 1 if size < LEAST_BYTES else count_threads()
-
-
-@cache
-def count_threads() -> int:
-    """That work at once on what one call wants done."""
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(processors, MOST_THREADS)

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scar.compiled import address, count_parts, load_library, sizes
+from scar.compiled import address, load_library, sizes
+from scar.parallel import count_parts
 
 VERSION = 1  # of the functions and their arguments: another library is not used
 LIBRARY = Path(__file__).with_name("librow_copies.so")

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from scar.blocks import Array, Layout, Positions
-from scar.compiled import address, count_parts, load_library, sizes
+from scar.compiled import address, load_library, sizes
+from scar.parallel import count_parts
 from scar.tables import Rule
 from scar_ps.core.block_store import BlockStore
 

@@ -19,7 +19,6 @@ import hashlib
 import json
 import struct
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -29,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scar.blocks import Array, BlockState, Ids, Positions
-from scar.compiled import count_threads
 from scar.errors import ShapeMismatch
+from scar.parallel import map_parts
 from scar.tables import Job, Table
 from scar_runtime.checkpoint.block_records import (
     DIGEST_BYTES,
@@ -191,8 +190,7 @@ def _encode_group(table: Table, ids: Ids, payload: BlockPayload) -> tuple[list[m
         edges = starts[bounds[(bounds >= first) & (bounds <= last)]] - starts[first]
         return raw, segment_digests(raw, edges[:-1], edges[1:])
 
-    with ThreadPoolExecutor(count_threads()) as pool:  # most of it is SHA-256, without Python's lock
-        encoded = list(pool.map(encode_piece, cut_range(cuts, len(ids))))
+    encoded = map_parts(encode_piece, cut_range(cuts, len(ids)))  # most of it is SHA-256
     return [raw for raw, _ in encoded], [digest for _, digests in encoded for digest in digests]
 
 

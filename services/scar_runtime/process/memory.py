@@ -11,13 +11,12 @@ import ctypes
 import sys
 from collections import deque
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scar.compiled import count_parts
+from scar.parallel import count_parts, map_parts
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
@@ -52,8 +51,7 @@ class TouchedMemory:
         def touch(part: NDArray[np.uint8]) -> None:
             part[:: 1 if zeros else _PAGE] = 0  # without Python's lock
 
-        with ThreadPoolExecutor(len(parts)) as pool:
-            list(pool.map(touch, parts))
+        map_parts(touch, parts)
 
     def allocate(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         """As :func:`numpy.zeros`, or of any contents. What there is no room for is not touched yet."""
