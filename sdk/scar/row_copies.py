@@ -68,7 +68,7 @@ def scatter_rows(flat: Flat, width: int, at: Rows, packed: Flat) -> None:
 
 def copy_elements(target: Flat, source: Flat) -> None:
     """Of arrays of one length and dtype."""
-    parts = _parts(target.nbytes, target, source) if source.dtype == target.dtype else 1
+    parts = _parts(target.nbytes, target, source)
     if parts < 2 or len(source) != len(target):
         target[...] = source
         return
@@ -96,4 +96,5 @@ def _parts(size: int, *arrays: Flat) -> int:
     parts = count_parts(size)
     if parts < 2 or _library is None:
         return 1
-    return parts if all(array.flags.c_contiguous for array in arrays) else 1
+    alike = all(array.flags.c_contiguous and array.dtype == arrays[0].dtype for array in arrays)
+    return parts if alike else 1
