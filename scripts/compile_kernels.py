@@ -19,8 +19,10 @@ LIBRARIES = {  # source: what it is compiled to
     "sdk/scar/row_copies.c": "sdk/scar/librow_copies.so",
     "services/scar_ps/core/rule_kernels.c": "services/scar_ps/core/librule_kernels.so",
 }
-FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-pthread")
-EXACT = ("-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra")
+FLAGS = (
+    *("-O3", "-std=gnu11", "-fPIC", "-shared", "-pthread", f"-I{ROOT / HEADERS}"),
+    *("-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra"),
+)
 SECONDS = 60
 
 
@@ -31,16 +33,7 @@ def compile_library(source: Path, library: Path) -> bool:
     if compiler is None:
         return False
     partial = library.with_name(f"{library.name}.{os.getpid()}")
-    command = [
-        *compiler.split(),
-        *FLAGS,
-        *EXACT,
-        f"-I{ROOT / HEADERS}",
-        "-o",
-        str(partial),
-        str(source),
-        "-lm",
-    ]
+    command = [*compiler.split(), *FLAGS, "-o", str(partial), str(source), "-lm"]
     try:
         subprocess.run(command, check=True, timeout=SECONDS)
         partial.replace(library)

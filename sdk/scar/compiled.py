@@ -21,9 +21,14 @@ def load_library(path: Path, name: str, version: int) -> ctypes.CDLL | None:
     return library if found == version else None
 
 
-def address(array: NDArray[Any]) -> Any:
+def address_of(array: NDArray[Any]) -> int:
     """Of its first element."""
-    return ctypes.c_void_p(int(array.__array_interface__["data"][0]))
+    return int(array.__array_interface__["data"][0])
+
+
+def pointer(array: NDArray[Any]) -> Any:
+    """The same, as C takes it."""
+    return ctypes.c_void_p(address_of(array))
 
 
 def sizes(*numbers: int) -> list[Any]:

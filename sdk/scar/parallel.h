@@ -12,6 +12,11 @@
 #define LINE 64      /* bytes of memory that come at once */
 #define MOST_LINES 8 /* of a row that are fetched ahead; of a longer one the processor guesses the rest */
 
+/* A row that is needed soon. `written`: 1 if it is written to. */
+#define FETCH_ROW(row, bytes, written)                                                                       \
+    for (int64_t line = 0; line < (int64_t)(bytes) && line < MOST_LINES * LINE; line += LINE)                \
+    __builtin_prefetch((const char *)(row) + line, written)
+
 /* The loader takes the newest that the processor has: vectors of 16, 8 or 4 floats. */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
 #define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))

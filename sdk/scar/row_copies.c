@@ -18,16 +18,11 @@ typedef struct {
 
 int64_t scar_row_copies(void) { return 1; } /* VERSION of row_copies.py */
 
-static inline void fetch(const char *row, int64_t bytes) {
-    for (int64_t i = 0; i < bytes && i < MOST_LINES * LINE; i += LINE)
-        __builtin_prefetch(row + i);
-}
-
 static void gather_part(const void *given, int64_t first, int64_t last) {
     const copy_step step = *(const copy_step *)given;
     for (int64_t i = first; i < last; i++) {
         if (i + AHEAD < last && step.at[i + AHEAD] >= 0)
-            fetch(step.from + step.at[i + AHEAD] * step.bytes, step.bytes);
+            FETCH_ROW(step.from + step.at[i + AHEAD] * step.bytes, step.bytes, 0);
         if (step.at[i] >= 0)
             memcpy(step.to + i * step.bytes, step.from + step.at[i] * step.bytes, step.bytes);
     }
@@ -37,7 +32,7 @@ static void scatter_part(const void *given, int64_t first, int64_t last) {
     const copy_step step = *(const copy_step *)given;
     for (int64_t i = first; i < last; i++) {
         if (i + AHEAD < last)
-            fetch(step.to + step.at[i + AHEAD] * step.bytes, step.bytes);
+            FETCH_ROW(step.to + step.at[i + AHEAD] * step.bytes, step.bytes, 1);
         memcpy(step.to + step.at[i] * step.bytes, step.from + i * step.bytes, step.bytes);
     }
 }

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scar.compiled import address, load_library, sizes
+from scar.compiled import load_library, pointer, sizes
 from scar.parallel import count_parts
 
 VERSION = 1  # of the functions and their arguments: another library is not used
@@ -44,12 +44,7 @@ def gather_rows_into(flat: Flat, width: int, at: Rows, packed: Flat, partly: boo
         rows = packed.reshape(-1, width)
         np.take(flat.reshape(-1, width), at, axis=0, out=rows, mode="clip")  # "raise" would buffer
         return
-    limit = len(flat) // width
-    counts = sizes(len(at), width * flat.itemsize, -int(partly), limit, parts)
-    places = np.ascontiguousarray(at, np.int64)
-    assert _library is not None
-    if _library.scar_gather(address(packed), address(flat), address(places), *counts):
-        raise IndexError(f"a row is not one of {limit}")
+    _copy_rows("scar_gather", packed, flat, width, at, -int(partly), len(flat) // width, parts)
 
 
 def scatter_rows(flat: Flat, width: int, at: Rows, packed: Flat) -> None:
@@ -58,12 +53,7 @@ def scatter_rows(flat: Flat, width: int, at: Rows, packed: Flat) -> None:
     if parts < 2:
         as_items(flat, width)[at] = as_items(packed, width)
         return
-    limit = len(flat) // width
-    counts = sizes(len(at), width * flat.itemsize, limit, parts)
-    places = np.ascontiguousarray(at, np.int64)
-    assert _library is not None
-    if _library.scar_scatter(address(flat), address(packed), address(places), *counts):
-        raise IndexError(f"a row is not one of {limit}")
+    _copy_rows("scar_scatter", flat, packed, width, at, len(flat) // width, parts)
 
 
 def copy_elements(target: Flat, source: Flat) -> None:
@@ -73,7 +63,7 @@ def copy_elements(target: Flat, source: Flat) -> None:
         target[...] = source
         return
     assert _library is not None
-    _library.scar_copy(address(target), address(source), *sizes(target.nbytes, parts))
+    _library.scar_copy(pointer(target), pointer(source), *sizes(target.nbytes, parts))
 
 
 def all_finite(values: Flat) -> bool:
@@ -81,7 +71,7 @@ def all_finite(values: Flat) -> bool:
     parts = _parts(values.nbytes, values)
     if parts > 1 and values.dtype.name in ("float32", "float64"):
         look = getattr(_library, f"scar_all_finite_{values.dtype.name}")
-        return bool(look(address(values), *sizes(len(values), parts)))
+        return bool(look(pointer(values), *sizes(len(values), parts)))
     starts = range(0, len(values), FINITE_ELEMENTS)
     return all(bool(np.isfinite(values[at : at + FINITE_ELEMENTS]).all()) for at in starts)
 
@@ -89,6 +79,14 @@ def all_finite(values: Flat) -> bool:
 def as_items(flat: Flat, width: int) -> NDArray[np.void]:
     """Rows as single items: many narrow ones are written several times faster than as rows of a matrix."""
     return np.ascontiguousarray(flat).view(np.dtype((np.void, width * flat.itemsize))).reshape(-1)
+
+
+def _copy_rows(name: str, target: Flat, source: Flat, width: int, at: Rows, *numbers: int) -> None:
+    """By this function of C. ``numbers``: the last two are how many rows there are, and parts."""
+    places = np.ascontiguousarray(at, np.int64)
+    counts = sizes(len(at), width * source.itemsize, *numbers)
+    if getattr(_library, name)(pointer(target), pointer(source), pointer(places), *counts):
+        raise IndexError(f"a row is not one of {numbers[-2]}")
 
 
 def _parts(size: int, *arrays: Flat) -> int:

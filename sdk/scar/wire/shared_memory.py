@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from scar.blocks import Array
+from scar.compiled import address_of
 from scar.errors import InvalidRequest, ScarError, Temporary
 from scar.v1.ps_pb2 import SharedRange, TensorHeader
 from scar.wire.codec import Chunk
@@ -322,10 +323,6 @@ class SegmentAllocator:
         except ScarError:
             self._refused = True
         return None if self._refused else segment
-
-
-def address_of(array: Array) -> int:
-    return int(array.__array_interface__["data"][0])
 
 
 def _forget_in_parent() -> None:

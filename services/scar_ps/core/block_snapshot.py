@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scar.blocks import Array, Layout, Positions
+from scar.row_copies import gather_rows, scatter_rows
 from scar_ps.core.block_data import BlockContents
 from scar_ps.core.block_store import COPIED_ELEMENTS, RUN_ELEMENTS, Allocate, BlockStore, Mask, split_runs
 
@@ -85,8 +86,7 @@ class _CopiedArray(NamedTuple):
         self.packed.scatter(self.target, at, self.layout.gather(self.source, positions[at]))
 
     def copy_rows(self, rows: Positions, packed: Positions) -> None:
-        taken = np.take(self.source.reshape(-1, self.width), rows, axis=0)
-        self.target.reshape(-1, self.width)[packed] = taken
+        scatter_rows(self.target, self.width, packed, gather_rows(self.source, self.width, rows))
 
 
 class BlockSnapshot:

@@ -15,6 +15,7 @@ import numpy as np
 from scar.blocks import Array, Ids, Positions, RowNames, drop_repeats
 from scar.errors import BlockOutOfRange
 from scar.keyed_rows import KEY_SLOT, USED_SLOT, KeyImages, block_of_images, draw_rows, pack_stored, row_seed
+from scar.row_copies import gather_rows
 from scar.tables import Table
 from scar_ps.core.block_data import BlockContents
 from scar_ps.core.block_store import (
@@ -108,7 +109,7 @@ class KeyedBlockStore(BlockStore):
         width = self.table.row_elements
         with self.lock:
             at = self._index.find_rows(images, self.keys, self.used)
-            values = np.take(self.values.reshape(-1, width), np.maximum(at, 0), axis=0)
+            values = gather_rows(self.values, width, np.maximum(at, 0)).reshape(-1, width)
         absent = np.flatnonzero(at < 0)
         if len(absent):
             values[absent] = 0 if unknown_zero else self.initial_rows(images[absent]).reshape(-1, width)

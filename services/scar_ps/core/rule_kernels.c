@@ -17,11 +17,6 @@
 
 int64_t scar_rule_kernels(void) { return 2; } /* VERSION of rule_kernels.py */
 
-static inline void fetch(const void *row, size_t bytes) {
-    for (size_t i = 0; i < bytes && i < MOST_LINES * LINE; i += LINE)
-        __builtin_prefetch((const char *)row + i, 1);
-}
-
 /* `slot`: sums of squares, of elements or of rows. `means`, of the squares of what was pushed to each row,
    are numpy's, which adds in an order of its own. */
 #define STEP(REAL)                                                                                           \
@@ -45,7 +40,7 @@ static inline void fetch(const void *row, size_t bytes) {
             const REAL *restrict gradient = s.pushed + i * width;                                            \
             if (s.at && i + AHEAD < last) {                                                                  \
                 const int64_t next = s.at[i + AHEAD];                                                        \
-                fetch(s.values + next * width, width * sizeof(REAL));                                        \
+                FETCH_ROW(s.values + next * width, width * sizeof(REAL), 1);                                 \
                 FETCH;                                                                                       \
             }                                                                                                \
             BODY                                                                                             \
@@ -67,7 +62,7 @@ static inline void fetch(const void *row, size_t bytes) {
     })
 
 #define ADAGRAD(NAME, REAL, ROOT)                                                                            \
-    RULE(NAME, REAL, fetch(s.slot + next * width, width * sizeof(REAL)), {                                   \
+    RULE(NAME, REAL, FETCH_ROW(s.slot + next * width, width * sizeof(REAL), 1), {                            \
         REAL *restrict square = s.slot + row * width;                                                        \
         for (int64_t k = 0; k < width; k++) {                                                                \
             square[k] += gradient[k] * gradient[k];                                                          \
@@ -77,7 +72,7 @@ static inline void fetch(const void *row, size_t bytes) {
 
 /* One sum for each row. */
 #define ADAGRAD_BY_ROW(NAME, REAL, ROOT)                                                                     \
-    RULE(NAME, REAL, fetch(s.slot + next, sizeof(REAL)), {                                                   \
+    RULE(NAME, REAL, FETCH_ROW(s.slot + next, sizeof(REAL), 1), {                                            \
         s.slot[row] += s.means[i];                                                                           \
         const REAL scale = ROOT(s.slot[row]) + s.eps;                                                        \
         for (int64_t k = 0; k < width; k++)                                                                  \

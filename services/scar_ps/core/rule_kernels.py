@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from scar.blocks import Array, Layout, Positions
-from scar.compiled import address, load_library, sizes
+from scar.compiled import load_library, pointer, sizes
 from scar.parallel import count_parts
 from scar.tables import Rule
 from scar_ps.core.block_store import BlockStore
@@ -46,7 +46,7 @@ class RuleKernel:
         means = np.mean(np.multiply(gradients, gradients), axis=1) if self.by_row else None
         rows = None if isinstance(run, slice) else np.ascontiguousarray(run, np.int64)
         arrays = [self.values[first * self.width :], slot, pushed, means, rows]
-        places = [None if array is None else address(array) for array in arrays]
+        places = [None if array is None else pointer(array) for array in arrays]
         limit = len(self.values) // self.width - first
         counts = sizes(len(gradients), self.width, limit, count_parts(self.passes * pushed.nbytes))
         if self.function(*places, *counts, *self.numbers):

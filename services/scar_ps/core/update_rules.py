@@ -55,8 +55,8 @@ def apply_push(
     if at is not None and len(at) and int(at[-1] - at[0]) == len(at) - 1:
         first, at = int(at[0]), None  # neighbours: no need to copy them out and back
     kernel = find_kernel(store, rule, whole)
-    at_once = RUN_ELEMENTS if at is None else SCATTERED_ELEMENTS
-    at_once = at_once if kernel is None else COMPILED_ELEMENTS
+    in_numpy = RUN_ELEMENTS if at is None else SCATTERED_ELEMENTS
+    at_once = in_numpy if kernel is None else COMPILED_ELEMENTS
     with np.errstate(all="ignore"):
         for start, stop in split_runs(layout, at_once):
             piece = pushed[layout.find_start(start) : layout.find_start(stop)]

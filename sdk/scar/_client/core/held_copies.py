@@ -156,8 +156,9 @@ class HeldCopies:
         self._offered = []
         for group in epoch.moved:
             if is_restored(group):
-                never = np.zeros(len(epoch.owners[group.table]), np.int64)
-                self._restored.setdefault(group.table, never)[group.ids] = epoch.number
+                if group.table not in self._restored:
+                    self._restored[group.table] = np.zeros(len(epoch.owners[group.table]), np.int64)
+                self._restored[group.table][group.ids] = epoch.number
                 self._cut_history(group)
         return owed
 
