@@ -136,16 +136,18 @@ class Layout:
         """The same of positions in any order, with repeats."""
         return gather_rows(flat, self.width, positions) if self.width else flat[self.indices(positions)]
 
-    def gather_into(self, flat: Array, positions: Positions, packed: Array) -> None:
-        """The same, written to ``packed``. Positions ascend; neighbours are copied as one."""
+    def gather_into(self, flat: Array, positions: Positions, packed: Array, look: bool = False) -> bool:
+        """The same, written to ``packed``. Positions ascend; neighbours are copied as one. False: one of the
+        elements is not finite, where that is looked at.
+        """
         count = len(positions)
         if count and int(positions[-1]) - int(positions[0]) == count - 1:
             first = int(positions[0])
-            copy_elements(packed, flat[self.find_start(first) : self.find_start(first + count)])
-        elif self.width:
-            gather_rows_into(flat, self.width, positions, packed)
-        else:
-            packed[...] = self.gather(flat, positions)
+            run = flat[self.find_start(first) : self.find_start(first + count)]
+            return copy_elements(packed, run, look)
+        if self.width:
+            return gather_rows_into(flat, self.width, positions, packed, look=look)
+        return copy_elements(packed, self.gather(flat, positions), look)
 
     def scatter(self, flat: Array, positions: Positions, packed: Array) -> None:
         """Write packed blocks to their places."""

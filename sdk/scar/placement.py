@@ -137,7 +137,7 @@ class Epoch:
         """Shares of ``ids`` by owner: (shard index, positions in ids), each in ascending order. Orphans
         have index NOBODY.
         """
-        owner = self.owners[table][ids]
+        owner = self.owners[table].take(ids)
         if len(owner) and bool((owner == owner[0]).all()):
             return [(int(owner[0]), np.arange(len(owner)))]
         order = owner.argsort(kind="stable")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scar.compiled import load_library, pointer, sizes
 from scar.parallel import count_parts
 
-VERSION = 1  # of the functions and their arguments: another library is not used
+VERSION = 2  # of the functions and their arguments: another library is not used
 LIBRARY = Path(__file__).with_name("librow_copies.so")
 FINITE_ELEMENTS = 1 << 18  # looked at at once by numpy: what is found of each stays in the cache
 
@@ -33,18 +33,23 @@ def gather_rows(flat: Flat, width: int, at: Rows) -> Flat:
     return packed
 
 
-def gather_rows_into(flat: Flat, width: int, at: Rows, packed: Flat, partly: bool = False) -> None:
-    """The same, written to ``packed``. ``partly``: where a row is -1, that place stays as it is."""
+def gather_rows_into(
+    flat: Flat, width: int, at: Rows, packed: Flat, partly: bool = False, look: bool = False
+) -> bool:
+    """The same, written to ``packed``. ``partly``: where a row is -1, that place stays as it is. False: it
+    was wanted that they are all finite (``look``), and one is not.
+    """
+    kind = _kind(packed) if look else 0
     parts = _parts(packed.nbytes, flat, packed)
     if parts < 2 and partly:
         there = np.flatnonzero(at >= 0)
         as_items(packed, width)[there] = as_items(flat, width)[at[there]]
-        return
-    if parts < 2:
+        return True
+    if parts < 2 or (look and not kind):
         rows = packed.reshape(-1, width)
         np.take(flat.reshape(-1, width), at, axis=0, out=rows, mode="clip")  # "raise" would buffer
-        return
-    _copy_rows("scar_gather", packed, flat, width, at, -int(partly), len(flat) // width, parts)
+        return not look or all_finite(packed)
+    return _copy_rows("scar_gather", packed, flat, width, at, kind, -int(partly), len(flat) // width, parts)
 
 
 def scatter_rows(flat: Flat, width: int, at: Rows, packed: Flat) -> None:
@@ -56,22 +61,25 @@ def scatter_rows(flat: Flat, width: int, at: Rows, packed: Flat) -> None:
     _copy_rows("scar_scatter", flat, packed, width, at, len(flat) // width, parts)
 
 
-def copy_elements(target: Flat, source: Flat) -> None:
-    """Of arrays of one length and dtype."""
+def copy_elements(target: Flat, source: Flat, look: bool = False) -> bool:
+    """Of arrays of one length and dtype. ``look``, and False: as of :func:`gather_rows_into`."""
+    kind = _kind(target) if look else 0
     parts = _parts(target.nbytes, target, source)
-    if parts < 2 or len(source) != len(target):
+    if parts < 2 or len(source) != len(target) or (look and not kind):
         target[...] = source
-        return
+        return not look or all_finite(target)
     assert _library is not None
-    _library.scar_copy(pointer(target), pointer(source), *sizes(target.nbytes, parts))
+    counts = sizes(len(target), target.itemsize, kind, parts)
+    return not _library.scar_copy(pointer(target), pointer(source), *counts)
 
 
 def all_finite(values: Flat) -> bool:
     """No NaN and no infinity, in a flat array of floats."""
     parts = _parts(values.nbytes, values)
-    if parts > 1 and values.dtype.name in ("float32", "float64"):
-        look = getattr(_library, f"scar_all_finite_{values.dtype.name}")
-        return bool(look(pointer(values), *sizes(len(values), parts)))
+    kind = _kind(values)
+    if parts > 1 and kind:
+        assert _library is not None
+        return not _library.scar_copy(None, pointer(values), *sizes(len(values), kind, kind, parts))
     starts = range(0, len(values), FINITE_ELEMENTS)
     return all(bool(np.isfinite(values[at : at + FINITE_ELEMENTS]).all()) for at in starts)
 
@@ -81,12 +89,19 @@ def as_items(flat: Flat, width: int) -> NDArray[np.void]:
     return np.ascontiguousarray(flat).view(np.dtype((np.void, width * flat.itemsize))).reshape(-1)
 
 
-def _copy_rows(name: str, target: Flat, source: Flat, width: int, at: Rows, *numbers: int) -> None:
+def _copy_rows(name: str, target: Flat, source: Flat, width: int, at: Rows, *numbers: int) -> bool:
     """By this function of C. ``numbers``: the last two are how many rows there are, and parts."""
     places = np.ascontiguousarray(at, np.int64)
     counts = sizes(len(at), width * source.itemsize, *numbers)
-    if getattr(_library, name)(pointer(target), pointer(source), pointer(places), *counts):
+    found = getattr(_library, name)(pointer(target), pointer(source), pointer(places), *counts)
+    if found < 0:
         raise IndexError(f"a row is not one of {numbers[-2]}")
+    return not found
+
+
+def _kind(values: Flat) -> int:
+    """How C looks for what is not finite; 0: it cannot."""
+    return values.itemsize if values.dtype.name in ("float32", "float64") else 0
 
 
 def _parts(size: int, *arrays: Flat) -> int:

@@ -169,6 +169,11 @@ class Table:
         return Table(self.name, shape, dtype=self.dtype_name, blocks=self.cut, allow_nonfinite=True)
 
     @property
+    def finite_only(self) -> bool:
+        """NaN and infinity are refused."""
+        return self.dtype.kind == "f" and not self.allow_nonfinite
+
+    @property
     def has_row_blocks(self) -> bool:
         """Every block is a row."""
         return self.blocks == self.shape[0]

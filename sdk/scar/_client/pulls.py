@@ -293,7 +293,7 @@ def _split_missing(wants: Sequence[PullBuffer], shards: ShardMap) -> dict[str, P
         table = wanted.table.name
         positions, ids = wanted.missing_blocks()
         everything = wanted.ids is None and len(ids) == wanted.table.blocks
-        for owner, part in shards.split_table(table) if everything else shards.epoch.split(table, ids):
+        for owner, part in shards.split_table(table) if everything else shards.split(table, ids):
             if owner == NOBODY:
                 continue
             owned = shards.owned(table, owner)
@@ -302,7 +302,10 @@ def _split_missing(wants: Sequence[PullBuffer], shards: ShardMap) -> dict[str, P
                 share.add_blocks(wanted, part, owned, dense=True)
             else:
                 dense = wanted.rows is None and len(part) == len(owned)
-                share.add_blocks(wanted, positions[part], ids[part], dense)
+                alone = len(part) == len(ids)  # all of it is this shard's
+                share.add_blocks(
+                    wanted, positions if alone else positions[part], ids if alone else ids[part], dense
+                )
     return shares
 
 

@@ -75,17 +75,20 @@ class PushStreams:
         self._streams: dict[str, PushStream] = {}
 
     def push(self, tables: Mapping[str, PackedTable], deadline: Deadline) -> None:
-        """One push. Returns when its parts are queued; waits only while a stream is full."""
-        self.count += 1
+        """One push. Returns when its parts are queued; waits only while a stream is full.
+
+        Raises :class:`NonFinite`; then there was no push.
+        """
         while True:
             self.wait_until(self._has_room, deadline, "room to push")
             shards = self.view.shards
             shares = split_by_owner(self.view.job, shards, tables, self._borrow_memory)
-            self.traces.begin(self.count, len(shares))
+            self.traces.begin(self.count + 1, len(shares))
             with self.view.lock:
                 self.view.check_failure()
                 if shards is not self.view.shards:
                     continue  # split again: an epoch arrived while the parts were copied
+                self.count += 1
                 self.state.add_push(shards.epoch, shares, self._unacked_bytes)
                 for key in shares:
                     if key in self._streams:

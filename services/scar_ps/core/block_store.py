@@ -159,7 +159,7 @@ class BlockStore:
 
     def find_blocks(self, ids: Ids) -> Positions:
         """Position of each id; -1 where this shard does not own it."""
-        return self._where[ids].astype(np.int64)
+        return self._where.take(ids).astype(np.int64)
 
     def locate_blocks(self, ids: Ids) -> Positions | None:
         """Positions of these blocks (strictly ascending); None when they are all of them."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scar._client.core.pushes import NOWHERE, PackedTable, TablePush
+from scar._client.core.pushes import NOWHERE, PackedTable, TablePush, not_finite
 from scar._client.core.shard_map import ShardMap
 from scar.blocks import Array, Layout, Positions, drop_repeats
 from scar.placement import NOBODY
@@ -34,12 +34,15 @@ class _Cut:
         return 0 if self.packed.short else -(-size // ALIGNMENT) * ALIGNMENT
 
     def fill(self, memory: Array | None) -> TablePush:
-        """With a copy of its values, in ``memory`` where there is some."""
+        """With a copy of its values, in ``memory`` where there is some. Raises :class:`NonFinite`."""
         flat = self.packed.values
+        count = self.layout.count_elements(self.positions)
         if memory is None or not self.room:
-            return replace(self.push, values=self.layout.gather(flat, self.positions))
-        values = memory[: self.layout.count_elements(self.positions) * flat.itemsize].view(flat.dtype)
-        self.layout.gather_into(flat, self.positions, values)
+            values: Array = np.empty(count, flat.dtype)
+        else:
+            values = memory[: count * flat.itemsize].view(flat.dtype)
+        if not self.layout.gather_into(flat, self.positions, values, look=not self.packed.looked):
+            raise not_finite(self.name)
         return replace(self.push, values=values)
 
 
@@ -48,7 +51,8 @@ def split_by_owner(
 ) -> dict[str, dict[str, TablePush]]:
     """Copies of the values, cut by owner: key of the shard (or :data:`NOWHERE`) -> table -> its blocks.
 
-    ``borrow``: memory for so many bytes to a shard, from which they can be sent; None: there is none.
+    ``borrow``: memory for so many bytes to a shard, from which they can be sent; None: there is none. Raises
+    :class:`NonFinite`.
     """
     shares: dict[str, dict[str, TablePush]] = {}
     for key, cuts in _cut_by_owner(job, shards, tables).items():
@@ -69,10 +73,10 @@ def _cut_by_owner(job: Job, shards: ShardMap, tables: Mapping[str, PackedTable])
             owners = shards.split_table(name)
         elif packed.rows is None:
             layout = layout.take(packed.ids.astype(np.int64))
-            owners = shards.epoch.split(name, packed.ids)
+            owners = shards.split(name, packed.ids)
         else:
             layout = Layout.even(len(packed.rows), table.row_elements)
-            owners = shards.epoch.split(name, table.find_blocks(packed.rows))
+            owners = shards.split(name, table.find_blocks(packed.rows))
         nothing = packed.values[:0]
         for owner, positions in owners:
             key = NOWHERE if owner == NOBODY else shards.epoch.shards[owner].key

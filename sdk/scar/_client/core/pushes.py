@@ -36,13 +36,14 @@ class PackedTable:
     """What a user pushed to one table: flat values of these blocks (ascending ids; None: the whole table).
 
     ``rows``: they are of these rows alone (ascending), which lie in the blocks. ``short``: they are
-    bfloat16's, and travel as such.
+    bfloat16's, and travel as such. ``looked``: nobody has to look for NaN and infinity any more.
     """
 
     ids: Ids | None
     values: Array
     rows: RowNames | None = None
     short: bool = False
+    looked: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,21 +90,23 @@ class ShardPush:
 
 
 def pack_table(table: Table, values: ArrayLike, ids: Ids | None, rows: RowNames | None = None) -> PackedTable:
-    """``values`` of shape (rows of ``ids``, *row shape), checked and flat; ``ids`` None: the whole table.
+    """``values`` of shape (rows of ``ids``, *row shape), flat; ``ids`` None: the whole table.
 
-    ``rows``: they are of these rows instead. Raises :class:`ShapeMismatch`, :class:`NonFinite` and
-    :class:`InvalidRequest`.
+    ``rows``: they are of these rows instead. Where nothing is summed, whoever copies the values looks for NaN.
+    Raises :class:`ShapeMismatch`, :class:`NonFinite` and :class:`InvalidRequest`.
     """
     if table.keys is not None and rows is None:
         raise InvalidRequest(f"table {table.name} has keys: a push names them", "Name them by rows=")
+    names = ids if rows is None else rows
+    looked = not table.finite_only or (names is not None and not is_ascending(names))
     if rows is not None:
-        packed = pack_rows(table, flatten_values(table, values, len(rows)), rows)
-        return PackedTable(packed.ids, packed.values, packed.rows)
+        flat = flatten_values(table, values, len(rows), look=looked)
+        packed = pack_rows(table, flat, rows)
+        return PackedTable(packed.ids, packed.values, packed.rows, looked=looked)
     if ids is None:
-        return PackedTable(None, flatten_values(table, values, table.shape[0]))
-    flat = flatten_values(table, values, count_rows(table, ids))
-    combined = combine_repeats(table, ids, flat)
-    return PackedTable(combined.ids, combined.values)
+        return PackedTable(None, flatten_values(table, values, table.shape[0], look=False), looked=looked)
+    combined = combine_repeats(table, ids, flatten_values(table, values, count_rows(table, ids), look=looked))
+    return PackedTable(combined.ids, combined.values, looked=looked)
 
 
 def pack_rows(table: Table, values: Array, rows: RowNames) -> TablePush:
@@ -178,10 +181,11 @@ def count_rows(table: Table, ids: RowNames) -> int:
     return table.row_counts.count_elements(ids.astype(np.int64))
 
 
-def flatten_values(table: Table, values: ArrayLike, rows: int) -> Array:
+def flatten_values(table: Table, values: ArrayLike, rows: int, look: bool = True) -> Array:
     """``values`` of shape (rows, *row shape) as flat contiguous elements of the table's dtype.
 
-    The result may share memory with them. Raises :class:`ShapeMismatch` and :class:`NonFinite`.
+    The result may share memory with them. Raises :class:`ShapeMismatch` and, unless told not to ``look``,
+    :class:`NonFinite`.
     """
     array = np.asarray(values)
     expected = (rows, *table.shape[1:])
@@ -190,9 +194,14 @@ def flatten_values(table: Table, values: ArrayLike, rows: int) -> Array:
     if not np.can_cast(array.dtype, table.dtype, "same_kind"):
         raise ShapeMismatch(f"table {table.name}: pushed dtype {array.dtype} does not fit {table.dtype}")
     flat: Array = np.ascontiguousarray(array, dtype=table.dtype).reshape(-1)
-    if table.dtype.kind == "f" and not table.allow_nonfinite and not all_finite(flat):
-        raise NonFinite(f"table {table.name}: the push contains NaN or infinity")
+    if look and table.finite_only and not all_finite(flat):
+        raise not_finite(table.name)
     return flat
+
+
+def not_finite(table: str) -> NonFinite:
+    """What a push to this table gets."""
+    return NonFinite(f"table {table}: the push contains NaN or infinity")
 
 
 def combine_repeats(table: Table, ids: Ids, values: Array) -> TablePush:

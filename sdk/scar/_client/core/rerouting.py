@@ -66,6 +66,7 @@ class AckedPushes:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._released: dict[str, NDArray[np.int64]] = {}
+        self._highest: dict[str, int] = {}  # of those, by table
         self._reported: dict[str, NDArray[np.int64]] = {}
         self._restored: dict[str, NDArray[np.int64]] = {}
 
@@ -78,10 +79,13 @@ class AckedPushes:
     def release_blocks(self, table: str, ids: Ids, push_id: int) -> None:
         """The same for some blocks of one push."""
         newest = self._push_ids(self._released, table)
+        highest = self._highest.get(table, 0)
+        self._highest[table] = max(highest, push_id)
         if len(ids) == len(newest):
             np.maximum(newest, push_id, out=newest)
-        else:
-            newest[ids] = np.maximum(newest[ids], push_id)
+            return
+        at = ids.astype(np.int64)  # as numpy indexes
+        newest[at] = push_id if push_id >= highest else np.maximum(newest[at], push_id)
 
     def follow_epoch(self, epoch: Epoch, worker: str) -> list[LostRanges]:
         """What the values lack that this epoch has restored. ``worker``: member key of this worker."""
