@@ -24,7 +24,7 @@ import scar
 from benchmarks.training import NEVER, SECONDS
 from scar.blocks import Ids
 from scar.errors import ConfigError
-from scar.wire.codec import epoch_from_proto
+from scar.wire.epoch_messages import epoch_from_proto
 from scar_local import ClusterStatus, LocalCluster
 
 WIDTH = 64

@@ -22,7 +22,7 @@ import scar
 from scar._client.core.rerouting import AckedPushes, MovedBlocks
 from scar.placement import Epoch, Member, Role
 from scar.tables import Job
-from scar.wire.codec import epoch_from_proto, epoch_to_proto
+from scar.wire.epoch_messages import epoch_from_proto, epoch_to_proto
 from scar_ps.core.ownership import BlockOwnership
 from scar_recovery.core.block_sources import NothingSaved
 from scar_recovery.core.epoch_draft import draft_epoch

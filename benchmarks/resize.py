@@ -25,7 +25,7 @@ import scar
 from benchmarks.rows import ASKED, BLOCK_ROWS, WIDTH
 from benchmarks.training import BenchTraining, start_training
 from scar.placement import Epoch
-from scar.wire.codec import epoch_from_proto
+from scar.wire.epoch_messages import epoch_from_proto
 from scar_recovery.core.rebalance import TOLERANCE
 
 CHECKED = 200_000  # rows that are compared at once

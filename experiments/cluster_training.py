@@ -14,7 +14,7 @@ from pathlib import Path
 
 from scar.errors import DeadlineExceeded, Internal
 from scar.tables import Job
-from scar.wire.codec import epoch_from_proto
+from scar.wire.epoch_messages import epoch_from_proto
 from scar_admin.status import ask_from
 from scar_local import ClusterStatus, LocalCluster
 from scar_runtime.failure_records import FailureRecord

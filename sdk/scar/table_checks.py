@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 DTYPES = ("float32", "float64", "int32", "int64")
 NORMS = ("l2", "l1", "tv", "histogram")  # the last: for tables of categories, see scar_ps.core.distances
 # per job; descriptions come over the wire, so sizes are checked before anything is allocated
-MAX_BLOCKS = 10_000_000  # an epoch has 6 bytes for each of them, and workers get it as one message
+MAX_BLOCKS = 10_000_000  # an epoch has up to 2 bytes for each of them, and workers get it as one message
 MAX_ELEMENTS = 1 << 40
 MAX_ROWS = 1 << 32  # of a table, that a call can name
 KEYED = "keys=, dim= and capacity="

@@ -100,9 +100,8 @@ class Table:
             blocks = rows(each)
         elif dim is not None or capacity is not None or shape is None or (keys and self.keys is None):
             raise ConfigError(f"table {name} has neither a shape nor all of {KEYED}", KEYED_ADVICE)
-        self.shape: tuple[int, ...] = (
-            (int(shape),) if isinstance(shape, int) else tuple(int(axis) for axis in shape)
-        )
+        axes = (shape,) if isinstance(shape, int) else shape
+        self.shape: tuple[int, ...] = tuple(map(int, axes))
         self.dtype = parse_dtype(name, dtype)
         self.dtype_name = self.dtype.name  # numpy makes it anew each time
         self.rule = rule or add()
@@ -113,6 +112,7 @@ class Table:
             None if weights is None else np.asarray(weights, np.float32)
         )
         self.allow_nonfinite = allow_nonfinite
+        self.finite_only = self.dtype.kind == "f" and not allow_nonfinite
         ensure_table_valid(self)
 
     @cached_property
@@ -167,11 +167,6 @@ class Table:
         width = self.row_elements + 2 * INDEX_BYTES // self.dtype.itemsize
         shape = (self.shape[0], width)
         return Table(self.name, shape, dtype=self.dtype_name, blocks=self.cut, allow_nonfinite=True)
-
-    @property
-    def finite_only(self) -> bool:
-        """NaN and infinity are refused."""
-        return self.dtype.kind == "f" and not self.allow_nonfinite
 
     @property
     def has_row_blocks(self) -> bool:

@@ -9,7 +9,7 @@ from scar.placement import Epoch
 from scar.tables import Job
 from scar.v1.recovery_pb2 import FailureRecord
 from scar.v1.types_pb2 import Epoch as EpochProto
-from scar.wire.codec import epoch_from_proto
+from scar.wire.epoch_messages import epoch_from_proto
 from scar_admin.status import ClusterStatus
 from scar_chaos.core.counting_job import per_block, torn_blocks
 from scar_chaos.oracles.history import History, ReturnedBlocks

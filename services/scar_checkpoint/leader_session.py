@@ -14,7 +14,7 @@ from scar.event_log import EventRing
 from scar.placement import END, Member
 from scar.tables import Job
 from scar.v1 import checkpoint_pb2, recovery_pb2, recovery_pb2_grpc
-from scar.wire.codec import epoch_from_proto
+from scar.wire.epoch_messages import epoch_from_proto
 from scar.wire.transport import Link
 from scar_checkpoint.compactor import Compactor
 from scar_checkpoint.config import CheckpointSettings

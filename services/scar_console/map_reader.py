@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from scar.errors import ScarError
 from scar.v1.types_pb2 import JobSpec
-from scar.wire.codec import epoch_from_proto, job_from_proto
+from scar.wire.codec import job_from_proto
+from scar.wire.epoch_messages import epoch_from_proto
 from scar_admin.status import ClusterStatus
 from scar_console.block_map import BlockMap, draw_map
 from scar_runtime.checkpoint.header_cache import HeaderCache

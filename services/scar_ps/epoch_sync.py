@@ -21,6 +21,7 @@ from scar.placement import Epoch, Member
 from scar.tables import Job
 from scar.v1 import types_pb2
 from scar.wire import codec
+from scar.wire.epoch_messages import epoch_from_proto
 from scar_ps.apply_thread import ApplyThread
 from scar_ps.core.core_state import CoreState
 from scar_ps.core.epochs import AdoptedEpoch, EpochsMissing
@@ -166,4 +167,4 @@ def _read_epoch(store: Store, number: int) -> StoredEpoch:
     message = get_record(store, epoch_key(number), types_pb2.Epoch)
     if message.number != number:
         raise CorruptCheckpoint(f"epoch {number} says that it is {message.number}")
-    return StoredEpoch(codec.epoch_from_proto(message), message_digest(message))
+    return StoredEpoch(epoch_from_proto(message), message_digest(message))

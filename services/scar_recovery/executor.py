@@ -15,7 +15,7 @@ from scar.errors import NotServing, ScarError
 from scar.placement import Epoch, Member, by_table, global_ids
 from scar.tables import Job
 from scar.wire import tracing
-from scar.wire.codec import epoch_from_proto, epoch_to_proto
+from scar.wire.epoch_messages import epoch_from_proto, epoch_to_proto
 from scar_recovery import metrics
 from scar_recovery.core.actions import (
     CollectOffers,

@@ -14,7 +14,8 @@ from playwright.sync_api import Browser, Page, expect
 from scar.placement import BlockGroup, BlockSource, Epoch, Member, Role
 from scar.tables import Job, Table
 from scar.v1 import checkpoint_pb2, recovery_pb2, worker_pb2
-from scar.wire.codec import epoch_to_proto, job_to_proto
+from scar.wire.codec import job_to_proto
+from scar.wire.epoch_messages import epoch_to_proto
 from scar_admin.log_text import LogText
 from scar_admin.observer import ClusterObserver
 from scar_admin.status import ClusterStatus, ProcessInfo

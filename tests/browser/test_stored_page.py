@@ -14,7 +14,8 @@ from playwright.sync_api import Browser, Page, expect
 from scar.placement import Epoch, Member, Role
 from scar.tables import Job, Table
 from scar.v1.recovery_pb2 import FailureRecord, FinishedRecord, HistorySample
-from scar.wire.codec import epoch_to_proto, job_to_proto
+from scar.wire.codec import job_to_proto
+from scar.wire.epoch_messages import epoch_to_proto
 from scar_console.server import ConsoleServer
 from scar_console.stored_runs import stored_view
 from scar_runtime.progress_history import ProgressHistory

@@ -17,6 +17,7 @@ from scar.placement import Epoch, Member, Role
 from scar.tables import Checkpoint, Job, Table, rows
 from scar.v1 import checkpoint_pb2_grpc, ps_pb2, ps_pb2_grpc, recovery_pb2, recovery_pb2_grpc
 from scar.wire import codec
+from scar.wire.epoch_messages import epoch_to_proto
 from scar.wire.transport import Link
 from scar_checkpoint import maintenance
 from scar_checkpoint.config import CheckpointSettings
@@ -190,7 +191,7 @@ class Recovery(recovery_pb2_grpc.RecoveryServicer):
         with self.changed:
             self.changed.wait_for(lambda: len(self.epochs) > request.after, min(request.wait, 0.3))
             found = self.epochs[request.after :] if request.after else self.epochs[-1:]
-        return recovery_pb2.GetEpochsReply(epochs=[codec.epoch_to_proto(epoch) for epoch in found])
+        return recovery_pb2.GetEpochsReply(epochs=[epoch_to_proto(epoch) for epoch in found])
 
 
 def spawn(name: str, target: Callable[[], None]) -> None:

@@ -16,6 +16,7 @@ from scar.tables import Job, Table
 from scar.v1 import ps_pb2
 from scar.wire import codec
 from scar.wire.codec import Chunk
+from scar.wire.epoch_messages import epoch_to_proto
 from scar.wire.shard_link import ShardLink
 from scar_ps.config import PsSettings
 from scar_ps.service import ShardService
@@ -75,7 +76,7 @@ class Running:
 
     def publish(self, epoch: Epoch, spec: Job) -> ps_pb2.AdoptRequest:
         """Put them in the store; what the recovery coordinator tells a shard then."""
-        message = codec.epoch_to_proto(epoch)
+        message = epoch_to_proto(epoch)
         settings = self.process.settings
         store = open_store(settings.store, read_key(settings.store_key)).under(spec.name)
         put_record(store, JOB, codec.job_to_proto(spec))

@@ -21,6 +21,7 @@ from scar.v1 import recovery_pb2 as pb
 from scar.v1.recovery_pb2_grpc import RecoveryStub, add_RecoveryServicer_to_server
 from scar.version import PROTOCOL
 from scar.wire import codec
+from scar.wire.epoch_messages import epoch_from_proto
 from scar.wire.transport import Link
 from scar_recovery.config import RecoverySettings
 from scar_recovery.core.settings import PlannerSettings
@@ -114,7 +115,7 @@ class ShardServer(ps_pb2_grpc.ShardControlServicer):
         assert request.job == "test"
         message = get_record(self.store, epoch_key(request.epoch), types_pb2.Epoch)
         assert message_digest(message) == request.digest
-        self.shard.adopt(codec.epoch_from_proto(message))
+        self.shard.adopt(epoch_from_proto(message))
         self.adopted_at = time.monotonic()
         return ps_pb2.AdoptReply(epoch=self.number, loading=self.loading)
 
@@ -235,9 +236,7 @@ class Cluster:
 
     def epochs(self) -> list[Epoch]:
         store = self.store.under("test")
-        return [
-            codec.epoch_from_proto(get_record(store, key, types_pb2.Epoch)) for key in store.list("epochs/")
-        ]
+        return [epoch_from_proto(get_record(store, key, types_pb2.Epoch)) for key in store.list("epochs/")]
 
     def epoch_with(self, condition: Callable[[Epoch], bool]) -> Epoch:
         """Follow epochs by long polls until one fits."""
@@ -248,7 +247,7 @@ class Cluster:
             assert isinstance(reply, pb.GetEpochsReply)
             for message in reply.epochs:
                 after = message.number
-                if condition(found := codec.epoch_from_proto(message)):
+                if condition(found := epoch_from_proto(message)):
                     return found
         raise AssertionError(f"no such epoch up to {after}")
 

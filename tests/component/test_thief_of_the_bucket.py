@@ -11,7 +11,7 @@ import pytest
 
 from scar.errors import ForgedRecord
 from scar.placement import BlockGroup, BlockSource
-from scar.wire.codec import epoch_to_proto
+from scar.wire.epoch_messages import epoch_to_proto
 from scar_local.private_files import ensure_key
 from scar_runtime.checkpoint.manifest import Manifest
 from scar_runtime.checkpoint.manifest_codec import create_manifest, object_ref_from_proto

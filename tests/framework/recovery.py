@@ -28,7 +28,7 @@ from scar.event_log import EventRing
 from scar.placement import NOBODY, BlockSource, Epoch, Member, Owners, Role, concatenate_owners
 from scar.tables import Job, Table, adam, rows
 from scar.v1 import types_pb2
-from scar.wire.codec import epoch_from_proto, epoch_to_proto
+from scar.wire.epoch_messages import epoch_from_proto, epoch_to_proto
 from scar_recovery.core.actions import PlannerAction, ReadClocks, SaveShard
 from scar_recovery.core.block_sources import ReplicaCopy
 from scar_recovery.core.epoch_intent import BlocksByTable, FreezeAnswer

@@ -24,6 +24,7 @@ from scar.lost_ranges import LostRanges
 from scar.tables import Job, Table
 from scar.v1 import checkpoint_pb2, recovery_pb2, types_pb2
 from scar.wire import codec
+from scar.wire.epoch_messages import epoch_from_proto, epoch_to_proto
 from scar.wire.lost_pushes import pack_losses
 from scar_console.page_update import encode_json
 from scar_runtime.checkpoint.initial_arrays import read_initial
@@ -287,9 +288,9 @@ TARGETS = [
     ),
     record_target(
         "epoch-record",
-        lambda data: codec.epoch_from_proto(decode_record(types_pb2.Epoch, data)).ensure_valid(PAIR_JOB),
+        lambda data: epoch_from_proto(decode_record(types_pb2.Epoch, data)).ensure_valid(PAIR_JOB),
         10,
-        codec.epoch_to_proto(PAIR_EPOCH),
+        epoch_to_proto(PAIR_EPOCH),
     ),
     record_target("manifest-record", _read_manifest, 6, manifest_to_proto(MANIFEST)),
     record_target(

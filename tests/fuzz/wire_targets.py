@@ -22,6 +22,7 @@ from scar.v1 import ps_pb2, recovery_pb2, types_pb2
 from scar.v1.loopback_pb2 import LoopbackAnswer, LoopbackCall
 from scar.wire import codec, loopback_calls, loss_messages
 from scar.wire.codec import Chunk
+from scar.wire.epoch_messages import epoch_from_proto, epoch_to_proto
 from scar.wire.lost_pushes import pack_losses
 from scar_checkpoint.core.events import CountKeys, MeasureDistances
 from scar_checkpoint.round_codec import counted_from_proto, measured_from_proto
@@ -111,7 +112,7 @@ def _adopting_shard() -> DrivenShard:
 
 def _read_epoch(message: types_pb2.Epoch) -> None:
     """As a shard takes it from anybody who may call Adopt."""
-    epoch = codec.epoch_from_proto(message)
+    epoch = epoch_from_proto(message)
     epoch.ensure_valid(PAIR_JOB)
     _adopting_shard().adopt(epoch, PAIR_JOB)
 
@@ -305,7 +306,7 @@ TARGETS = [
         "job", list(map(codec.job_to_proto, (*SINGLE_JOBS, AUTO_JOB, KEYED_JOB))), _read_job, cost=4
     ),
     FuzzTarget("expression", lambda: _EXPRESSIONS, _read_expression, Mutator.mutate_text, cost=4),
-    message_target("epoch", [codec.epoch_to_proto(PAIR_EPOCH)], _read_epoch, cost=40),
+    message_target("epoch", [epoch_to_proto(PAIR_EPOCH)], _read_epoch, cost=40),
     message_target(
         "wanted-blocks",
         [

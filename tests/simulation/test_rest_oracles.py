@@ -13,7 +13,7 @@ import pytest
 from scar.placement import Epoch, Member, Role
 from scar.tables import Job, Table, add
 from scar.v1 import checkpoint_pb2, ps_pb2, recovery_pb2, types_pb2
-from scar.wire.codec import epoch_to_proto
+from scar.wire.epoch_messages import epoch_to_proto
 from scar.wire.timing import TIMING
 from scar_admin.status import ClusterStatus
 from scar_ps.core.block_store import BlockStore

@@ -16,6 +16,7 @@ from scar.placement import BlockGroup, BlockSource, Epoch, Member, Role
 from scar.v1 import ps_pb2, types_pb2
 from scar.wire import codec
 from scar.wire.codec import Chunk
+from scar.wire.epoch_messages import epoch_from_proto, epoch_to_proto
 
 SEEDED = settings(max_examples=60, derandomize=True)
 
@@ -130,10 +131,10 @@ def test_epoch_round_trip(
         number, "author", "job", tuple(members), tuple(members), table, tuple(groups), ("a", "b"), rollback,
         3, 4, "x", 5, ("worker-0", "worker-1"), 6, 7, (8, 9), True,
     )  # fmt: skip
-    wire = codec.epoch_to_proto(epoch).SerializeToString()
-    back = codec.epoch_from_proto(types_pb2.Epoch.FromString(wire))
+    wire = epoch_to_proto(epoch).SerializeToString()
+    back = epoch_from_proto(types_pb2.Epoch.FromString(wire))
     np.testing.assert_array_equal(back.owners["w"], epoch.owners["w"])
-    assert codec.epoch_to_proto(back) == codec.epoch_to_proto(epoch)
+    assert epoch_to_proto(back) == epoch_to_proto(epoch)
     assert (back.shards, back.fenced, back.rollback, back.failure) == (
         epoch.shards,
         epoch.fenced,
@@ -262,7 +263,7 @@ def test_damaged_descriptions_and_epochs(position: int, value: int) -> None:
     epoch = Epoch(1, "a", "job", epoch.shards, (), epoch.owners, (group,))
     for message, decode in (
         (codec.job_to_proto(a_job()), codec.job_from_proto),
-        (codec.epoch_to_proto(epoch), codec.epoch_from_proto),
+        (epoch_to_proto(epoch), epoch_from_proto),
     ):
         wire = bytearray(message.SerializeToString())
         wire[position % len(wire)] = value
@@ -284,4 +285,4 @@ def test_damaged_descriptions_and_epochs(position: int, value: int) -> None:
 )
 def test_an_epoch_that_cannot_be(message: types_pb2.Epoch) -> None:
     with pytest.raises(errors.InvalidRequest):
-        codec.epoch_from_proto(message)
+        epoch_from_proto(message)

@@ -12,7 +12,8 @@ from scar.errors import StoreError
 from scar.tables import Job, Table
 from scar.v1 import checkpoint_pb2
 from scar.v1.recovery_pb2 import HistorySample
-from scar.wire.codec import epoch_to_proto, job_to_proto
+from scar.wire.codec import job_to_proto
+from scar.wire.epoch_messages import epoch_to_proto
 from scar_admin.status import ClusterStatus
 from scar_console.block_map import NEVER
 from scar_console.map_reader import BlockMapReader

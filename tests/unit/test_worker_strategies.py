@@ -15,6 +15,7 @@ from scar.errors import ConfigError
 from scar.placement import Epoch, Member, Role
 from scar.tables import Checkpoint
 from scar.wire import codec
+from scar.wire.epoch_messages import epoch_from_proto, epoch_to_proto
 from scar.worker_state import ensure_declared, unpack_state
 from scar.worker_strategies import WORKER_STRATEGIES, find_worker_strategy
 from scar_recovery.core.actions import CommitEpoch
@@ -185,7 +186,7 @@ def test_whom_clocks_wait_for(options: dict[str, Any], closed: int) -> None:
 
 def test_seats_and_restart_survive_the_wire() -> None:
     epoch = replace(first_epoch(job()), seats=("worker-0", "worker-1"), restart=7)
-    found = codec.epoch_from_proto(codec.epoch_to_proto(epoch))
+    found = epoch_from_proto(epoch_to_proto(epoch))
     assert (found.seats, found.restart, found.ranks) == (epoch.seats, 7, ("worker-0", "worker-1"))
 
 

@@ -13,6 +13,7 @@ from scar.placement import END, Epoch, Member
 from scar.tables import Job
 from scar.v1 import recovery_pb2, recovery_pb2_grpc
 from scar.wire import codec
+from scar.wire.epoch_messages import epoch_from_proto
 from scar.wire.transport import ATTEMPT_SECONDS, RECOVERY, Backoff, Deadline, Link, retry
 
 POLL_SECONDS = 10.0  # how long the coordinator may hold a question for the next epoch
@@ -95,7 +96,7 @@ class RecoveryClient:
         """The same, and what else the coordinator says."""
         reply = self._call_once(lambda stub: stub.GetEpochs, request, request.wait + ATTEMPT_SECONDS)
         question = reply.question if reply.HasField("question") else None
-        return RecoveryNews([codec.epoch_from_proto(one) for one in reply.epochs], reply.outage, question)
+        return RecoveryNews([epoch_from_proto(one) for one in reply.epochs], reply.outage, question)
 
     def offer_blocks(self, offer: recovery_pb2.OfferRequest) -> None:
         """Answer a question, once: recovery does not wait long."""

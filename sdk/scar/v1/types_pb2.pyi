@@ -665,10 +665,12 @@ class BlockGroup(_message.Message):
     CLOCK_FIELD_NUMBER: _builtins.int
     WATERMARK_FIELD_NUMBER: _builtins.int
     SENDER_FIELD_NUMBER: _builtins.int
+    BITMAP_FIELD_NUMBER: _builtins.int
+    BASE_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """name"""
     block_ids: _builtins.bytes
-    """uint32[n], ascending"""
+    """uint32[n], ascending; or, where that is shorter, bitmap"""
     former_owner: _builtins.str
     """"name@incarnation" that had them; empty in epoch 1"""
     source: Global___Source.ValueType
@@ -679,6 +681,10 @@ class BlockGroup(_message.Message):
     """clocks contained in the restored values"""
     sender: _builtins.str
     """SOURCE_WORKER: "name@incarnation" of the worker that sends the values"""
+    bitmap: _builtins.bytes
+    """a bit for each block from base on, the highest of a byte first"""
+    base: _builtins.int
+    """multiple of 8"""
     @_builtins.property
     def watermark(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """"worker@incarnation" -> last push id contained in the restored values"""
@@ -694,10 +700,12 @@ class BlockGroup(_message.Message):
         clock: _builtins.int = ...,
         watermark: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         sender: _builtins.str = ...,
+        bitmap: _builtins.bytes = ...,
+        base: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_ids", b"block_ids", "clock", b"clock", "former_owner", b"former_owner", "object_key", b"object_key", "sender", b"sender", "source", b"source", "table", b"table", "watermark", b"watermark"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "bitmap", b"bitmap", "block_ids", b"block_ids", "clock", b"clock", "former_owner", b"former_owner", "object_key", b"object_key", "sender", b"sender", "source", b"source", "table", b"table", "watermark", b"watermark"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -711,19 +719,29 @@ class TableOwners(_message.Message):
 
     TABLE_FIELD_NUMBER: _builtins.int
     OWNERS_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
+    PLANES_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """name"""
     owners: _builtins.bytes
-    """uint16[blocks], index into Epoch.shards; 65535: nobody yet"""
+    """of protocol 5, instead of the others: uint16[blocks], index into Epoch.shards; 65535: nobody yet"""
+    blocks: _builtins.int
+    """of the table"""
+    @_builtins.property
+    def planes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """plane k: bit k of each block's index into Epoch.shards, eight to a byte, the first highest; all ones: nobody yet"""
+
     def __init__(
         self,
         *,
         table: _builtins.str = ...,
         owners: _builtins.bytes = ...,
+        blocks: _builtins.int = ...,
+        planes: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["owners", b"owners", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "owners", b"owners", "planes", b"planes", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

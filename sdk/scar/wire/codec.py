@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from scar.blocks import Array, Ids, is_ascending
 from scar.errors import BlockOutOfRange, InvalidRequest, TooLarge
-from scar.placement import BlockGroup, BlockSource, Epoch, Member, Owners, Role
+from scar.placement import Member, Role
 from scar.strategies import StrategyChoice
 from scar.tables import MAX_BLOCKS, Job
 from scar.v1 import ps_pb2, recovery_pb2, types_pb2
@@ -168,7 +168,7 @@ def ids_from_bytes(raw: bytes, blocks: int = MAX_BLOCKS) -> Ids:
     return ids
 
 
-# --- members and epochs
+# --- members
 # ----------------------------------------------------------------------------------------------
 
 
@@ -193,98 +193,6 @@ def member_from_proto(message: types_pb2.Member) -> Member:
     except ValueError as error:
         raise InvalidRequest(f"member {message.name!r} has no known role") from error
     return Member(role, message.name, message.incarnation, message.address, message.secret_hash)
-
-
-def epoch_to_proto(epoch: Epoch) -> types_pb2.Epoch:
-    return types_pb2.Epoch(
-        number=epoch.number,
-        author=epoch.author,
-        job=epoch.job,
-        shards=[member_to_proto(member) for member in epoch.shards],
-        workers=[member_to_proto(member) for member in epoch.workers],
-        owners=[
-            types_pb2.TableOwners(table=t, owners=np.asarray(o, dtype="<u2").tobytes())
-            for t, o in epoch.owners.items()
-        ],
-        moved=[_group_to_proto(group) for group in epoch.moved],
-        fenced=epoch.fenced,
-        rollback=epoch.rollback,
-        manifest=epoch.manifest,
-        clock=epoch.clock,
-        cause=epoch.cause,
-        failure=epoch.failure,
-        seats=epoch.seats,
-        restart=epoch.restart,
-        finished=epoch.finished,
-        restoring=epoch.restoring,
-        resave=epoch.resave,
-        awaits_workers=epoch.awaits_workers,
-    )
-
-
-def epoch_from_proto(message: types_pb2.Epoch) -> Epoch:
-    return Epoch(
-        number=message.number,
-        author=message.author,
-        job=message.job,
-        shards=tuple(member_from_proto(member) for member in message.shards),
-        workers=tuple(member_from_proto(member) for member in message.workers),
-        owners={entry.table: _owners_from_proto(entry) for entry in message.owners},
-        moved=tuple(_group_from_proto(group) for group in message.moved),
-        fenced=tuple(message.fenced),
-        rollback=message.rollback,
-        manifest=message.manifest,
-        clock=message.clock,
-        cause=message.cause,
-        failure=message.failure,
-        seats=tuple(message.seats),
-        restart=message.restart,
-        finished=message.finished,
-        restoring=tuple(message.restoring),
-        resave=message.resave,
-        awaits_workers=message.awaits_workers,
-    )
-
-
-def _owners_from_proto(message: types_pb2.TableOwners) -> Owners:
-    if len(message.owners) % 2:
-        raise InvalidRequest(
-            f"owners of table {message.table!r} have {len(message.owners)} bytes, not a multiple of 2"
-        )
-    return np.frombuffer(message.owners, dtype="<u2")
-
-
-def _group_to_proto(group: BlockGroup) -> types_pb2.BlockGroup:
-    return types_pb2.BlockGroup(
-        table=group.table,
-        block_ids=ids_to_bytes(group.ids),
-        former_owner=group.former_owner,
-        source=types_pb2.Source.ValueType(int(group.source)),
-        object_key=group.object_key,
-        clock=group.clock,
-        watermark=dict(group.watermark),
-        sender=group.sender,
-    )
-
-
-def _group_from_proto(message: types_pb2.BlockGroup) -> BlockGroup:
-    return BlockGroup(
-        table=message.table,
-        ids=ids_from_bytes(message.block_ids),
-        former_owner=message.former_owner,
-        source=_source_from_proto(message),
-        object_key=message.object_key,
-        clock=message.clock,
-        watermark=dict(message.watermark),
-        sender=message.sender,
-    )
-
-
-def _source_from_proto(message: types_pb2.BlockGroup) -> BlockSource:
-    try:
-        return BlockSource(message.source)
-    except ValueError as error:
-        raise InvalidRequest(f"moved blocks of table {message.table!r} have no known source") from error
 
 
 # --- jobs

@@ -23,7 +23,7 @@ from scar.blocks import Ids
 from scar.errors import DeadlineExceeded, Internal
 from scar.jobfile import load_job
 from scar.v1 import recovery_pb2
-from scar.wire.codec import epoch_from_proto
+from scar.wire.epoch_messages import epoch_from_proto
 from scar_admin.status import ask_from
 from scar_cli.demo.report import DemoFailure, DemoRun
 from scar_cli.demo.server_kill import KillOutcome, ServerKiller

@@ -17,6 +17,7 @@ from scar.placement import NOBODY, BlockGroup, BlockSource, Epoch, Member, sprea
 from scar.tables import Job
 from scar.v1 import recovery_pb2, recovery_pb2_grpc
 from scar.wire import codec
+from scar.wire.epoch_messages import epoch_to_proto
 from scar.wire.transport import server_options
 from tests.component.fakes.shard import WAIT_SECONDS, FakeShard
 
@@ -67,7 +68,7 @@ class FakeRecovery(recovery_pb2_grpc.RecoveryServicer):
             self.lock.wait_for(lambda: self.epochs[-1].number > request.after, min(request.wait, 1.0))
             newer = [epoch for epoch in self.epochs if epoch.number > request.after]
         return recovery_pb2.GetEpochsReply(
-            epochs=[codec.epoch_to_proto(epoch) for epoch in (newer if request.after else newer[-1:])],
+            epochs=[epoch_to_proto(epoch) for epoch in (newer if request.after else newer[-1:])],
             outage=self.outage,
         )
 

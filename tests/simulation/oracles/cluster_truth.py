@@ -11,7 +11,8 @@ from scar.errors import Fenced
 from scar.placement import BlockGroup, Epoch, Role
 from scar.tables import Job
 from scar.v1 import checkpoint_pb2, types_pb2
-from scar.wire.codec import epoch_from_proto, job_from_proto
+from scar.wire.codec import job_from_proto
+from scar.wire.epoch_messages import epoch_from_proto
 from scar.wire.timing import TIMING
 from scar_ps.core.core_state import CoreState
 from scar_runtime.checkpoint.manifest import Manifest

@@ -92,7 +92,7 @@ class ShardPush:
 def pack_table(table: Table, values: ArrayLike, ids: Ids | None, rows: RowNames | None = None) -> PackedTable:
     """``values`` of shape (rows of ``ids``, *row shape), flat; ``ids`` None: the whole table.
 
-    ``rows``: they are of these rows instead. Where nothing is summed, whoever copies the values looks for NaN.
+    ``rows``: they are of these rows instead. Where nothing is summed, who copies the values looks for NaN.
     Raises :class:`ShapeMismatch`, :class:`NonFinite` and :class:`InvalidRequest`.
     """
     if table.keys is not None and rows is None:
