@@ -28,7 +28,7 @@ from scar_ps.core.block_data import BlockContents
 from scar_ps.core.block_store import BlockStore, split_runs
 from scar_runtime.checkpoint.manifest import ObjectRef
 from scar_runtime.checkpoint.object_reader import read_blocks, read_header
-from scar_runtime.checkpoint.objects import BlockPayload, encode_object, object_ref
+from scar_runtime.checkpoint.objects import BlockPayload, EncodedObject, object_ref
 from scar_runtime.process.memory import keep_freed
 from scar_runtime.store import Store, open_store
 
@@ -57,8 +57,8 @@ def save_blocks(store: Store, job: scar.Job, lost: Ids) -> ObjectRef:
     layout = job.tables[0].layout.take(lost.astype(np.int64))
     state = BlockState("w", lost)
     payload = BlockPayload(np.ones(layout.elements, np.float32), {}, np.zeros(len(lost), np.int64))
-    encoded = encode_object(job, [(state, payload)])
-    store.put("objects/x", encoded.parts)
+    encoded = EncodedObject(job, [(state, payload)])
+    store.put_pieces("objects/x", encoded.pieces())
     return object_ref("objects/x", encoded, [state], "ps-1@0", 1, 1)
 
 

@@ -5,7 +5,7 @@ lock.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TypeVar
@@ -29,11 +29,17 @@ def count_parts(size: int) -> int:
     return 1 if size < LEAST_BYTES else count_threads()
 
 
-def map_parts(work: Callable[[Part], PartResult], parts: Iterable[Part]) -> list[PartResult]:
-    """``work`` on each part, in their order; a single one on this thread."""
+def each_part(work: Callable[[Part], PartResult], parts: Iterable[Part]) -> Iterator[PartResult]:
+    """``work`` on each part, in their order, as they are asked for or before; a single one on this thread."""
     parts = list(parts)
     threads = min(len(parts), count_threads())
     if threads < 2:
-        return list(map(work, parts))
+        yield from map(work, parts)
+        return
     with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(work, parts))
+        yield from pool.map(work, parts)
+
+
+def map_parts(work: Callable[[Part], PartResult], parts: Iterable[Part]) -> list[PartResult]:
+    """All of :func:`each_part`."""
+    return list(each_part(work, parts))

@@ -8,7 +8,7 @@ from scar.blocks import BlockState
 from scar.tables import Job
 from scar_checkpoint.core.rounds import Rewrite
 from scar_runtime.checkpoint.object_reader import read_blocks, read_header
-from scar_runtime.checkpoint.objects import BlockPayload, encode_object, object_ref
+from scar_runtime.checkpoint.objects import BlockPayload, EncodedObject, object_ref
 from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
 from scar_runtime.store import Store
 from scar_runtime.store.layout import compact_key
@@ -33,10 +33,10 @@ class Compactor:
             return None
         groups = self._read_live_blocks(running, picked)
         states = [state for state, _ in groups]
-        encoded = encode_object(self._job, groups)
+        encoded = EncodedObject(self._job, groups)
         manifest = running.manifest
         key = compact_key(manifest.number, self._author)
-        self._store.put(key, encoded.parts)
+        self._store.put_pieces(key, encoded.pieces())
         ref = object_ref(key, encoded, states, self._author, epoch, manifest.round)
         return Rewrite(
             manifest.number,

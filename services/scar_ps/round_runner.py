@@ -40,7 +40,7 @@ from scar_ps.core.transfer_events import (
 from scar_ps.metrics import COPY_SECONDS
 from scar_runtime.checkpoint.manifest import ObjectRef
 from scar_runtime.checkpoint.manifest_codec import object_ref_to_proto
-from scar_runtime.checkpoint.objects import BlockPayload, encode_object, object_ref
+from scar_runtime.checkpoint.objects import BlockPayload, EncodedObject, object_ref
 from scar_runtime.checkpoint.selection import BY_DISTANCE, chosen
 from scar_runtime.checkpoint.selection_codec import counts_to_proto, range_from_proto, read_selection
 from scar_runtime.checkpoint.top_keys import KeyCounts, KeyRange, block_keys, count_keys
@@ -170,9 +170,9 @@ class RoundRunner:
         job = self._require_job()
         owner = self._state.member.key
         groups = [(replace(one.state, owner=owner), _encode_payload(one)) for one in copied]
-        encoded = encode_object(job, groups)
+        encoded = EncodedObject(job, groups)
         key = self._unused_key(request.epoch, request.round)
-        self._store.under(job.name).put(key, encoded.parts)
+        self._store.under(job.name).put_pieces(key, encoded.pieces())
         return object_ref(key, encoded, [state for state, _ in groups], owner, request.epoch, request.round)
 
     def _unused_key(self, epoch: int, number: int) -> str:

@@ -27,7 +27,7 @@ from scar_checkpoint.servicer import CheckpointServicer
 from scar_runtime.checkpoint.manifest import Manifest
 from scar_runtime.checkpoint.manifest_codec import object_ref_to_proto
 from scar_runtime.checkpoint.object_reader import read_blocks
-from scar_runtime.checkpoint.objects import BlockPayload, encode_object, object_ref
+from scar_runtime.checkpoint.objects import BlockPayload, EncodedObject, object_ref
 from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint, load_newest
 from scar_runtime.checkpoint.selection import chosen
 from scar_runtime.checkpoint.selection_codec import counts_to_proto, range_from_proto, read_selection
@@ -123,11 +123,11 @@ class Shard(ps_pb2_grpc.ShardControlServicer):
         reply = ps_pb2.SaveReply(copy_seconds=0.001)
         if len(ids):
             group = BlockState("w", ids, clock, {"worker-0@aa": clock}, self.member.key)
-            encoded = encode_object(
+            encoded = EncodedObject(
                 self.job, [(group, BlockPayload(np.repeat(values, 2), {}, np.zeros(len(ids), np.int64)))]
             )
             key = object_key(request.epoch, self.member.key, request.round)
-            self.store.put(key, encoded.parts)
+            self.store.put_pieces(key, encoded.pieces())
             self.saved = key
             ref = object_ref(key, encoded, [group], self.member.key, request.epoch, request.round)
             reply.object.CopyFrom(object_ref_to_proto(ref))

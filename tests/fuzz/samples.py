@@ -12,9 +12,10 @@ import scar
 from scar.placement import BlockGroup, BlockSource, Epoch, Member, Role
 from scar.strategies import StrategyChoice
 from scar.tables import Job, Table
-from scar.v1 import ps_pb2
+from scar.v1 import ps_pb2, types_pb2
 from scar.wire import codec
-from scar.wire.codec import Chunk
+from scar.wire.codec import Chunk, ids_to_bytes
+from scar.wire.epoch_messages import epoch_to_proto
 from tests.fuzz.mutations import Mutator
 
 OWN_STEPS = {"n": "n + norm(g) ** 2", "w": "where(w > 0, w - lr * g / sqrt(n + step), 0)"}
@@ -73,6 +74,20 @@ def epoch_of(job: Job) -> Epoch:
 EPOCH = epoch_of(JOB)
 PAIR_JOB = replace(JOB, tables=[JOB.tables[0], JOB.tables[3]])
 PAIR_EPOCH = epoch_of(PAIR_JOB)
+
+
+def epochs_on_the_wire() -> list[types_pb2.Epoch]:
+    """One of this version, and the same as protocol 5 had it."""
+    now = epoch_to_proto(PAIR_EPOCH)
+    before = types_pb2.Epoch()
+    before.CopyFrom(now)
+    del before.owners[:]
+    for table, owners in PAIR_EPOCH.owners.items():
+        before.owners.add(table=table, owners=owners.tobytes())
+    for message, group in zip(before.moved, PAIR_EPOCH.moved, strict=True):
+        message.ClearField("bitmap")
+        message.block_ids = ids_to_bytes(group.ids)
+    return [now, before]
 
 
 def all_ids(table: Table) -> np.ndarray:

@@ -24,14 +24,14 @@ from scar.lost_ranges import LostRanges
 from scar.tables import Job, Table
 from scar.v1 import checkpoint_pb2, recovery_pb2, types_pb2
 from scar.wire import codec
-from scar.wire.epoch_messages import epoch_from_proto, epoch_to_proto
+from scar.wire.epoch_messages import epoch_from_proto
 from scar.wire.lost_pushes import pack_losses
 from scar_console.page_update import encode_json
 from scar_runtime.checkpoint.initial_arrays import read_initial
 from scar_runtime.checkpoint.manifest import Manifest, ObjectRef, RoundPlan
 from scar_runtime.checkpoint.manifest_codec import manifest_to_proto, read_manifest
 from scar_runtime.checkpoint.object_reader import read_blocks, read_header
-from scar_runtime.checkpoint.objects import MAGIC, PREFIX_BYTES, BlockPayload, encode_object
+from scar_runtime.checkpoint.objects import MAGIC, PREFIX_BYTES, BlockPayload, EncodedObject
 from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
 from scar_runtime.failure_records import FailureRecord, TableDelta, WorkerReport
 from scar_runtime.progress_history import ProgressHistory
@@ -45,7 +45,7 @@ from tests.framework.recovery import MemoryStore
 from tests.fuzz import samples
 from tests.fuzz.engine import MOST_SEEDS, FuzzTarget
 from tests.fuzz.mutations import Mutator
-from tests.fuzz.samples import AUTO_JOB, JOB, ME, PAIR_EPOCH, PAIR_JOB, SINGLE_JOBS, WORKER, all_ids, ones
+from tests.fuzz.samples import AUTO_JOB, JOB, ME, PAIR_JOB, SINGLE_JOBS, WORKER, all_ids, ones
 
 MANIFEST = Manifest(
     number=3,
@@ -195,8 +195,8 @@ def _object(*tables: Table) -> bytes:
         state = BlockState(table.name, all_ids(table), 1, {WORKER.key: 4}, ME.key)
         slots = {name: ones(table)[: table.slot_layout(name).elements] for name in table.rule.slots}
         groups.append((state, BlockPayload(ones(table), slots, np.zeros(table.blocks, np.int64))))
-    encoded = encode_object(JOB, groups)
-    whole = b"".join(map(bytes, encoded.parts))
+    encoded = EncodedObject(JOB, groups)
+    whole = b"".join(bytes(piece) for _, piece in sorted(encoded.pieces()))
     return struct.pack("<II", len(whole), encoded.header_bytes) + whole
 
 
@@ -290,7 +290,7 @@ TARGETS = [
         "epoch-record",
         lambda data: epoch_from_proto(decode_record(types_pb2.Epoch, data)).ensure_valid(PAIR_JOB),
         10,
-        epoch_to_proto(PAIR_EPOCH),
+        *samples.epochs_on_the_wire(),
     ),
     record_target("manifest-record", _read_manifest, 6, manifest_to_proto(MANIFEST)),
     record_target(

@@ -22,7 +22,7 @@ from scar.v1 import ps_pb2, recovery_pb2, types_pb2
 from scar.v1.loopback_pb2 import LoopbackAnswer, LoopbackCall
 from scar.wire import codec, loopback_calls, loss_messages
 from scar.wire.codec import Chunk
-from scar.wire.epoch_messages import epoch_from_proto, epoch_to_proto
+from scar.wire.epoch_messages import epoch_from_proto
 from scar.wire.lost_pushes import pack_losses
 from scar_checkpoint.core.events import CountKeys, MeasureDistances
 from scar_checkpoint.round_codec import counted_from_proto, measured_from_proto
@@ -49,7 +49,18 @@ from scar_runtime.store.failure_codec import failure_to_proto
 from tests.fuzz import samples
 from tests.fuzz.engine import FuzzTarget
 from tests.fuzz.mutations import Mutator
-from tests.fuzz.samples import AUTO_JOB, JOB, KEYED_JOB, ME, PAIR_EPOCH, PAIR_JOB, SINGLE_JOBS, WORKER, ones
+from tests.fuzz.samples import (
+    AUTO_JOB,
+    JOB,
+    KEYED_JOB,
+    ME,
+    PAIR_EPOCH,
+    PAIR_JOB,
+    SINGLE_JOBS,
+    WORKER,
+    epochs_on_the_wire,
+    ones,
+)
 from tests.unit.ps_support import DrivenShard, load_initial
 
 Kind = TypeVar("Kind", bound=Message)
@@ -306,7 +317,7 @@ TARGETS = [
         "job", list(map(codec.job_to_proto, (*SINGLE_JOBS, AUTO_JOB, KEYED_JOB))), _read_job, cost=4
     ),
     FuzzTarget("expression", lambda: _EXPRESSIONS, _read_expression, Mutator.mutate_text, cost=4),
-    message_target("epoch", [epoch_to_proto(PAIR_EPOCH)], _read_epoch, cost=40),
+    message_target("epoch", epochs_on_the_wire(), _read_epoch, cost=40),
     message_target(
         "wanted-blocks",
         [

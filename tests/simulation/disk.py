@@ -26,7 +26,7 @@ URL = f"file://{HERE}{FOLDER}"
 MEMORY = "/dev/shm"
 FASTEST, MEAN = 0.00005, 0.0005  # seconds for a request
 READING = ("open", "scandir")
-WRITING = ("fsync", "link", "replace", "unlink", "writev")
+WRITING = ("fsync", "link", "replace", "unlink", "pwritev")
 NAMING = ("link", "replace")  # how an object appears under its name
 
 # What goes wrong, by the trouble of an S3 that it stands for: the error, and whether only writing suffers.

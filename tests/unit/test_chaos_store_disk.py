@@ -16,7 +16,7 @@ from scar_chaos.restore import restore_tables
 from scar_chaos.targets.store_disk import StoreDisk
 from scar_runtime.checkpoint.manifest import Manifest, ObjectRef
 from scar_runtime.checkpoint.manifest_codec import create_manifest
-from scar_runtime.checkpoint.objects import BlockPayload, encode_object, object_ref
+from scar_runtime.checkpoint.objects import BlockPayload, EncodedObject, object_ref
 from scar_runtime.checkpoint.running_checkpoint import load_newest
 from scar_runtime.store import Store, open_store
 from scar_runtime.store.layout import MANIFESTS, numbered, object_key
@@ -50,9 +50,9 @@ def store(disk: StoreDisk, tmp_path: Path) -> Store:
 def save_rows(store: Store, number: int, group: BlockState, value: int) -> ObjectRef:
     """An object with this value in all elements of the group."""
     values = np.full(3 * len(group.ids), value, JOB.table("rows").dtype)
-    encoded = encode_object(JOB, [(group, BlockPayload(values, {}, np.zeros(len(group.ids), np.int64)))])
+    encoded = EncodedObject(JOB, [(group, BlockPayload(values, {}, np.zeros(len(group.ids), np.int64)))])
     key = object_key(1, "ps-0@1", number)
-    store.put(key, encoded.parts)
+    store.put_pieces(key, encoded.pieces())
     return object_ref(key, encoded, [group], "ps-0@1", 1, number)
 
 

@@ -22,9 +22,9 @@ from scar_runtime.checkpoint.manifest_codec import create_manifest, read_manifes
 from scar_runtime.checkpoint.object_reader import read_blocks
 from scar_runtime.checkpoint.objects import (
     BlockPayload,
+    EncodedObject,
     ObjectHeader,
     ObjectSection,
-    encode_object,
     object_ref,
 )
 from scar_runtime.checkpoint.running_checkpoint import load_newest, load_running
@@ -80,11 +80,11 @@ def write(store: Store, job: Job, number: int, ids: list[int], full: bool = Fals
     """Round ``number``: one object, one manifest after its parent."""
     array = np.array(ids, np.uint32)
     group = BlockState("w", array, number, {"w@1": number}, A.key)
-    encoded = encode_object(
+    encoded = EncodedObject(
         job, [(group, BlockPayload(np.full(len(ids), number, "f4"), {}, np.zeros(len(ids), np.int64)))]
     )
     key = object_key(1, A.key, number)
-    store.put(key, encoded.parts)
+    store.put_pieces(key, encoded.pieces())
     running = load_running(store, job, number - 1)
     after = running.extended(
         [

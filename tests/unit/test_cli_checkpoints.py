@@ -22,7 +22,7 @@ from scar_cli.clusters import DirectTarget
 from scar_cli.output import OutputFormat
 from scar_runtime.checkpoint.manifest import Manifest, ObjectRef
 from scar_runtime.checkpoint.manifest_codec import create_manifest
-from scar_runtime.checkpoint.objects import BlockPayload, encode_object, object_ref
+from scar_runtime.checkpoint.objects import BlockPayload, EncodedObject, object_ref
 from scar_runtime.store import open_store
 from scar_runtime.store.layout import numbered, object_key
 from scar_runtime.store.pins import Pins
@@ -43,10 +43,10 @@ def saved(url: str, round_number: int, ids: list[int], value: float) -> ObjectRe
     """One object with these blocks of w, all elements ``value``."""
     group = BlockState("w", np.array(ids, dtype=np.uint32), round_number, {"worker-0@aa": 3}, "ps-0@bb")
     payload = BlockPayload(np.full(3 * len(ids), value, np.float32), {}, np.ones(len(ids), np.int64))
-    encoded = encode_object(JOB, [(group, payload)])
-    ref = object_ref(object_key(1, "ps-0@bb", round_number), encoded, [group], "ps-0@bb", 1, round_number)
-    open_store(url).under("mnist").put(ref.key, encoded.parts)
-    return ref
+    encoded = EncodedObject(JOB, [(group, payload)])
+    key = object_key(1, "ps-0@bb", round_number)
+    open_store(url).under("mnist").put_pieces(key, encoded.pieces())
+    return object_ref(key, encoded, [group], "ps-0@bb", 1, round_number)
 
 
 @pytest.fixture

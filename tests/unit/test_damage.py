@@ -15,7 +15,7 @@ from scar_runtime.checkpoint.header_cache import HeaderCache
 from scar_runtime.checkpoint.manifest import Manifest
 from scar_runtime.checkpoint.manifest_codec import create_manifest
 from scar_runtime.checkpoint.object_reader import read_blocks
-from scar_runtime.checkpoint.objects import BlockPayload, encode_object, object_ref
+from scar_runtime.checkpoint.objects import BlockPayload, EncodedObject, object_ref
 from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint, load_newest
 from scar_runtime.store.layout import object_key
 from tests.framework.recovery import MemoryStore
@@ -38,9 +38,9 @@ def write(store: MemoryStore, number: int, blocks: list[int], drop: int = 0) -> 
     group = BlockState("w", ids(*blocks), number, {"w@1": 10 * number}, "ps-0@1")
     values = np.full(2 * len(blocks), number, "f4")
     payload = BlockPayload(values, {"velocity": -values}, np.full(len(blocks), number))
-    encoded = encode_object(JOB, [(group, payload)])
+    encoded = EncodedObject(JOB, [(group, payload)])
     key = object_key(1, "ps-0@1", number)
-    store.put(key, encoded.parts)
+    store.put_pieces(key, encoded.pieces())
     refs = [*older, object_ref(key, encoded, [group], "ps-0@1", 1, number)]
     manifest = Manifest(
         number=number, parent=number - 1, job="test", round=number, clock=number, objects=tuple(refs)

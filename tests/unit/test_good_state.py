@@ -15,7 +15,7 @@ from scar_runtime.checkpoint.good_state import newest_good
 from scar_runtime.checkpoint.header_cache import HeaderCache
 from scar_runtime.checkpoint.manifest import Manifest
 from scar_runtime.checkpoint.manifest_codec import create_manifest
-from scar_runtime.checkpoint.objects import BlockPayload, encode_object, object_ref
+from scar_runtime.checkpoint.objects import BlockPayload, EncodedObject, object_ref
 from scar_runtime.store.layout import manifest_key
 from tests.framework.recovery import MemoryStore
 
@@ -36,9 +36,9 @@ class Saved:
         group = BlockState(table, np.array([block], np.uint32), clock, {"worker-0@1": clock}, "ps-0@1")
         elements = spec.layout.sizes[block]
         payload = BlockPayload(np.full(elements, value, np.float32), {}, np.zeros(1, np.int64))
-        encoded = encode_object(JOB, [(group, payload)])
+        encoded = EncodedObject(JOB, [(group, payload)])
         key = f"objects/e00000001-ps-0@000000000001-r{number:08d}"
-        self.store.put(key, encoded.parts)
+        self.store.put_pieces(key, encoded.pieces())
         self._refs.append(object_ref(key, encoded, [group], "ps-0@1", 1, number))
         manifest = Manifest(
             number, number - 1, "test", round=number, clock=clock, full=full, objects=tuple(self._refs)

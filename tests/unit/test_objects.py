@@ -22,7 +22,7 @@ from scar.tables import Job, Table, adam, layer, momentum, ragged, rows
 from scar_runtime.checkpoint import object_reader, objects
 from scar_runtime.checkpoint.manifest import ObjectRef
 from scar_runtime.checkpoint.object_reader import damaged_blocks, read_blocks, read_header, verify_object
-from scar_runtime.checkpoint.objects import BlockPayload, encode_object, object_ref
+from scar_runtime.checkpoint.objects import BlockPayload, EncodedObject, object_ref
 from scar_runtime.store import Store, open_store
 from scar_runtime.store.layout import object_key
 
@@ -57,10 +57,10 @@ def payload_of(table: Table, ids: np.ndarray, seed: int = 0) -> BlockPayload:
 
 
 def saved(store: Store, groups: list[tuple[BlockState, BlockPayload]], job: Job = JOB) -> ObjectRef:
-    encoded = encode_object(job, groups)
+    encoded = EncodedObject(job, groups)
     key = object_key(7, OWNER, 42)
-    store.put(key, encoded.parts)
-    assert encoded.bytes == len(store.get(key)) == sum(len(part) for part in encoded.parts)
+    store.put_pieces(key, encoded.pieces())
+    assert encoded.bytes == len(store.get(key)) == sum(len(piece) for _, piece in encoded.pieces())
     return object_ref(key, encoded, [group for group, _ in groups], OWNER, 7, 42)
 
 
@@ -273,7 +273,7 @@ def test_a_payload_that_does_not_fit_is_refused() -> None:
         BlockPayload(payload.values, payload.slots, payload.steps[:1]),
     ):
         with pytest.raises(ShapeMismatch, match="uniform"):
-            encode_object(JOB, [(BlockState("uniform", ids, 0, {}, OWNER), wrong)])
+            EncodedObject(JOB, [(BlockState("uniform", ids, 0, {}, OWNER), wrong)])
 
 
 def test_neighbours_are_read_by_one_request(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

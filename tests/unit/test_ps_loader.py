@@ -28,7 +28,7 @@ from scar_ps.epoch_sync import EpochSync
 from scar_ps.loader import Loader
 from scar_runtime.checkpoint.manifest import Manifest
 from scar_runtime.checkpoint.manifest_codec import create_manifest
-from scar_runtime.checkpoint.objects import BlockPayload, encode_object, object_ref
+from scar_runtime.checkpoint.objects import BlockPayload, EncodedObject, object_ref
 from scar_runtime.liveness.progress_monitor import ProgressMonitor
 from scar_runtime.store import open_store
 from scar_runtime.store.directory import DirectoryStore
@@ -235,8 +235,8 @@ def saved(scene: Following, number: int, blocks: Ids, value: float) -> str:
     store = scene.store.under(SPEC.name)
     saved_group = BlockState("w", blocks, number, {}, "ps-1@1")
     payload = BlockPayload(np.full(2 * len(blocks), value, "f4"), {}, np.zeros(len(blocks), np.int64))
-    encoded, key = encode_object(SPEC, [(saved_group, payload)]), object_key(1, "ps-1@1", number)
-    store.put(key, encoded.parts)
+    encoded, key = EncodedObject(SPEC, [(saved_group, payload)]), object_key(1, "ps-1@1", number)
+    store.put_pieces(key, encoded.pieces())
     ref = object_ref(key, encoded, [saved_group], "ps-1@1", 1, number)
     create_manifest(store, Manifest(number=number, job=SPEC.name, objects=(ref,)))
     return key

@@ -15,7 +15,7 @@ from scar_recovery.executor import COLLECT, Executor
 from scar_recovery.shard_client import UnreadableBlocks
 from scar_runtime.checkpoint.manifest import Manifest
 from scar_runtime.checkpoint.manifest_codec import create_manifest
-from scar_runtime.checkpoint.objects import BlockPayload, encode_object, object_ref
+from scar_runtime.checkpoint.objects import BlockPayload, EncodedObject, object_ref
 from tests.framework.recovery import Killed, World, make_job, owned_counts
 
 Fault = Callable[[World, Executor], None]
@@ -195,8 +195,8 @@ def test_what_only_one_shard_cannot_read_is_no_damage() -> None:
     world, leader = trained()
     store, ids = world.store.under("test"), np.arange(2, dtype=np.uint32)
     group = BlockState("c", ids, 1, {}, "ps-9@1")
-    encoded = encode_object(world.job, [(group, BlockPayload(np.ones(2, "f4"), {}, np.zeros(2, np.int64)))])
-    store.put("objects/x", encoded.parts)
+    encoded = EncodedObject(world.job, [(group, BlockPayload(np.ones(2, "f4"), {}, np.zeros(2, np.int64)))])
+    store.put_pieces("objects/x", encoded.pieces())
     ref = object_ref("objects/x", encoded, [group], "ps-9@1", 1, 1)
     create_manifest(store, Manifest(number=1, job="test", objects=(ref,)))
     number = world.epochs()[-1].number

@@ -29,7 +29,7 @@ from scar_runtime.checkpoint import lost_checkpoint
 from scar_runtime.checkpoint.initial_arrays import read_initial
 from scar_runtime.checkpoint.manifest import Manifest
 from scar_runtime.checkpoint.manifest_codec import create_manifest, read_manifest
-from scar_runtime.checkpoint.objects import BlockPayload, encode_object, object_ref
+from scar_runtime.checkpoint.objects import BlockPayload, EncodedObject, object_ref
 from scar_runtime.store.layout import numbered, object_key
 from scar_runtime.store.records import create_record
 from tests.framework.recovery import MemoryStore
@@ -94,10 +94,10 @@ def save(store: MemoryStore, number: int, ids: list[int], clock: int, full: bool
     """A manifest with all older objects and one that holds these blocks of table a."""
     group = BlockState("a", np.array(ids, np.uint32), clock, {"w@1": 10 * clock}, "ps-0@1")
     payload = BlockPayload(np.zeros(2 * len(ids), np.float32), {}, np.zeros(len(ids), np.int64))
-    encoded = encode_object(JOB, [(group, payload)])
+    encoded = EncodedObject(JOB, [(group, payload)])
     key = object_key(1, "ps-0@1", number)
     job_store = store.under("test")
-    job_store.put(key, list(encoded.parts))
+    job_store.put_pieces(key, encoded.pieces())
     older = Manifest()
     if number > 1:
         older = read_manifest(job_store, number - 1)

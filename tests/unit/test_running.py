@@ -22,9 +22,9 @@ from scar_runtime.checkpoint.manifest_codec import create_manifest, read_manifes
 from scar_runtime.checkpoint.object_reader import read_blocks
 from scar_runtime.checkpoint.objects import (
     BlockPayload,
+    EncodedObject,
     ObjectHeader,
     ObjectSection,
-    encode_object,
     object_ref,
 )
 from scar_runtime.checkpoint.running_checkpoint import (
@@ -213,8 +213,8 @@ def save(store: Store, number: int, held: Held, full: bool = False, job: Job = J
         groups.append(
             (group, BlockPayload(values, dict.fromkeys(spec.rule.slots, values), np.full(len(array), number)))
         )
-    encoded = encode_object(job, groups)
-    store.put(f"objects/{number}", encoded.parts)
+    encoded = EncodedObject(job, groups)
+    store.put_pieces(f"objects/{number}", encoded.pieces())
     ref = object_ref(f"objects/{number}", encoded, [group for group, _ in groups], "ps-0@aa", 1, number)
     parent = read_manifest(store, number - 1).objects if number > 1 else []
     manifest = Manifest(

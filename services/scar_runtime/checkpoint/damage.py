@@ -22,7 +22,7 @@ from scar_runtime.checkpoint.initial_arrays import read_initial
 from scar_runtime.checkpoint.manifest import ObjectRef
 from scar_runtime.checkpoint.manifest_codec import read_manifest
 from scar_runtime.checkpoint.object_reader import damaged_blocks, read_blocks
-from scar_runtime.checkpoint.objects import BlockPayload, ObjectHeader, encode_object, object_ref
+from scar_runtime.checkpoint.objects import BlockPayload, EncodedObject, ObjectHeader, object_ref
 from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
 from scar_runtime.store.layout import MANIFESTS
 from scar_runtime.store.records import numbers, reread
@@ -70,9 +70,9 @@ def write_patches(
         for part in split_ids(headers.job.table(table), ids):
             named = [origin.group for origin in running.origins(table, part)]
             groups = [copy for state in named for copy in _older_copies(headers, listed, state)]
-            encoded = encode_object(headers.job, groups)
+            encoded = EncodedObject(headers.job, groups)
             key = f"{prefix}-{len(refs)}"
-            headers.store.put(key, encoded.parts)
+            headers.store.put_pieces(key, encoded.pieces())
             epoch = running.manifest.epoch
             number = running.manifest.round
             refs.append(object_ref(key, encoded, [group for group, _ in groups], author, epoch, number))

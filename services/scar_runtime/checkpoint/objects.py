@@ -2,8 +2,8 @@
 and checkable alone.
 
     state = BlockState("w", ids, clock, watermark, owner)
-    encoded = encode_object(job, [(state, BlockPayload(values, slots, steps))])
-    store.put(object_key(epoch, owner, round_number), encoded.parts)
+    encoded = EncodedObject(job, [(state, BlockPayload(values, slots, steps))])
+    store.put_pieces(object_key(epoch, owner, round_number), encoded.pieces())
 
 ``object_reader.py`` reads them.
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scar.blocks import Array, BlockState, Ids, Positions
-from scar.errors import ShapeMismatch
-from scar.parallel import map_parts
+from scar.blocks import Array, BlockState, Positions
+from scar.errors import Internal, ShapeMismatch
+from scar.parallel import each_part
 from scar.tables import Job, Table
 from scar_runtime.checkpoint.block_records import (
     DIGEST_BYTES,
@@ -40,6 +40,7 @@ from scar_runtime.checkpoint.block_records import (
     segment_digests,
 )
 from scar_runtime.checkpoint.manifest import ObjectRef, Sha256
+from scar_runtime.store import Buffer
 
 MAGIC = b"SCARBLK2"
 OLDER_MAGIC = b"SCARBLK1"
@@ -65,14 +66,43 @@ class BlockPayload:
     steps: NDArray[np.int64]
 
 
-@dataclass(frozen=True)
 class EncodedObject:
-    """``parts`` are what :meth:`Store.put` takes; both sizes in bytes; ``digest``: of the header."""
+    """An object of groups, in which a block may occur once, made as it is written.
 
-    parts: list[bytes | memoryview]
-    bytes: int
-    header_bytes: int
-    digest: Sha256
+    ``bytes``, ``header_bytes``: how large it is, and its header. ``digest``: of the header, when all pieces
+    were made. Raises :class:`ShapeMismatch`.
+    """
+
+    def __init__(self, job: Job, groups: Sequence[tuple[BlockState, BlockPayload]]) -> None:
+        parts = [
+            EncodedGroup(job.table(group.table), group, payload)
+            for group, payload in groups
+            if len(group.ids)
+        ]
+        described = [part.describe() for part in parts]
+        about = {"format": FORMAT, "job": job.name, "segment": SEGMENT_BYTES, "groups": described}
+        text = json.dumps(about, separators=(",", ":")).encode()
+        self._prefix = b"".join([MAGIC, struct.pack("<I", len(text)), text])
+        self._parts = parts
+        self.header_bytes = len(self._prefix) + sum(part.index_bytes for part in parts)
+        self.bytes = self.header_bytes + sum(part.bytes for part in parts)
+        self.digest: Sha256 = b""
+
+    def pieces(self) -> Iterator[tuple[int, Buffer]]:
+        """What :meth:`Store.put_pieces` takes: the header comes last, as it has the digests of all records.
+        Copies each payload once.
+        """
+        at = self.header_bytes
+        head = [self._prefix]
+        for part in self._parts:
+            head.append(part.group.ids.astype("<u4", copy=False).tobytes())
+            for raw, digests in part.encode():
+                yield at, raw
+                at += len(raw)
+                head += digests
+        header = b"".join(head)
+        self.digest = hashlib.sha256(header).digest()
+        yield 0, header
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +149,9 @@ class ObjectHeader:
 def object_ref(
     key: str, encoded: EncodedObject, groups: Sequence[BlockState], owner: str, epoch: int, round_number: int
 ) -> ObjectRef:
-    """How a manifest lists an object."""
+    """How a manifest lists an object that was written."""
+    if not encoded.digest:
+        raise Internal(f"{key} was not written yet")
     return ObjectRef(
         key=key,
         bytes=encoded.bytes,
@@ -133,65 +165,64 @@ def object_ref(
     )
 
 
-def encode_object(job: Job, groups: Sequence[tuple[BlockState, BlockPayload]]) -> EncodedObject:
-    """The object's bytes; a block may occur once. Copies each payload once. Raises :class:`ShapeMismatch`."""
-    described: list[dict[str, Any]] = []
-    index: list[bytes] = []
-    records: list[memoryview] = []
-    for group, payload in groups:
-        if len(group.ids) == 0:
-            continue
-        pieces, digests = _encode_group(job.table(group.table), group.ids, payload)
-        records += pieces
-        index += [group.ids.astype("<u4", copy=False).tobytes(), *digests]
-        described.append(_describe_group(job.table(group.table), group))
-    about = {"format": FORMAT, "job": job.name, "segment": SEGMENT_BYTES, "groups": described}
-    text = json.dumps(about, separators=(",", ":")).encode()
-    head = b"".join([MAGIC, struct.pack("<I", len(text)), text, *index])
-    size = len(head) + sum(len(piece) for piece in records)
-    return EncodedObject([head, *records], size, len(head), hashlib.sha256(head).digest())
+class EncodedGroup:
+    """The records of one group. ``bytes``, ``index_bytes``: of the records, and of what the header says of
+    them.
+    """
 
+    def __init__(self, table: Table, group: BlockState, payload: BlockPayload) -> None:
+        self.group = group
+        self._table = table
+        self._sizes = table.layout.take(group.ids.astype(np.int64)).sizes
+        self._arrays = [payload.values, *(payload.slots[name] for name in table.slots)]
+        self._steps = payload.steps
+        columns = array_sizes(table, self._sizes)
+        self._ends = np.cumsum(np.vstack([np.zeros(len(self._arrays), np.int64), columns]), axis=0)
+        self._ensure_fits()
+        self._starts = record_starts(table, self._sizes)
+        self._bounds = segment_bounds(self._starts, SEGMENT_BYTES)
+        self.bytes = int(self._starts[-1])
+        self.index_bytes = ID_BYTES * len(group.ids) + DIGEST_BYTES * (len(self._bounds) - 1)
 
-def _describe_group(table: Table, group: BlockState) -> dict[str, Any]:
-    return {
-        "table": group.table,
-        "dtype": table.dtype.name,
-        "slots": list(table.slots),
-        "blocks": len(group.ids),
-        "clock": group.clock,
-        "watermark": dict(group.watermark),
-        "owner": group.owner,
-    }
+    def _ensure_fits(self) -> None:
+        if (
+            any(array.dtype != self._table.dtype for array in self._arrays)
+            or [array.shape for array in self._arrays] != [(end,) for end in self._ends[-1]]
+            or self._steps.shape != self.group.ids.shape
+        ):
+            raise ShapeMismatch(
+                f"table {self._table.name}: a payload of {len(self.group.ids)} blocks must have"
+                f" {int(self._sizes.sum())} {self._table.dtype} elements"
+            )
 
+    def describe(self) -> dict[str, Any]:
+        """As the header has it."""
+        return {
+            "table": self.group.table,
+            "dtype": self._table.dtype.name,
+            "slots": list(self._table.slots),
+            "blocks": len(self.group.ids),
+            "clock": self.group.clock,
+            "watermark": dict(self.group.watermark),
+            "owner": self.group.owner,
+        }
 
-def _encode_group(table: Table, ids: Ids, payload: BlockPayload) -> tuple[list[memoryview], list[bytes]]:
-    """Digests of the segments; records in pieces so small that temporaries of ragged blocks stay small."""
-    layout = table.layout.take(ids.astype(np.int64))
-    arrays = [payload.values, *(payload.slots[name] for name in table.slots)]
-    ends = np.cumsum(np.vstack([np.zeros(len(arrays), np.int64), array_sizes(table, layout.sizes)]), axis=0)
-    if (
-        any(array.dtype != table.dtype for array in arrays)
-        or [array.shape for array in arrays] != [(end,) for end in ends[-1]]
-        or payload.steps.shape != ids.shape
-    ):
-        raise ShapeMismatch(
-            f"table {table.name}: a payload of {len(ids)} blocks must have {layout.elements} {table.dtype}"
-            " elements"
-        )
-    starts = record_starts(table, layout.sizes)
-    bounds = segment_bounds(starts, SEGMENT_BYTES)
-    cuts = bounds[np.searchsorted(starts[bounds], np.arange(PIECE_BYTES, starts[-1], PIECE_BYTES))]
+    def encode(self) -> Iterator[tuple[memoryview, list[bytes]]]:
+        """Records in pieces so small that temporaries of ragged blocks stay small, with the digests of their
+        segments.
+        """
+        starts, bounds = self._starts, self._bounds
+        cuts = bounds[np.searchsorted(starts[bounds], np.arange(PIECE_BYTES, starts[-1], PIECE_BYTES))]
+        return each_part(self._encode_piece, cut_range(cuts, len(self.group.ids)))  # most of it is SHA-256
 
-    def encode_piece(piece: tuple[int, int]) -> tuple[memoryview, list[bytes]]:
+    def _encode_piece(self, piece: tuple[int, int]) -> tuple[memoryview, list[bytes]]:
         first, last = piece
-        spans = map(slice, ends[first].tolist(), ends[last].tolist())
-        cut = [array[span] for array, span in zip(arrays, spans, strict=True)]
-        raw = pack_records(table, layout.sizes[first:last], cut, payload.steps[first:last])
-        edges = starts[bounds[(bounds >= first) & (bounds <= last)]] - starts[first]
+        spans = map(slice, self._ends[first].tolist(), self._ends[last].tolist())
+        cut = [array[span] for array, span in zip(self._arrays, spans, strict=True)]
+        raw = pack_records(self._table, self._sizes[first:last], cut, self._steps[first:last])
+        low, high = np.searchsorted(self._bounds, [first, last])
+        edges = self._starts[self._bounds[low : high + 1]] - self._starts[first]
         return raw, segment_digests(raw, edges[:-1], edges[1:])
-
-    encoded = map_parts(encode_piece, cut_range(cuts, len(ids)))  # most of it is SHA-256
-    return [raw for raw, _ in encoded], [digest for _, digests in encoded for digest in digests]
 
 
 def cut_range(cuts: Positions, count: int) -> list[tuple[int, int]]:

@@ -14,9 +14,10 @@ from __future__ import annotations
 import re
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
+from operator import itemgetter
 from typing import Self
 
 from scar.errors import AlreadyExists, InvalidRequest, UnsafeStore
@@ -47,6 +48,10 @@ class Store(ABC):
     @abstractmethod
     def put(self, key: str, data: Data) -> None:
         """Write or replace an object. When it returns the object is durable."""
+
+    def put_pieces(self, key: str, pieces: Iterable[tuple[int, Buffer]]) -> None:
+        """The same of pieces, each with the byte at which it begins, in any order, as they are made."""
+        self.put(key, [piece for _, piece in sorted(pieces, key=itemgetter(0))])
 
     @abstractmethod
     def create(self, key: str, data: Data) -> None:
