@@ -8,6 +8,7 @@ import errno
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 
 from scar.errors import (
     AlreadyExists,
+    Busy,
     ConfigError,
     InvalidRequest,
     ObjectNotFound,
@@ -121,6 +123,27 @@ def test_large_objects_come_back(store: Store) -> None:
     assert len(store.get("large")) == 20 * len(piece)
 
 
+def test_pieces_in_any_order_are_one_object(store: Store) -> None:
+    first, last = bytes(range(256)) * (1 << 13), bytearray(b"end")  # the first is begun to be written early
+    size = len(first)
+    pieces = [(size, memoryview(b"....")), (size + 4, last), (0, first)]
+    store.put("whole", b"before")
+    store.put_pieces("whole", iter(pieces))
+    assert store.get("whole") == first + b"....end"
+    store.put_pieces("empty", iter([]))
+    assert store.get("empty") == b""
+
+
+def test_of_pieces_that_could_not_all_be_made_nothing_is_there(store: Store) -> None:
+    def pieces() -> Iterator[tuple[int, bytes]]:
+        yield 3, b"def"
+        raise Busy("the rest cannot be made")
+
+    with pytest.raises(Busy):
+        store.put_pieces("half", pieces())
+    assert store.list() == []
+
+
 def test_a_safe_store_passes_the_probe_and_keeps_no_trace(store: Store) -> None:
     store.probe()
     assert store.list() == []
@@ -160,11 +183,11 @@ def test_a_full_disk_leaves_nothing_behind(
 ) -> None:
     store = open_store(f"file://{tmp_path}")
 
-    def full(descriptor: int, buffers: list[memoryview]) -> int:
+    def full(descriptor: int, buffers: list[memoryview], at: int) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "writev", full)
+        patch.setattr(os, "pwritev", full)
         with pytest.raises(StoreFull, match="No space left") as caught:
             getattr(store, write)("objects/x", b"data")
     assert "Free space" in caught.value.next_step
@@ -174,8 +197,8 @@ def test_a_full_disk_leaves_nothing_behind(
 
 
 def test_a_write_in_small_steps_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = os.writev
-    monkeypatch.setattr(os, "writev", lambda descriptor, buffers: write(descriptor, [buffers[0][:3]]))
+    write = os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda file, buffers, at: write(file, [buffers[0][:3]], at))
     store = open_store(f"file://{tmp_path}")
     store.put("x", [b"0123456", b"78", b"9"])
     assert store.get("x") == b"0123456789"

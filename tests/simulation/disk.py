@@ -122,7 +122,7 @@ def working_folder() -> Iterator[None]:
 
 def _concerns(name: str, what: Any) -> bool:
     """A descriptor that is synced or written is the store's."""
-    return name in ("fsync", "writev") if isinstance(what, int) else str(what).startswith(HERE + FOLDER)
+    return name in ("fsync", "pwritev") if isinstance(what, int) else str(what).startswith(HERE + FOLDER)
 
 
 def _key(what: Any) -> str:

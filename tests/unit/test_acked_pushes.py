@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scar._client.core.rerouting import AckedPushes
 from tests.unit.ps_support import job
@@ -29,3 +31,19 @@ def test_what_an_older_copy_lacks_and_is_kept_is_no_loss() -> None:
     assert acked.report_losses("w", ids, 8) == []
     (loss,) = acked.report_losses("w", ids, 5)
     assert (loss.after.tolist(), loss.upto.tolist()) == ([5, 5], [8, 8])
+
+
+RELEASED = st.lists(st.tuples(st.integers(1, 9), st.sets(st.integers(0, 5), min_size=1)), max_size=12)
+
+
+@given(RELEASED)
+def test_the_newest_push_of_a_block_counts_in_whatever_order_they_are_released(released) -> None:
+    """Of several streams one may be behind the others."""
+    acked, newest = AckedPushes(job()), np.zeros(6, np.int64)
+    for push, blocks in released:
+        acked.release_blocks("w", np.array(sorted(blocks), np.uint32), push)
+        newest[sorted(blocks)] = np.maximum(newest[sorted(blocks)], push)
+    found = np.zeros(6, np.int64)
+    for loss in acked.report_losses("w", np.arange(6, dtype=np.uint32), 0):
+        found[loss.ids] = loss.upto
+    np.testing.assert_array_equal(found, newest)

@@ -101,23 +101,11 @@ def test_a_rollback_starts_a_pull_again() -> None:
         (np.zeros((8, 4), np.float32), errors.ShapeMismatch),
         (np.zeros(24, np.float32), errors.ShapeMismatch),
         (np.zeros((8, 3), np.complex64), errors.ShapeMismatch),
-        (np.full((8, 3), np.nan, np.float32), errors.NonFinite),
-        (np.array([[np.inf, -np.inf, 0]] * 8), errors.NonFinite),
     ],
 )
 def test_wrong_values_are_refused(values: np.ndarray, kind: type[errors.ScarError]) -> None:
     with pytest.raises(kind, match="rows"):
         flatten_values(ROWS, values, 8)
-
-
-def test_large_finite_values_are_not_taken_for_infinity() -> None:
-    values = np.full((8, 3), np.finfo(np.float32).max, np.float32)
-    assert flatten_values(ROWS, values, 8).shape == (24,)
-
-
-def test_nonfinite_values_where_they_are_allowed() -> None:
-    table = Table("w", 2, allow_nonfinite=True)
-    assert np.isnan(flatten_values(table, [np.nan, 1.0], 2)[0])
 
 
 def test_integers_do_not_take_fractions() -> None:

@@ -121,6 +121,27 @@ def test_one_value_that_is_not_finite_is_found_anywhere(parts, dtype, odd, at) -
         assert not all_finite(values)
 
 
+@PARTS
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf, None])
+@pytest.mark.parametrize("at", [0, 2047, 2048, 9_999])
+def test_what_is_copied_is_looked_at_as_it_is_copied(parts, dtype, odd, at) -> None:
+    source = np.full(10_000, np.finfo(dtype).max, dtype)
+    source[at] = source[at] if odd is None else odd
+    rows = np.arange(1000)
+    with copied_in(parts):
+        copied, gathered = np.zeros_like(source), np.zeros_like(source)
+        assert copy_elements(copied, source, look=True) == (odd is None)
+        assert gather_rows_into(source, 10, rows, gathered, look=True) == (odd is None)
+        assert copy_elements(np.zeros_like(source), source)
+        assert gather_rows_into(source, 10, rows, np.zeros_like(source))
+        others = np.delete(rows, at // 10)
+        assert gather_rows_into(source, 10, others, np.zeros(9_990, dtype), look=True)
+    if odd is None:
+        np.testing.assert_array_equal(copied, source)
+    np.testing.assert_array_equal(gathered, source)
+
+
 def test_large_copies_are_made_in_c_where_there_are_processors(monkeypatch) -> None:
     if row_copies._library is None:
         pytest.skip("no C compiler on this machine: numpy does everything")

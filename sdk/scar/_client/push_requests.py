@@ -54,9 +54,9 @@ def _round_table(table: Table, packed: PackedTable) -> PackedTable:
             f"table {table.name} is {kind}: only finite float32 is pushed as bfloat16",
             "Leave its name out of bfloat16",
         )
-    if not packed.looked and not all_finite(packed.values):
+    if not all_finite(packed.values):
         raise not_finite(table.name)
     values = round_to_bfloat16(packed.values)
     if not all_finite(values):
         raise NonFinite(f"table {table.name}: the push has a value beyond the largest of bfloat16")
-    return replace(packed, values=values, short=True, looked=True)
+    return replace(packed, values=values, short=True)

@@ -116,10 +116,10 @@ class BlockStore:
         self.table = table
         self.ids = ids
         self.lock = lock
-        self.layout = Layout(table.layout.sizes[ids])
+        self.layout = table.layout.take(ids.astype(np.int64))
         self.values: Array = allocate(self.layout.elements, table.dtype)
         self.saved: Array = allocate(self.layout.elements, table.dtype)
-        self.row_counts = Layout(table.row_counts.sizes[ids])
+        self.row_counts = table.row_counts.take(ids.astype(np.int64))
         self.slots: dict[str, Array] = {
             name: np.zeros(self.slot_layout(name).elements, table.dtype) for name in table.slots
         }

@@ -79,12 +79,9 @@ class PushDecoder:
         self._dtype = bfloat16.DTYPE  # that the current table travels in
         self._pieces: list[Array] = []
         self._carry = bytearray()  # bytes that are no piece yet
-        self._looked = False  # at the data of the current chunk
         self._reader = TensorReader(self._open_table, lambda what: ShapeMismatch(f"a push has {what}"))
 
     def read_chunk(self, chunk: Chunk) -> None:
-        """Who copied values to memory that is shared has looked for NaN there, as it copied them."""
-        self._looked = chunk.shared is not None
         self._reader.read_chunk(chunk)
 
     def finish(self) -> StagedPush:
@@ -177,7 +174,6 @@ class PushDecoder:
                 return
             whole = len(self._carry) - len(self._carry) % size
             data, self._carry = bytes(self._carry[:whole]), self._carry[whole:]
-            self._looked = False  # at what came before
         self._add_piece(self._part, data)
 
     def _add_piece(self, part: StoreSlice, data: TensorData) -> None:
@@ -185,7 +181,7 @@ class PushDecoder:
         piece: Array = np.frombuffer(data, self._dtype)
         if self._dtype != table.dtype:
             piece = bfloat16.lengthen_values(piece)
-        if table.finite_only and not self._looked and not all_finite(piece):
+        if table.finite_only and not all_finite(piece):
             before = sum(len(earlier) for earlier in self._pieces)
             raise _not_finite(part, before + int(np.isfinite(piece).argmin()))
         self._pieces.append(piece)

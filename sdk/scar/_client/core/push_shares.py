@@ -26,6 +26,7 @@ class _Cut:
     packed: PackedTable
     layout: Layout
     positions: Positions
+    look: bool  # for NaN and infinity
 
     @property
     def room(self) -> int:
@@ -41,7 +42,7 @@ class _Cut:
             values: Array = np.empty(count, flat.dtype)
         else:
             values = memory[: count * flat.itemsize].view(flat.dtype)
-        if not self.layout.gather_into(flat, self.positions, values, look=not self.packed.looked):
+        if not self.layout.gather_into(flat, self.positions, values, self.look):
             raise not_finite(self.name)
         return replace(self.push, values=values)
 
@@ -86,5 +87,6 @@ def _cut_by_owner(job: Job, shards: ShardMap, tables: Mapping[str, PackedTable])
             else:
                 ids = shards.owned(name, owner) if packed.ids is None else packed.ids[positions]
                 push = TablePush(ids, nothing, short=packed.short)
-            cuts.setdefault(key, []).append(_Cut(name, push, packed, layout, positions))
+            look = table.finite_only and not packed.short
+            cuts.setdefault(key, []).append(_Cut(name, push, packed, layout, positions, look))
     return cuts

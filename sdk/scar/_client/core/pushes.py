@@ -25,7 +25,6 @@ from scar.blocks import (
 )
 from scar.errors import BlockOutOfRange, InvalidRequest, NonFinite, ShapeMismatch
 from scar.keyed_rows import check_keys
-from scar.row_copies import all_finite
 from scar.tables import MAX_ROWS, Job, Table
 
 NOWHERE = ""  # key of pushes to blocks that have no owner at the moment
@@ -36,14 +35,13 @@ class PackedTable:
     """What a user pushed to one table: flat values of these blocks (ascending ids; None: the whole table).
 
     ``rows``: they are of these rows alone (ascending), which lie in the blocks. ``short``: they are
-    bfloat16's, and travel as such. ``looked``: nobody has to look for NaN and infinity any more.
+    bfloat16's, and travel as such; else who copies them looks for NaN and infinity.
     """
 
     ids: Ids | None
     values: Array
     rows: RowNames | None = None
     short: bool = False
-    looked: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,21 +90,17 @@ class ShardPush:
 def pack_table(table: Table, values: ArrayLike, ids: Ids | None, rows: RowNames | None = None) -> PackedTable:
     """``values`` of shape (rows of ``ids``, *row shape), flat; ``ids`` None: the whole table.
 
-    ``rows``: they are of these rows instead. Where nothing is summed, who copies the values looks for NaN.
-    Raises :class:`ShapeMismatch`, :class:`NonFinite` and :class:`InvalidRequest`.
+    ``rows``: they are of these rows instead. Raises :class:`ShapeMismatch` and :class:`InvalidRequest`.
     """
     if table.keys is not None and rows is None:
         raise InvalidRequest(f"table {table.name} has keys: a push names them", "Name them by rows=")
-    names = ids if rows is None else rows
-    looked = not table.finite_only or (names is not None and not is_ascending(names))
     if rows is not None:
-        flat = flatten_values(table, values, len(rows), look=looked)
-        packed = pack_rows(table, flat, rows)
-        return PackedTable(packed.ids, packed.values, packed.rows, looked=looked)
+        packed = pack_rows(table, flatten_values(table, values, len(rows)), rows)
+        return PackedTable(packed.ids, packed.values, packed.rows)
     if ids is None:
-        return PackedTable(None, flatten_values(table, values, table.shape[0], look=False), looked=looked)
-    combined = combine_repeats(table, ids, flatten_values(table, values, count_rows(table, ids), look=looked))
-    return PackedTable(combined.ids, combined.values, looked=looked)
+        return PackedTable(None, flatten_values(table, values, table.shape[0]))
+    combined = combine_repeats(table, ids, flatten_values(table, values, count_rows(table, ids)))
+    return PackedTable(combined.ids, combined.values)
 
 
 def pack_rows(table: Table, values: Array, rows: RowNames) -> TablePush:
@@ -181,11 +175,10 @@ def count_rows(table: Table, ids: RowNames) -> int:
     return table.row_counts.count_elements(ids.astype(np.int64))
 
 
-def flatten_values(table: Table, values: ArrayLike, rows: int, look: bool = True) -> Array:
+def flatten_values(table: Table, values: ArrayLike, rows: int) -> Array:
     """``values`` of shape (rows, *row shape) as flat contiguous elements of the table's dtype.
 
-    The result may share memory with them. Raises :class:`ShapeMismatch` and, unless told not to ``look``,
-    :class:`NonFinite`.
+    The result may share memory with them. Raises :class:`ShapeMismatch`.
     """
     array = np.asarray(values)
     expected = (rows, *table.shape[1:])
@@ -194,8 +187,6 @@ def flatten_values(table: Table, values: ArrayLike, rows: int, look: bool = True
     if not np.can_cast(array.dtype, table.dtype, "same_kind"):
         raise ShapeMismatch(f"table {table.name}: pushed dtype {array.dtype} does not fit {table.dtype}")
     flat: Array = np.ascontiguousarray(array, dtype=table.dtype).reshape(-1)
-    if look and table.finite_only and not all_finite(flat):
-        raise not_finite(table.name)
     return flat
 
 
@@ -227,7 +218,8 @@ def _combine_entries(
     elif target.width:
         order = np.argsort(inverse, kind="stable")
         starts = np.searchsorted(inverse[order], np.arange(len(unique)))
-        sums = np.add.reduceat(values.reshape(-1, target.width)[order], starts, axis=0)
+        with np.errstate(over="ignore", invalid="ignore"):  # who copies them looks
+            sums = np.add.reduceat(values.reshape(-1, target.width)[order], starts, axis=0)
         out = sums.reshape(-1).astype(values.dtype, copy=False)
     else:
         out = np.zeros(target.elements, dtype=values.dtype)
