@@ -1,4 +1,4 @@
-"""Fuzzes all decoders, or one, in two processes, and prints a table.
+"""Fuzzes all decoders, or one, in several processes, and prints a table.
 
     python -m tests.fuzz --inputs 10000000 [--target epoch] [--seed 7]
     python -m tests.fuzz --inputs 10000000 --report docs/results/fuzz.json   # what this file lacks of them
@@ -70,11 +70,13 @@ def _mebibytes(count: int) -> str:
     return f"{count / (1 << 20):.1f} MiB"
 
 
-def run_targets(names: list[str], seed: str, inputs: int, record: FuzzRecord | None = None) -> list[BadInput]:
+def run_targets(
+    names: list[str], seed: str, inputs: int, record: FuzzRecord | None = None, processes: int = PROCESSES
+) -> list[BadInput]:
     """All of these targets, without what is in the record. What showed a defect."""
     print_row("decoder", "inputs", "per CPU s", "slowest", "peak", "growth", "outcomes")
     found: list[BadInput] = []
-    with ProcessPoolExecutor(PROCESSES) as pool:
+    with ProcessPoolExecutor(processes) as pool:
         reports: dict[str, FuzzReport] = {}
         done = {name: record.batches_of(name) for name in names} if record else {}
         batches = list(plan_batches(names, seed, inputs, lambda name: done.get(name, 0)))
@@ -106,6 +108,7 @@ def main() -> int:
     parser.add_argument("--seed", default="0", help="another one, other inputs")
     parser.add_argument("--report", type=Path, help="a file to which it is added, whatever --seed says")
     parser.add_argument("--commit", default="", help="of the sources, for the report")
+    parser.add_argument("--processes", type=int, default=PROCESSES, help="at once; default: %(default)s")
     parser.add_argument("--replay", type=Path, help="a stored input")
     options = parser.parse_args()
     if options.replay:
@@ -115,8 +118,8 @@ def main() -> int:
     names = [options.target] if options.target else list(TARGETS)
     if options.report:
         record = FuzzRecord(options.report, options.commit)
-        return 1 if run_targets(names, SEED, options.inputs, record) else 0
-    return 1 if run_targets(names, options.seed, options.inputs) else 0
+        return 1 if run_targets(names, SEED, options.inputs, record, options.processes) else 0
+    return 1 if run_targets(names, options.seed, options.inputs, processes=options.processes) else 0
 
 
 if __name__ == "__main__":
