@@ -211,8 +211,8 @@ class EncodedGroup:
         """Records in pieces so small that temporaries of ragged blocks stay small, with the digests of their
         segments.
         """
-        starts, bounds = self._starts, self._bounds
-        cuts = bounds[np.searchsorted(starts[bounds], np.arange(PIECE_BYTES, starts[-1], PIECE_BYTES))]
+        begins = self._starts[self._bounds]
+        cuts = self._bounds[np.searchsorted(begins, np.arange(PIECE_BYTES, self.bytes, PIECE_BYTES))]
         return each_part(self._encode_piece, cut_range(cuts, len(self.group.ids)))  # most of it is SHA-256
 
     def _encode_piece(self, piece: tuple[int, int]) -> tuple[memoryview, list[bytes]]:
