@@ -30,9 +30,7 @@ def share_out(spec: Job, owned: str, rows: Array | None, values: Array, memory: 
     split_by_owner(spec, shards, pack_tables(spec, "w", values, rows=rows), borrow)
 
 
-@pytest.mark.parametrize(
-    ("cut", "owned", "asked", "memory"), list(product(CUTS, OWNED, ASKED, MEMORY)), ids="-".join
-)
+@pytest.mark.parametrize(("cut", "owned", "asked", "memory"), list(product(CUTS, OWNED, ASKED, MEMORY)))
 def test_one_is_found_anywhere(cut: str, owned: str, asked: str, memory: str) -> None:
     rows = ASKED[asked]
     spec = job(Table("w", (10, 2), blocks=CUTS[cut]))
