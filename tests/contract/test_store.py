@@ -177,9 +177,11 @@ def test_an_address_that_cannot_be_says_how_to_write_it(url: str, text: str) -> 
 # ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("write", ["put", "create"])
+@pytest.mark.parametrize(
+    ("write", "data"), [("put", b"data"), ("create", b"data"), ("put_pieces", [(0, b"data")])]
+)
 def test_a_full_disk_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: str, data: object
 ) -> None:
     store = open_store(f"file://{tmp_path}")
 
@@ -189,7 +191,7 @@ def test_a_full_disk_leaves_nothing_behind(
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwritev", full)
         with pytest.raises(StoreFull, match="No space left") as caught:
-            getattr(store, write)("objects/x", b"data")
+            getattr(store, write)("objects/x", data)
     assert "Free space" in caught.value.next_step
     assert store.list() == []
     assert [file for file in tmp_path.rglob("*") if file.is_file()] == []
