@@ -8,10 +8,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from pathlib import Path
 from typing import TypeVar
 
 LEAST_BYTES = 2 << 20  # that are worth a second thread: to start one takes up to 0.1 ms
 MOST_THREADS = 4  # of one call: more get no more out of memory
+CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container: microseconds of processors in each so many
 
 Part = TypeVar("Part")
 PartResult = TypeVar("PartResult")
@@ -19,9 +21,19 @@ PartResult = TypeVar("PartResult")
 
 @cache
 def count_threads() -> int:
-    """That work at once on what one call wants done."""
+    """That work at once on what one call wants done: no more than there are processors for this process, as
+    more would use up a container's share of them before its time.
+    """
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(processors, MOST_THREADS)
+    return min(processors, _cpu_limit(), MOST_THREADS)
+
+
+def _cpu_limit() -> int:
+    try:
+        share, period = map(int, CPU_LIMIT.read_text().split())
+    except (OSError, ValueError):  # "max": there is none
+        return MOST_THREADS
+    return max(1, -(-share // period)) if period > 0 else MOST_THREADS
 
 
 def count_parts(size: int) -> int:

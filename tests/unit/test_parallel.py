@@ -1,8 +1,10 @@
-"""Parts of one piece of work come back in their order, whoever did them."""
+"""Parts of one piece of work come back in their order, whoever did them, by as many threads as may."""
 
 from __future__ import annotations
 
+import os
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +23,17 @@ def test_small_work_is_one_part(processors: None) -> None:
 
 def test_no_more_threads_than_help() -> None:
     assert 1 <= count_threads() <= MOST_THREADS
+
+
+@pytest.mark.parametrize(
+    ("told", "threads"),
+    [("100000 100000", 1), ("50000 100000", 1), ("150000 100000", 2), ("max 100000", 4), ("1 0", 4), ("", 4)],
+)
+def test_a_container_has_as_many_as_its_limit(monkeypatch, tmp_path: Path, told: str, threads: int) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
+    monkeypatch.setattr(parallel, "CPU_LIMIT", tmp_path / "cpu.max")
+    (tmp_path / "cpu.max").write_text(f"{told}\n")
+    assert count_threads.__wrapped__() == threads
 
 
 def test_results_are_in_the_order_of_the_parts_and_at_once(processors: None) -> None:
