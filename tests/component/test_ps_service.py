@@ -306,7 +306,7 @@ def test_a_failed_upload_gives_the_distances_back(shard, shards, monkeypatch):
     def down(*_: object) -> None:
         raise StoreUnavailable("the disk is gone")
 
-    monkeypatch.setattr("scar_runtime.store.directory.DirectoryStore.put", down)
+    monkeypatch.setattr("scar_runtime.store.directory.DirectoryStore.put_pieces", down)
     with pytest.raises(StoreUnavailable):
         shard.save(1)
     monkeypatch.undo()
