@@ -30,6 +30,7 @@ from benchmarks.record import (
     recorded,
     write_record,
 )
+from scar.parallel import count_processors
 from scar.version import __version__
 
 OUTPUT = Path("build/bench/report.json")
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console.print(f"{told}. {describe_record(known)}", highlight=False)
     write_report(found)
     if options.record:
-        made, cores = time.strftime("%Y-%m-%d", time.gmtime()), count_cores()
+        made, cores = time.strftime("%Y-%m-%d", time.gmtime()), count_processors()
         new = [recorded(name, row, made, load, cores) for name, some in found.items() for row in some]
         write_record(options.record, known, new)
     return 0
@@ -121,13 +122,8 @@ def describe_machine() -> dict[str, object]:
         "version": __version__,
         "python": platform.python_version(),
         "machine": platform.machine(),
-        "cores": count_cores(),
+        "cores": count_processors(),
     }
-
-
-def count_cores() -> int:
-    """That this process may use, as ``taskset`` has it."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 if __name__ == "__main__":

@@ -24,8 +24,12 @@ def count_threads() -> int:
     """That work at once on what one call wants done: no more than there are processors for this process, as
     more would use up a container's share of them before its time.
     """
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(processors, _cpu_limit(), MOST_THREADS)
+    return min(count_processors(), _cpu_limit(), MOST_THREADS)
+
+
+def count_processors() -> int:
+    """That this process may use, as ``taskset`` has it."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _cpu_limit() -> int:

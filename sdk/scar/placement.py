@@ -118,6 +118,15 @@ class Epoch:
     def _indices(self) -> Mapping[str, int]:
         return {member.key: index for index, member in enumerate(self.shards)}
 
+    @cached_property
+    def _sole_owners(self) -> Mapping[str, int]:
+        """Of tables all of whose blocks have one."""
+        return {
+            table: int(owners[0])
+            for table, owners in self.owners.items()
+            if len(owners) and bool((owners == owners[0]).all())
+        }
+
     def shard_index(self, key: str) -> int:
         """Index of the shard with this member key; -1 when it is not part of the epoch."""
         return self._indices.get(key, -1)
@@ -137,6 +146,8 @@ class Epoch:
         """Shares of ``ids`` by owner: (shard index, positions in ids), each in ascending order. Orphans
         have index NOBODY.
         """
+        if len(ids) and table in self._sole_owners:
+            return [(self._sole_owners[table], np.arange(len(ids)))]
         owner = self.owners[table].take(ids)
         if len(owner) and bool((owner == owner[0]).all()):
             return [(int(owner[0]), np.arange(len(owner)))]

@@ -43,6 +43,12 @@ def test_one_is_found_anywhere(cut: str, owned: str, asked: str, memory: str) ->
             share_out(spec, owned, rows, wrong, memory)
 
 
+@pytest.mark.parametrize("memory", MEMORY)
+def test_large_finite_values_are_not_taken_for_infinity(memory: str) -> None:
+    spec = job(Table("w", (10, 2)))
+    share_out(spec, "some", None, np.full((10, 2), np.finfo(np.float32).max, np.float32), memory)
+
+
 @pytest.mark.parametrize("asked", ASKED)
 def test_where_they_are_allowed_nobody_looks(asked: str) -> None:
     rows = ASKED[asked]

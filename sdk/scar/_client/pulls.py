@@ -293,7 +293,7 @@ def _split_missing(wants: Sequence[PullBuffer], shards: ShardMap) -> dict[str, P
         table = wanted.table.name
         positions, ids = wanted.missing_blocks()
         everything = wanted.ids is None and len(ids) == wanted.table.blocks
-        for owner, part in shards.split_table(table) if everything else shards.split(table, ids):
+        for owner, part in shards.split_table(table) if everything else shards.epoch.split(table, ids):
             if owner == NOBODY:
                 continue
             owned = shards.owned(table, owner)

@@ -74,10 +74,10 @@ def _cut_by_owner(job: Job, shards: ShardMap, tables: Mapping[str, PackedTable])
             owners = shards.split_table(name)
         elif packed.rows is None:
             layout = layout.take(packed.ids.astype(np.int64))
-            owners = shards.split(name, packed.ids)
+            owners = shards.epoch.split(name, packed.ids)
         else:
             layout = Layout.even(len(packed.rows), table.row_elements)
-            owners = shards.split(name, table.find_blocks(packed.rows))
+            owners = shards.epoch.split(name, table.find_blocks(packed.rows))
         nothing = packed.values[:0]
         for owner, positions in owners:
             key = NOWHERE if owner == NOBODY else shards.epoch.shards[owner].key

@@ -30,8 +30,3 @@ class ShardMap:
             every = np.arange(len(self.epoch.owners[table]), dtype=np.uint32)
             found = self._splits[table] = self.epoch.split(table, every)
         return found
-
-    def split(self, table: str, ids: Ids) -> list[tuple[int, Positions]]:
-        """The same of some blocks; no look at each where all of the table are one shard's."""
-        whole = self.split_table(table)
-        return [(whole[0][0], np.arange(len(ids)))] if len(whole) == 1 else self.epoch.split(table, ids)
