@@ -19,6 +19,20 @@ CHAIN = "services/scar_ps/core/replication_chain.py"
 
 BREAKS = (
     Break(
+        "after-answer",  # a push is given up that only a copy has of which recovery does not know
+        HELD_COPIES,
+        "        known = complete and not self._has_answered\n",
+        "        known = complete\n",
+        f"{HELD}::test_what_came_after_the_answer_is_no_source_before_the_next_epoch",
+    ),
+    Break(
+        "older-copies",  # only the last two copies are kept, whatever they lack
+        HELD_COPIES,
+        "            if offered or (len(kept) < COPIES and (sources & ~covered).any()):\n",
+        "            if len(kept) < 2:\n",
+        f"{HELD}::test_each_block_has_a_copy_though_two_epochs_put_blocks_back_while_tables_were_pulled",
+    ),
+    Break(
         "rounded-copy",  # blocks come back rounded, though the ledger says that nothing was lost
         "sdk/scar/_client/core/held_copies.py",
         "return whole and not pulled.short and",

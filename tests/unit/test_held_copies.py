@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from copy import copy
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -53,8 +54,8 @@ def restored(blocks: list[int], clock: int, source: BlockSource = BlockSource.WO
 
 
 def offers(held: HeldCopies, wanted: dict[str, Ids] | None = None) -> dict[int, int]:
-    """Block -> clock in which it was pulled."""
-    states = held.offer_blocks(EVERY if wanted is None else wanted)
+    """Block -> clock in which it was pulled. Only a look: recovery is not told."""
+    states = copy(held).offer_blocks(EVERY if wanted is None else wanted)
     found = {int(block): state.clock for state in states for block in state.ids}
     assert len(found) == sum(len(state.ids) for state in states), "a block is offered twice"
     return dict(sorted(found.items()))
@@ -173,7 +174,7 @@ def test_a_restore_cuts_the_history_of_its_blocks_and_of_no_others(held: HeldCop
 
 def test_what_was_offered_is_sent_though_another_pull_came(held: HeldCopies) -> None:
     held.keep_pull(pull(4), 4)
-    offers(held)
+    held.offer_blocks(EVERY)
     held.keep_pull(pull(5), 5)
     owed = held.follow_epoch(epoch(2, restored([1, 2, 4], 4)), 4)
     sent = {
@@ -187,9 +188,31 @@ def test_what_was_offered_is_sent_though_another_pull_came(held: HeldCopies) -> 
     assert held.follow_epoch(epoch(3, restored([1], 4)), 4) == [], "nothing was asked since"
 
 
+def test_what_came_after_the_answer_is_no_source_before_the_next_epoch(held: HeldCopies) -> None:
+    """An epoch may put back what was offered: pushes that only the later pull contains have to be kept."""
+    assert held.keep_pull(pull(4), 4)
+    held.offer_blocks(EVERY)
+    for clock in (5, 6, 7):
+        assert not held.keep_pull(pull(clock), clock)
+    held.follow_epoch(epoch(2, restored([1, 4], 4)), 7)
+    assert offers(held) == {0: 7, 1: 4, 2: 7, 3: 7, 4: 4, 5: 7}, "what was put back is there once more"
+    assert held.keep_pull(pull(8, 2), 8)
+    assert offers(held) == dict.fromkeys(range(6), 8)
+
+
+def test_each_block_has_a_copy_though_two_epochs_put_blocks_back_while_tables_were_pulled(
+    held: HeldCopies,
+) -> None:
+    held.keep_pull(pull(4), 4)
+    for number, blocks in ((2, [0, 1]), (3, [1, 2])):
+        held.follow_epoch(epoch(number, restored(blocks, 4)), 4)
+        assert not held.keep_pull(pull(3 + number, number - 1), 3 + number)
+    assert offers(held) == {0: 6, 1: 4, 2: 4, 3: 6, 4: 6, 5: 6}
+
+
 def test_nothing_is_sent_in_the_name_of_another(held: HeldCopies) -> None:
     held.keep_pull(pull(4), 4)
-    offers(held)
+    held.offer_blocks(EVERY)
     assert held.follow_epoch(epoch(2, replace(restored([1], 4), sender=PEER.key)), 4) == []
 
 

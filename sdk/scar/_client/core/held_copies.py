@@ -5,7 +5,7 @@ Arrays are kept by reference; nothing is copied before it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,7 +22,7 @@ from scar.strategies import PULLS_HELD
 from scar.tables import Job
 
 NEVER = -2  # a clock so early that no pull is near it
-COPIES = 2  # of a table: the newest may lack blocks that had moved while it was pulled
+COPIES = 3  # of a table: the newest may lack blocks that moved while it was pulled, and the one before others
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -68,6 +68,7 @@ class HeldCopies:
         self._takes_some = job.strategy.missing and self._by_clock
         self._copies: dict[str, list[PullBuffer]] = {}  # by table, newest first
         self._offered: list[OfferedBlocks] = []
+        self._has_answered = False  # recovery knows what was held then, and nothing of what came since
         self._beside = {table.name: parts_beside(table) for table in job.tables}
         self._slot_workers = job.pull_slots
         self._pulls_slots = False  # this worker does
@@ -92,8 +93,9 @@ class HeldCopies:
         """A pull that can be held has ended, and the worker is still in the clock in which it began it.
 
         BSP: only what shards sent with this very clock open counts, and was not put back meanwhile. Else a
-        pull that began before one that is kept is none. Returns whether that is all of it. ``told``: the
-        lowest open clock of a shard.
+        pull that began before one that is kept is none. Returns whether all of it is a source until the next
+        one is; what recovery does not know of, because it came after the answer to its question, is none: an
+        epoch may put back what was held before. ``told``: the lowest open clock of a shard.
         """
         restored = self._restored.get(pulled.table.name)
         if restored is not None:
@@ -108,21 +110,35 @@ class HeldCopies:
         wanted = pulled.table.blocks if pulled.ids is None else len(pulled.ids)
         complete = sum(len(part.ids) for part in pulled.parts) == wanted
         before = [copy for copy in self._copies.get(pulled.table.name, []) if copy is not pulled]
+        known = complete and not self._has_answered
         whole = [copy for copy in before if copy.ids is None]
         if pulled.ids is None:
-            whole = [pulled, *([] if complete else whole)][:COPIES]
+            whole = [pulled] if known else self._keep_older(pulled, whole)
         some = [copy for copy in before if copy.ids is not None and _clock_of(copy) > told - PULLS_HELD]
         kept = [*whole, *some] if pulled.ids is None else [pulled, *whole, *some]
         self._copies[pulled.table.name] = (
             sorted(kept, key=_clock_of, reverse=True) if self._by_clock else kept
         )
-        return complete
+        return known
+
+    def _keep_older(self, pulled: PullBuffer, older: Sequence[PullBuffer]) -> list[PullBuffer]:
+        """The copy, and older ones that have blocks which no newer one has, or which recovery may ask for."""
+        kept = [pulled]
+        covered = pulled.mark_sources()
+        for copy in older:
+            sources = copy.mark_sources()
+            offered = any(one.pulled is copy for one in self._offered)
+            if offered or (len(kept) < COPIES and (sources & ~covered).any()):
+                kept.append(copy)
+                covered |= sources
+        return kept
 
     def offer_blocks(self, wanted: Mapping[str, Ids]) -> list[BlockState]:
         """What is held of these blocks, each once, from the newest copy that has it.
 
         It is kept until the next epoch, whatever is pulled meanwhile.
         """
+        self._has_answered = True
         self._offered = [found for table, ids in wanted.items() for found in self._find_blocks(table, ids)]
         return [offered.state for offered in self._offered]
 
@@ -154,6 +170,7 @@ class HeldCopies:
         self._pulls_slots = self._worker in first
         owed = [copy for group in epoch.moved for copy in self._owed_copies(epoch, group)]
         self._offered = []
+        self._has_answered = False
         for group in epoch.moved:
             if is_restored(group):
                 if group.table not in self._restored:

@@ -135,6 +135,13 @@ class PullBuffer:
             return np.zeros(len(ids), dtype=bool)
         return self._void[self.find_positions(ids)]
 
+    def mark_sources(self) -> NDArray[np.bool_]:
+        """Of a whole table: which blocks came with what they contain, and no recovery has voided since."""
+        sources = np.zeros(len(self.layout), dtype=bool)
+        for part in self.parts:
+            sources[part.ids] = True
+        return sources if self._void is None else sources & ~self._void
+
     def holds_state(self, ids: Ids, clock: int) -> bool:
         """Whether these blocks are what they were when ``clock`` was open, and nobody who had pushed left."""
         known = self.rows is None and self.clock == clock and self.all_present
