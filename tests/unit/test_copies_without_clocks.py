@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from copy import copy
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -154,8 +155,8 @@ def restored(
 
 
 def offers(held: HeldCopies, wanted: dict[str, Ids] = EVERY) -> dict[int, tuple[int, int]]:
-    """Block -> how many pushes of both workers are in what is offered."""
-    states = held.offer_blocks(wanted)
+    """Block -> how many pushes of both workers are in what is offered. Only a look: recovery is not told."""
+    states = copy(held).offer_blocks(wanted)
     return {
         int(block): (state.watermark[ME.key], state.watermark[PEER.key])
         for state in states
@@ -191,18 +192,18 @@ def test_what_was_put_back_voids_copies_that_contain_more(held: HeldCopies) -> N
 
 def test_what_was_offered_is_sent_and_nothing_of_another_state(held: HeldCopies) -> None:
     held.keep_pull(pull(1, 4, 4), 7)
-    offers(held)
+    held.offer_blocks(EVERY)
     held.keep_pull(pull(2, 5, 5), 7)
     assert held.follow_epoch(epoch(2, restored([1, 2], 5, 5)), 7) == []
-    offers(held)
+    held.offer_blocks(EVERY)
     owed = held.follow_epoch(epoch(3, restored([1, 2], 5, 5)), 7)
-    assert {copy.owner: copy.gather_parts()["values"].tolist() for copy in owed} == {
+    assert {one.owner: one.gather_parts()["values"].tolist() for one in owed} == {
         SHARDS[0].key: [2.0] * 2,
         SHARDS[1].key: [2.0] * 2,
     }
-    assert [copy.as_restored().behind for copy in owed] == [False, False]
+    assert [one.as_restored().behind for one in owed] == [False, False]
     held.follow_epoch(epoch(4, workers=(ME,)), 7)
-    assert [copy.as_restored().behind for copy in owed] == [True, True], "a worker has left since"
+    assert [one.as_restored().behind for one in owed] == [True, True], "a worker has left since"
 
 
 def test_nobody_compares_what_others_may_have_pushed_to_since(held: HeldCopies) -> None:
@@ -221,11 +222,11 @@ def test_the_sender_reports_what_arrived_as_it_was(
 ) -> None:
     """``number``: of the epoch that is followed when the new owner has answered."""
     held.keep_pull(pull(1, 4, 4), 7)
-    offers(held)
-    (copy,) = held.follow_epoch(epoch(2, restored([1], 4, 4)), 7)
+    held.offer_blocks(EVERY)
+    (owed,) = held.follow_epoch(epoch(2, restored([1], 4, 4)), 7)
     told: list[tuple[RecoveredBlocks, float | None]] = []
     sending = sender_to(error, number, told)
-    sending._send_copy(copy)
+    sending._send_copy(owed)
     ((blocks, distance),) = told
     assert (blocks.ids.tolist(), blocks.epoch, blocks.sent, distance) == ([1], 2, True, squared)
 
