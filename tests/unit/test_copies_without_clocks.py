@@ -190,6 +190,17 @@ def test_what_was_put_back_voids_copies_that_contain_more(held: HeldCopies) -> N
     assert offers(held) == dict.fromkeys(range(6), (9, 9))
 
 
+def test_what_was_put_back_voids_nothing_that_another_shard_had_sent_later(held: HeldCopies) -> None:
+    """It dies again at once, and nobody else has what this worker has given back."""
+    ahead = pull(1, 4, 4)
+    ahead.parts[0] = replace(ahead.parts[0], watermark={ME.key: 4, PEER.key: 5})
+    held.keep_pull(ahead, 7)
+    held.follow_epoch(epoch(2, restored([1, 3], 4, 4)), 7)
+    assert offers(held) == {0: (4, 5), 2: (4, 5), 4: (4, 5)} | dict.fromkeys((1, 3, 5), (4, 4))
+    held.follow_epoch(epoch(3, restored([0, 1], 4, 4)), 7)
+    assert offers(held) == {2: (4, 5), 4: (4, 5)} | dict.fromkeys((1, 3, 5), (4, 4))
+
+
 def test_what_was_offered_is_sent_and_nothing_of_another_state(held: HeldCopies) -> None:
     held.keep_pull(pull(1, 4, 4), 7)
     held.offer_blocks(EVERY)

@@ -196,8 +196,12 @@ class HeldCopies:
     def _cut_history(self, group: BlockGroup) -> None:
         """The block is again as it was at the group's clock: what was pulled later may never be again."""
         for copy in self._copies.get(group.table, []):
-            if any(self._is_later(part, group) for part in copy.parts):
+            later = [part for part in copy.parts if self._is_later(part, group)]
+            if later and self._by_clock:  # then all parts are of one clock
                 copy.mark_void(group.ids)
+            elif later:  # one shard may have been ahead of the one that had these blocks
+                ids = np.concatenate([part.ids for part in later])
+                copy.mark_void(np.intersect1d(group.ids, ids, assume_unique=True).astype(np.uint32))
 
     def _is_later(self, part: PulledPart, group: BlockGroup) -> bool:
         if self._by_clock:
