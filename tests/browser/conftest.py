@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from scar_console.server import serve_cluster
 from tests.browser.still_cluster import TIMEOUT, StillCluster
@@ -30,6 +30,7 @@ def chromium() -> Iterator[Browser]:
     path = shutil.which("chromium")
     if path is None:
         pytest.skip("no Chromium is here: apt-get install chromium")
+    expect.set_options(timeout=1000 * TIMEOUT)  # five seconds are not enough on a busy machine
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=OPTIONS)
         yield browser

@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from scar.errors import ConfigError
 from scar.strategies import variant_options
 from scar_local import LocalCluster
 from scar_runtime.failure_records import FailureRecord
@@ -95,12 +96,24 @@ def wait_clock(cluster: LocalCluster, clock: int) -> None:
         time.sleep(0.005)
 
 
+def kill_running(cluster: LocalCluster, name: str) -> None:
+    """As soon as it runs: on a busy machine one that has died before may be on its way."""
+    end = time.monotonic() + TIMEOUT
+    while True:
+        try:
+            cluster.kill(name)
+            return
+        except ConfigError:
+            assert time.monotonic() < end, f"{name} does not come back"
+            time.sleep(0.05)
+
+
 def kill_one(cluster: LocalCluster, draw: random.Random) -> None:
     """Twice, at any moment of a clock."""
     for clock in (8, 30):
         wait_clock(cluster, clock)
         time.sleep(draw.uniform(0.0, 0.1))
-        cluster.kill(f"ps-{draw.randrange(SHARDS)}")
+        kill_running(cluster, f"ps-{draw.randrange(SHARDS)}")
 
 
 def kill_half(cluster: LocalCluster, draw: random.Random) -> None:
@@ -108,15 +121,15 @@ def kill_half(cluster: LocalCluster, draw: random.Random) -> None:
     wait_clock(cluster, 10)
     time.sleep(draw.uniform(0.0, 0.1))
     first, second = draw.sample(range(SHARDS), 2)
-    cluster.kill(f"ps-{first}")
+    kill_running(cluster, f"ps-{first}")
     time.sleep(draw.choice([0.0, 0.0, 0.1, 0.3]))
-    cluster.kill(f"ps-{second}")
+    kill_running(cluster, f"ps-{second}")
 
 
 def kill_all(cluster: LocalCluster, draw: random.Random) -> None:
     wait_clock(cluster, 10 + draw.randrange(5))
     for number in range(SHARDS):
-        cluster.kill(f"ps-{number}")
+        kill_running(cluster, f"ps-{number}")
 
 
 def kill_between(cluster: LocalCluster, draw: random.Random) -> None:
@@ -129,7 +142,7 @@ def kill_between(cluster: LocalCluster, draw: random.Random) -> None:
             found = {one.clock: name for name, one in shards if any(table.blocks for table in one.tables)}
             if len(found) > 1:
                 break
-        cluster.kill(found[draw.choice(sorted(found))])
+        kill_running(cluster, found[draw.choice(sorted(found))])
 
 
 # --- a series

@@ -46,6 +46,8 @@ HUNTS: dict[str, tuple[str, int]] = {
     "saves-unsettled": ("debts", 9),
     "commits-behind": ("lone_checkpoint", 1),
     "accuses-once": ("absences", 1),
+    "voids-neighbours": ("server_deaths_asp", 14),
+    "frees-after-answer": ("server_deaths_asp", 2),
 }
 
 

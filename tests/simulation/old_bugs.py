@@ -82,4 +82,8 @@ OLD_BUGS: dict[str, Callable[[], Sequence[Break]]] = {
     "B9": lambda: [_break("B9", "self._marking")],
     # the end of a paused leader's round is taken for that of its successor's
     "B11": lambda: [_break("B11", "(number, author)"), _break("B11", "object_key == self._object_key")],
+    # what one shard had sent later voids what a worker has just given back of another
+    "voids-neighbours": lambda: [_break("own-history", "later and self._by_clock")],
+    # a push is given up that only a copy has of which recovery does not know
+    "frees-after-answer": lambda: [_break("after-answer", "complete and not self._has_answered")],
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +13,7 @@ import numpy as np
 import scar
 from scar.errors import JobExists
 from scar.tables import Job, Table, add
-from scar.v1 import types_pb2
+from scar.v1 import recovery_pb2, types_pb2
 from scar.wire import codec
 from tests.simulation.cluster import Cluster
 from tests.simulation.focus import FOCUSES
@@ -23,7 +24,10 @@ from tests.simulation.swarm import plan_of, play
 from tests.simulation.world import World
 
 JOB = "job"
+TABLES = 12
 CLOCKS, CLOCK_SECONDS = 20, 0.5  # of a training, and of the computation in each clock
+DEATH_CLOCKS = 40  # of a training in which servers die
+RESTED = 10.0  # seconds in which workers go on after the last death
 HEALED = 90.0  # seconds within which a recovery ends once the faults have
 
 
@@ -150,6 +154,54 @@ def quiet(world: World, **options: Any) -> None:
     cluster.wait_for(lambda: len(done) == 3, 3 * CLOCKS * CLOCK_SECONDS + HEALED, "the end of the training")
 
 
+def server_deaths(world: World, **options: Any) -> None:
+    """Nothing but servers dies, often one just after the other, and what died comes back from workers: no
+    push is lost, none counts twice, and the ledger says so. ``options``: of the job.
+    """
+    shards = [f"ps-{number}" for number in range(4)]
+    cluster = Cluster(world, "one", "recovery-0", "checkpoint-0", "detector-0", *shards)
+    for shard in shards:
+        cluster.supervise(shard)
+    cluster.start_job(small_job(4, workers=2, sources="workers", **options))
+    names = [f"t{number}" for number in range(TABLES)]
+    ends: list[dict[str, np.ndarray]] = []
+    over: list[bool] = []
+
+    def train(worker: scar.Worker) -> None:
+        amount = float(64 ** int(worker.member.name.rpartition("-")[2]))  # whose push is missing can be read
+        draw = random.Random(worker.member.name)
+        for clock in worker.clocks(limit=DEATH_CLOCKS):
+            while clock == DEATH_CLOCKS - 5 and not over:  # who has left is no source
+                time.sleep(0.1)
+            values = worker.pull(names)
+            time.sleep(draw.uniform(0.02, 0.2))  # it computes
+            worker.push({name: np.full_like(one, amount) for name, one in values.items()})
+        ends.append(worker.pull(names))
+        worker.leave()
+
+    world.network.weather = Weather(delayed=0.3, late=0.05)
+    for number in range(2):
+        cluster.work(f"worker-{number}", train)
+    first, second = world.random.sample(shards, 2)
+    world.scheduler.sleep(world.random.uniform(0.0, 2.0))
+    before = len(cluster.epochs(JOB))
+    cluster.crash(first)
+    while len(cluster.epochs(JOB)) == before:  # the next one gives its blocks to the others
+        world.scheduler.sleep(0.05)
+    world.scheduler.sleep(world.random.choice([0.0, world.random.uniform(0.0, 0.5)]))
+    cluster.crash(second)
+    world.scheduler.sleep(RESTED)
+    over.append(True)
+    cluster.wait_for(lambda: len(ends) == 2, HEALED, "the end of the training")
+    ledger = cluster.insist("ListFailures", recovery_pb2.ListFailuresRequest()).failures
+    lost = {record.number: record.lost_pushes for record in ledger if record.lost_pushes}
+    assert not lost, f"pushes were lost, by failure: {lost}"
+    total = DEATH_CLOCKS * (1 + 64)
+    # who has pulled last has everything
+    least = {name: min(np.abs(total - end[name]).max() for end in ends) for name in names}
+    assert not any(least.values()), f"missing of what was pushed, or twice: {least}"
+
+
 def poisoned_batch(world: World) -> None:
     """The loss of a clock is no number, once; what was saved before comes back, and a shard may die then."""
     shards = [f"ps-{number}" for number in range(3)]
@@ -189,7 +241,7 @@ def poisoned_batch(world: World) -> None:
 
 def small_job(shards: int, **options: Any) -> Job:
     """Many tables in several blocks each: following an epoch is more than one step."""
-    tables = [Table(f"t{number}", (8 + number, 2), rule=add()) for number in range(12)]
+    tables = [Table(f"t{number}", (8 + number, 2), rule=add()) for number in range(TABLES)]
     return Job(JOB, tables, **{"consistency": "asp", "shards": shards, "seed": 7, **options})
 
 
@@ -210,6 +262,9 @@ SCENARIOS: dict[str, Callable[[World], None]] = {
     "two_clusters": two_clusters,
     "whole_cluster": whole_cluster,
     "poisoned_batch": poisoned_batch,
+    "server_deaths": partial(server_deaths, consistency="bsp"),
+    "server_deaths_ssp": partial(server_deaths, consistency="ssp", staleness=1),
+    "server_deaths_asp": partial(server_deaths, consistency="asp"),
     "quiet": quiet,
     "quiet_workers": partial(quiet, sources="workers"),
     "quiet_missing": partial(quiet, sources="workers", replicas=1, replicate="missing"),

@@ -24,6 +24,8 @@ WORDS = {
     "closes-early": "value - expected",
     "saves-unsettled": "which was never taken",
     "accuses-once": "is dead, and in the newest epoch",
+    "voids-neighbours": "pushes were lost",
+    "frees-after-answer": "pushes were lost",
 }
 PATIENCE = 100  # seeds; one in 12 drops the loads of a recovery, one in 6 has a second cluster take the job
 CHUNK = 2  # seeds of one process, which may take simulated.SECONDS also beside others
@@ -66,4 +68,11 @@ def test_a_second_cluster_that_takes_the_job_is_found(undo: str) -> None:
 def test_as_it_is_no_seed_fails() -> None:
     runs = simulate("lost_shard", "two_clusters", "poisoned_batch", first=1001, seeds=SEEDS)
     assert len(runs) == 3 * SEEDS
+    assert [run for run in runs if run.wrong] == []
+
+
+@pytest.mark.parametrize("scenario", ["server_deaths", "server_deaths_ssp", "server_deaths_asp"])
+def test_a_server_that_dies_with_what_it_has_just_got_costs_nothing(scenario: str) -> None:
+    runs = simulate(scenario, first=1001, seeds=SEEDS)
+    assert len(runs) == SEEDS
     assert [run for run in runs if run.wrong] == []

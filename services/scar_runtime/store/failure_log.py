@@ -2,9 +2,8 @@
 read.
 
     ledger/00000003/00000002-0123456789ab         # failure 3: version 2 of this recovery coordinator
-    ledger/00000003/lost-worker-0@6c2f0a91b7de    # which pushes this worker lost: written once, never read on
-    the way ledger/00000003/blocks-<sha256>               # of which blocks: once for all who lost pushes of
-    the same
+    ledger/00000003/lost-worker-0@6c2f0a91b7de    # which pushes this worker lost: written once, rarely read
+    ledger/00000003/blocks-<sha256>               # of which blocks: once for all who lost pushes of them
 
 A leader that was paused may write after its successor, and a put that timed out may arrive after a newer one.
 So each coordinator creates versions of its own, and every record only grows: a reader that has all of them
