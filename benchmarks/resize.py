@@ -9,7 +9,6 @@ One worker pulls and pushes 20,000 random rows of 8 float32 a clock (BSP, 1,024 
 from __future__ import annotations
 
 import argparse
-import signal
 import statistics
 import time
 from collections.abc import Sequence
@@ -92,7 +91,7 @@ class ResizedTraining:
         found = Resize(self._rows, (len(first.shards), shards))
         found.before = [self.step() for _ in range(QUIET_STEPS)]
         began = time.monotonic()
-        change = Thread(target=self._change_shards, args=(first, shards))
+        change = Thread(target=self._run.cluster.scale_shards, args=(shards,))
         change.start()
         while change.is_alive() or not self._is_level(shards):
             found.steps.append(self.step())
@@ -105,13 +104,6 @@ class ResizedTraining:
         found.wrong = self.count_wrong()
         found.failures = len(self._run.cluster.status().failures)
         return found
-
-    def _change_shards(self, epoch: Epoch, shards: int) -> None:
-        names = sorted(member.name for member in epoch.shards)
-        if shards > len(names):
-            self._run.cluster.add_shards(shards - len(names))
-        for name in names[shards:]:
-            self._run.cluster.kill(name, signal.SIGTERM, respawn=False)
 
     def _is_level(self, shards: int) -> bool:
         epoch = self.epoch()

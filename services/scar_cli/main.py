@@ -12,7 +12,7 @@ from scar.errors import ConfigError, ScarError
 from scar.version import __version__
 from scar_chaos.command import chaos
 from scar_cli.commands.checkpoints import checkpoints
-from scar_cli.commands.clusters import check_cluster, start_cluster, stop_cluster
+from scar_cli.commands.clusters import check_cluster, scale_cluster, start_cluster, stop_cluster
 from scar_cli.commands.experiments import compare_strategies, run_experiment
 from scar_cli.commands.jobs import jobs
 from scar_cli.commands.tls import tls
@@ -44,6 +44,7 @@ Training that heals itself: a parameter server that puts back only what died.
   scar watch                         loss, servers, failures, live
   scar console                       the same in a browser
   scar kill ps-1                     pull the plug, and see
+  scar scale 8                       more servers, or fewer, while it trains
 
 [bold]Afterwards[/]
 
@@ -74,6 +75,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "status": show_status,
     "watch": watch_cluster,
     "console": serve_console,
+    "scale": scale_cluster,
     "kill": kill_process,
     "freeze": freeze_process,
     "cut": cut_process,

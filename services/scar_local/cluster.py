@@ -29,6 +29,7 @@ from scar_local.function_source import function_source
 from scar_local.function_training import Callbacks, FunctionTraining, TrainingResult, Watch, nobody_trains
 from scar_local.private_files import ensure_key
 from scar_local.processes import Supervisor
+from scar_local.shard_count import ShardCountFile, ShardScaler
 from scar_local.startup import START_TIMEOUT, ServiceStart, start_redis
 from scar_runtime.job_start import start_job
 from scar_runtime.store.signatures import key_beside
@@ -89,6 +90,8 @@ class LocalCluster:
         self._supervisor: Supervisor | None = None
         self._observer: ClusterObserver | None = None
         self._looking = threading.Lock()
+        self._scaling = threading.Lock()
+        self._scaler = ShardScaler(ShardCountFile(self._home.path), self.scale_shards)
         self.endpoints = ServiceEndpoints(standby, self.address)
 
     def __enter__(self) -> LocalCluster:
@@ -103,9 +106,7 @@ class LocalCluster:
     # --- life
 
     def start(self) -> None:
-        """Start everything; returns when every service listens. :class:`ConfigError` says why when one
-        cannot.
-        """
+        """Start everything; returns when every service listens. Raises :class:`ConfigError`."""
         self._home.claim()
         self._label = self._home.new_label()
         self._redis = self._given_redis
@@ -127,6 +128,7 @@ class LocalCluster:
             )
             self._redis = self._given_redis or start_redis(self._supervisor, self._process_settings)
             self._start_services(self._supervisor)
+            self._scaler.start()
             self._write_state()
         except BaseException as error:
             self._temporary = False  # its logs say why
@@ -145,6 +147,7 @@ class LocalCluster:
         every shard as a failure, and shards that asked to leave would move their blocks to each other for
         nothing.
         """
+        self._scaler.close()
         supervisor = self._supervisor
         if supervisor is not None:
             supervisor.stop(self._workers, WORKER_GRACE if checkpoint else 0)
@@ -233,15 +236,15 @@ class LocalCluster:
         self._running_supervisor.await_started(names, START_TIMEOUT)
         return names
 
-    def add_shards(self, count: int) -> list[str]:
-        """Start ``count`` more shards, to which blocks move while training goes on; returns their names. One
-        goes by ``kill(name, signal.SIGTERM, respawn=False)``, which hands its blocks over first.
+    def scale_shards(self, count: int) -> None:
+        """Have ``count`` shards, also while a job trains: new ones, to which blocks move, listen afterwards;
+        those that are too many, the last ones, hand theirs over and end. Raises :class:`ConfigError`.
         """
-        start = ServiceStart(self._running_supervisor, self._process_settings, self._standby)
-        start.addresses = dict(self.endpoints.addresses)
-        names = start.start_shards(range(self._shards, self._shards + count), self._shard_settings)
-        self._shards += count
-        return names
+        with self._scaling:
+            start = ServiceStart(self._running_supervisor, self._process_settings, self._standby)
+            start.addresses = dict(self.endpoints.addresses)
+            start.scale_shards(self._shards, count, self._shard_settings)
+            self._shards = count
 
     def wait(self, timeout: float) -> dict[str, int]:
         """Exit code of every worker by name (0: finished), when all have ended. Raises
@@ -265,9 +268,7 @@ class LocalCluster:
     # --- faults
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL, *, respawn: bool | None = None) -> int:
-        """Send a signal (SIGKILL) and return the pid. ``respawn=False``: it stays down until
-        :meth:`restart`.
-        """
+        """Send a signal and return the pid. ``respawn=False``: it stays down until :meth:`restart`."""
         return self._running_supervisor.signal(name, number, respawn=respawn)
 
     def pause(self, name: str) -> int:
@@ -287,8 +288,7 @@ class LocalCluster:
         return next(process.pid for process in self.processes() if process.name == name)
 
     def address(self, name: str) -> str:
-        """host:port of one process."""
-        return self._running_supervisor.address(name)
+        return self._running_supervisor.address(name)  # host:port
 
     def processes(self) -> list[ProcessInfo]:
         return self._supervisor.info() if self._supervisor else []

@@ -47,6 +47,7 @@ class Child:
         self.code: int | None = None
         self.due: float | None = 0.0  # monotonic time of the next start; None: none is planned
         self.held = False  # not started again when it ends
+        self.retired = False  # nor known any more
         self.proved = False  # it has listened once, so its settings are right
         self.address = ""  # where it listens now; empty until it has said so
         self.listen = ""  # where it has to listen: its first address, when that is fixed

@@ -136,6 +136,19 @@ class Supervisor:
             )
         return pid
 
+    def retire(self, name: str) -> None:
+        """Ask it to end by SIGTERM; it takes its time, is not started again, and is forgotten then."""
+        with self._moved:
+            child = self._children.get(name)
+            if child is None:
+                return
+            child.held = child.retired = True
+            child.due = None
+            if child.alive:
+                self._server_of(child).signal(child.pid, signal.SIGTERM)
+                self._server_of(child).signal(child.pid, signal.SIGCONT)
+        self._wake.set()
+
     def stop(self, names: Collection[str], grace: float) -> None:
         """End these processes for good: SIGTERM, and SIGKILL after ``grace`` seconds (0: at once)."""
         with self._moved:
@@ -214,7 +227,7 @@ class Supervisor:
     def _supervise_children(self) -> None:
         while not self._closed:
             with self._moved:
-                moved = [self._collect_changes(time.monotonic()), self.cuts.look()]
+                moved = [self._collect_changes(time.monotonic()), self._forget_retired(), self.cuts.look()]
                 moved += [self._step_child(child, time.monotonic()) for child in self._children.values()]
                 if any(moved):
                     self._moved.notify_all()
@@ -232,6 +245,12 @@ class Supervisor:
             if pid in by_pid:
                 self._note_change(by_pid[pid], status, now)
         return bool(changes)
+
+    def _forget_retired(self) -> bool:
+        ended = [name for name, child in self._children.items() if child.retired and not child.alive]
+        for name in ended:
+            del self._children[name]
+        return bool(ended)
 
     def _note_change(self, child: Child, status: int, now: float) -> None:
         if os.WIFSTOPPED(status):

@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Iterable, Mapping
 
-from scar.errors import ConfigError
+from scar.errors import ConfigError, ScarError
 from scar_local import specs
 from scar_local.directory import ClusterDirectory
 from scar_local.processes import Supervisor
@@ -68,6 +68,24 @@ class ServiceStart:
         names = self._start_shards(numbers, shard_settings)
         self._supervisor.await_started(names, START_TIMEOUT)
         return names
+
+    def scale_shards(self, before: int, count: int, shard_settings: Mapping[str, str]) -> None:
+        """Have ``count`` of them in place of ``before``: ps-0 to ps-(count - 1); new ones listen afterwards.
+        Raises :class:`ConfigError`, :class:`DeadlineExceeded`; then they are as many as before.
+        """
+        if count < 1:
+            raise ConfigError(f"a cluster needs at least 1 shard, not {count}", "Ask for 1 or more")
+        try:
+            self.start_shards(range(before, count), shard_settings)
+        except ScarError:  # so that it can be tried again
+            self._retire_shards(range(before, count))
+            raise
+        self._retire_shards(range(count, before))
+
+    def _retire_shards(self, numbers: Iterable[int]) -> None:
+        """Have them hand their blocks over and end by themselves, within their ``leave_seconds``."""
+        for number in numbers:
+            self._supervisor.retire(f"ps-{number}")
 
     def _start_shards(self, numbers: Iterable[int], shard_settings: Mapping[str, str]) -> list[str]:
         started = [specs.shard(self._settings, number, self.addresses, shard_settings) for number in numbers]

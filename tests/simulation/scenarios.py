@@ -179,7 +179,7 @@ def server_deaths(world: World, **options: Any) -> None:
         ends.append(worker.pull(names))
         worker.leave()
 
-    world.network.weather = Weather(delayed=0.3, late=0.05)
+    world.network.weather = Weather(delayed=0.5, late=0.02)
     for number in range(2):
         cluster.work(f"worker-{number}", train)
     first, second = world.random.sample(shards, 2)

@@ -1,6 +1,10 @@
-"""`scar up`, `down` and `doctor`: start a cluster, stop it, check it."""
+"""`scar up`, `down`, `scale` and `doctor`: start a cluster, stop it, resize it, check it."""
 
 from __future__ import annotations
+
+from typing import Annotated
+
+import typer
 
 from scar_cli.cluster_ref import ClusterRef
 from scar_cli.options import (
@@ -40,6 +44,31 @@ def stop_cluster(cluster: ClusterName = "local") -> None:
     from scar_cli.up import stop_cluster as stop
 
     stop(cluster)
+
+
+@with_cluster()
+def scale_cluster(
+    count: Annotated[
+        int,
+        typer.Argument(metavar="SHARDS", min=1, max=1000, help="How many there shall be: ps-0, ps-1, ..."),
+    ],
+    ref: ClusterRef,
+    timeout: Annotated[
+        float,
+        typer.Option(min=0, metavar="SECONDS", help="To wait until nothing moves any more; 0: not at all."),
+    ] = 300.0,
+    output: OutputOption = OutputFormat.text,
+) -> None:
+    """Have more shards, or fewer, while training goes on: blocks move live, and no value changes. Shards that
+    are too many hand their blocks over before they end.
+
+    On Kubernetes the chart's value ps.replicas says how many there are.
+
+    Examples: [bold]scar scale 8[/] · [bold]scar scale 3 --timeout 0[/]
+    """
+    from scar_cli.scale import scale_cluster as scale
+
+    scale(ref, count, timeout, output)
 
 
 @with_cluster(recovery=True)
