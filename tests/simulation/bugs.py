@@ -46,7 +46,7 @@ HUNTS: dict[str, tuple[str, int]] = {
     "saves-unsettled": ("debts", 9),
     "commits-behind": ("lone_checkpoint", 1),
     "accuses-once": ("absences", 1),
-    "voids-neighbours": ("server_deaths_asp", 14),
+    "voids-neighbours": ("server_deaths_asp", 18),
     "frees-after-answer": ("server_deaths_asp", 2),
 }
 
