@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from scripts.breaks.kind import Break
 
-SHARD_COUNT = "tests/unit/test_shard_count.py::test_what_fails_is_told_and_tried_again_and_done_once"
+WANTED_SHARDS = "tests/unit/test_wanted_shards.py::test_what_fails_is_told_and_tried_again_and_done_once"
 
 BREAKS = (
     Break(
-        "shard-count",  # what failed once is never tried again
-        "services/scar_local/shard_count.py",
+        "wanted-shards",  # what failed once is never tried again
+        "services/scar_local/wanted_shards.py",
         "            self._scale(wanted.count)\n            self._done = wanted.count\n",
         "            self._done = wanted.count\n            self._scale(wanted.count)\n",
-        SHARD_COUNT,
+        WANTED_SHARDS,
     ),
     Break(
-        "shard-count",  # what a former cluster was asked for resizes the next one
-        "services/scar_local/shard_count.py",
+        "wanted-shards",  # what a former cluster was asked for resizes the next one
+        "services/scar_local/wanted_shards.py",
         "        self._file.clear()\n",
         "",
-        SHARD_COUNT,
+        WANTED_SHARDS,
     ),
     Break(
-        "shard-count",  # a shard that was sent away comes back
+        "wanted-shards",  # a shard that was sent away comes back
         "services/scar_local/processes.py",
         "            child.held = child.retired = True\n",
         "",

@@ -7,18 +7,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 
 from scar.errors import ConfigError, DeadlineExceeded
-from scar.placement import Epoch
+from scar.placement import NOBODY, Epoch
+from scar.wire import codec
 from scar.wire.epoch_messages import epoch_from_proto
+from scar_admin.observer import ClusterObserver
 from scar_admin.polling import LOOK_PAUSE
 from scar_admin.status import ClusterStatus
 from scar_cli.cluster_ref import ClusterRef
 from scar_cli.clusters import ClusterTarget, DirectTarget, ReleaseTarget, find_cluster
 from scar_cli.output import OutputFormat, format_count, format_seconds, make_console, print_result
-from scar_local.shard_count import ShardCount, ShardCountFile
+from scar_local.wanted_shards import WantedShards, WantedShardsFile
 
 LEVEL_SECONDS = 3.0  # without another epoch: nothing moves any more
 BY_ADDRESS = "of this cluster only an address is known, and its shards belong to who has started it"
@@ -41,28 +42,31 @@ def scale_cluster(ref: ClusterRef, count: int, timeout: float, output: OutputFor
     :class:`DeadlineExceeded` after ``timeout`` seconds; what was asked for holds all the same.
     """
     target = find_cluster(ref)
-    file = ShardCountFile(_folder_of(target, count))
-    if not timeout:
-        return _ask(file, count, ref)
-    with target.observer() as observer, make_console(stderr=True).status("") as spinner:
-        follower = _Follower(target, file, observer.read(), count)
-        file.write(ShardCount(count))
-        end = time.monotonic() + timeout
+    file = WantedShardsFile(_folder_of(target, count))
+    with target.observer() as observer:
+        first = observer.read()
+        _check_replicas(first, count)
+        follower = _Follower(target, file, first, count)
+        file.write(WantedShards(count))
+        if not timeout:
+            asked = format_count(count, "shard")
+            return make_console().print(f"asked for {asked}; see `scar watch{ref.options()}`")
+        result = _follow(follower, observer, timeout, ref)
+    return print_result(output, asdict(result), lambda screen: _print_result(screen, result))
+
+
+def _follow(follower: _Follower, observer: ClusterObserver, timeout: float, ref: ClusterRef) -> ScaleResult:
+    end = time.monotonic() + timeout
+    with make_console(stderr=True).status("") as spinner:
         while not follower.look(observer.read(), time.monotonic()):
             spinner.update(follower.progress)
             if time.monotonic() > end:
                 raise DeadlineExceeded(
-                    f"not {format_count(count, 'shard')} after {timeout:g} s: {follower.progress}",
+                    f"it is not done after {timeout:g} s: {follower.progress}",
                     f"It goes on; see `scar watch{ref.options()}`",
                 )
             time.sleep(LOOK_PAUSE)
-    result = follower.result()
-    return print_result(output, asdict(result), lambda screen: _print_result(screen, result))
-
-
-def _ask(file: ShardCountFile, count: int, ref: ClusterRef) -> None:
-    file.write(ShardCount(count))
-    make_console().print(f"asked for {format_count(count, 'shard')}; see `scar watch{ref.options()}`")
+    return follower.result()
 
 
 def _print_result(screen: Console, result: ScaleResult) -> None:
@@ -71,6 +75,17 @@ def _print_result(screen: Console, result: ScaleResult) -> None:
         f"[bold green]{result.before} → {format_count(result.shards, 'shard')}[/], {blocks} moved,"
         f" {format_seconds(result.seconds)}"
     )
+
+
+def _check_replicas(status: ClusterStatus, count: int) -> None:
+    """A copy of a block lies on another shard than its owner."""
+    if status.job is None or status.finished:
+        return
+    replicas = codec.job_from_proto(status.job).strategy.replicas
+    if count <= replicas:
+        shards = format_count(count, "shard")
+        copies = format_count(replicas, "copy", "copies")
+        raise ConfigError(f"{shards} cannot keep {copies} of each block", f"Ask for {replicas + 1} or more")
 
 
 def _folder_of(target: ClusterTarget, count: int) -> Path:
@@ -90,26 +105,32 @@ def _folder_of(target: ClusterTarget, count: int) -> Path:
 class _Follower:
     """Looks at a cluster until it has ``count`` shards and nothing moves. ``first``: before it was asked."""
 
-    def __init__(self, target: ClusterTarget, file: ShardCountFile, first: ClusterStatus, count: int) -> None:
+    def __init__(
+        self, target: ClusterTarget, file: WantedShardsFile, first: ClusterStatus, count: int
+    ) -> None:
         self._target = target
         self._file = file
         self._wanted = {f"ps-{number}" for number in range(count)}
         self._first = self._newest = _epoch_of(first)
         self._before = len(self._living())
         self._began = self._moved = time.monotonic()
+        self._blocks = 0
         self.progress = ""
 
     def look(self, status: ClusterStatus, now: float) -> bool:
-        """Whether it is done."""
+        """Whether it is done. Raises :class:`ConfigError` when the cluster has stopped."""
+        if self._target.ended():
+            raise ConfigError("the cluster has stopped")
         newest = _epoch_of(status)
-        if (newest and newest.number) != (self._newest and self._newest.number):
+        if newest is not None and (self._newest is None or newest.number != self._newest.number):
             self._newest = newest
+            self._blocks = _count_moved(self._first, newest)
             self._moved = now
         living = self._living()
         members = self._wanted if newest is None else {member.name for member in newest.shards}
         if living != self._wanted:
             self._moved = now
-        moved = format_count(self._count_moved(), "block")
+        moved = format_count(self._blocks, "block")
         self.progress = f"{format_count(len(living), 'shard')}, {moved} moved"
         asked = self._file.read()
         if asked is not None and asked.problem:
@@ -119,25 +140,22 @@ class _Follower:
 
     def result(self) -> ScaleResult:
         seconds = self._moved - self._began
-        return ScaleResult(self._before, len(self._wanted), self._count_moved(), seconds)
+        return ScaleResult(self._before, len(self._wanted), self._blocks, seconds)
 
     def _living(self) -> set[str]:
         return {one.name for one in self._target.processes() if one.component == "ps" and one.alive}
 
-    def _count_moved(self) -> int:
-        if self._first is None or self._newest is None:
-            return 0
-        return sum(
-            int((_owner_keys(self._first, table) != _owner_keys(self._newest, table)).sum())
-            for table in self._first.owners.keys() & self._newest.owners.keys()
-        )
 
-
-def _owner_keys(epoch: Epoch, table: str) -> NDArray[np.str_]:
-    """Member key of the owner of each block; empty: it has none."""
-    keys = np.array([*(shard.key for shard in epoch.shards), ""])
-    owned: NDArray[np.str_] = keys[np.minimum(epoch.owners[table], len(epoch.shards))]
-    return owned
+def _count_moved(first: Epoch | None, newest: Epoch | None) -> int:
+    """Blocks that another member owns."""
+    if first is None or newest is None:
+        return 0
+    places = {shard.key: place for place, shard in enumerate(newest.shards)}
+    now = np.array([*(places.get(shard.key, -1) for shard in first.shards), NOBODY], np.int32)
+    return sum(
+        int((now[np.minimum(first.owners[table], len(first.shards))] != newest.owners[table]).sum())
+        for table in first.owners.keys() & newest.owners.keys()
+    )
 
 
 def _epoch_of(status: ClusterStatus) -> Epoch | None:

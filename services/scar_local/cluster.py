@@ -29,8 +29,8 @@ from scar_local.function_source import function_source
 from scar_local.function_training import Callbacks, FunctionTraining, TrainingResult, Watch, nobody_trains
 from scar_local.private_files import ensure_key
 from scar_local.processes import Supervisor
-from scar_local.shard_count import ShardCountFile, ShardScaler
 from scar_local.startup import START_TIMEOUT, ServiceStart, start_redis
+from scar_local.wanted_shards import ShardScaler, WantedShardsFile
 from scar_runtime.job_start import start_job
 from scar_runtime.store.signatures import key_beside
 
@@ -91,7 +91,7 @@ class LocalCluster:
         self._observer: ClusterObserver | None = None
         self._looking = threading.Lock()
         self._scaling = threading.Lock()
-        self._scaler = ShardScaler(ShardCountFile(self._home.path), self.scale_shards)
+        self._scaler = ShardScaler(WantedShardsFile(self._home.path), self.scale_shards)
         self.endpoints = ServiceEndpoints(standby, self.address)
 
     def __enter__(self) -> LocalCluster:

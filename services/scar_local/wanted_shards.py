@@ -20,28 +20,28 @@ MOST_SHARDS = 1000
 
 
 @dataclass(frozen=True)
-class ShardCount:
+class WantedShards:
     """``problem``: why there are not so many yet; empty: nothing is known that is in the way."""
 
     count: int
     problem: str = ""
 
 
-class ShardCountFile:
+class WantedShardsFile:
     """``directory``: of the cluster."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "shards.json"
 
-    def write(self, wanted: ShardCount) -> None:
+    def write(self, wanted: WantedShards) -> None:
         """The last one that is written holds."""
         replace_file(self._path, json.dumps(asdict(wanted)).encode())
 
-    def read(self) -> ShardCount | None:
+    def read(self) -> WantedShards | None:
         """None: nobody has asked, or what lies there is none."""
         try:
             raw = json.loads(self._path.read_bytes())
-            wanted = ShardCount(int(raw["count"]), str(raw["problem"]))
+            wanted = WantedShards(int(raw["count"]), str(raw["problem"]))
         except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return None
         return wanted if 1 <= wanted.count <= MOST_SHARDS else None
@@ -54,7 +54,7 @@ class ShardCountFile:
 class ShardScaler:
     """Looks at the file. ``scale``: has the cluster have so many; what it raises is tried again."""
 
-    def __init__(self, file: ShardCountFile, scale: Callable[[int], object]) -> None:
+    def __init__(self, file: WantedShardsFile, scale: Callable[[int], object]) -> None:
         self._file = file
         self._scale = scale
         self._done = 0  # what was asked for last, and is there
@@ -79,7 +79,7 @@ class ShardScaler:
             if wanted is not None and wanted.count != self._done:
                 self._try_scaling(wanted)
 
-    def _try_scaling(self, wanted: ShardCount) -> None:
+    def _try_scaling(self, wanted: WantedShards) -> None:
         problem = ""
         try:
             self._scale(wanted.count)
@@ -88,4 +88,4 @@ class ShardScaler:
             problem = str(error)
         newest = self._file.read()
         if problem != wanted.problem and newest == wanted:  # nobody has asked for another number meanwhile
-            self._file.write(ShardCount(wanted.count, problem))
+            self._file.write(WantedShards(wanted.count, problem))
