@@ -29,7 +29,6 @@ from scar_recovery.core.rebalance import TOLERANCE
 
 CHECKED = 200_000  # rows that are compared at once
 SECONDS = 600.0
-LEAVE_SECONDS = 300  # that a shard has for handing its blocks over; what is left then is lost as by a crash
 QUIET_STEPS = 30  # before each change
 TABLE = "clicks"
 
@@ -120,9 +119,7 @@ class ResizedTraining:
 def measure_resizes(rows: int, shards: Sequence[int]) -> list[Resize]:
     """From each number of shards to the next."""
     table = scar.Table(TABLE, (rows, WIDTH), rule=scar.sgd(1.0), blocks=scar.rows(BLOCK_ROWS))
-    with start_training(
-        [table], shards=shards[0], settings={"SCAR_LEAVE_SECONDS": str(LEAVE_SECONDS)}
-    ) as run:
+    with start_training([table], shards=shards[0]) as run:
         training = ResizedTraining(run, rows)
         return [training.resize(after) for _, after in pairwise(shards)]
 

@@ -25,6 +25,8 @@ from scar_runtime.store.signatures import VARIABLE as STORE_KEY
 COORDINATORS = ("recovery", "detector", "checkpoint")
 LED = ("recovery", "checkpoint")  # of these one leads, and others may stand by
 KEY_HOLDERS = ("shard", "recovery", "checkpoint")  # roles that believe what lies in the store
+LEAVE_SECONDS = "SCAR_LEAVE_SECONDS"  # of a shard, to hand its blocks over
+MOST_SECONDS = "600"  # nobody takes this machine away, and what is not handed over is lost as by a crash
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -119,7 +121,9 @@ def coordinator(settings: ProcessSettings, kind: str, name: str, addresses: Mapp
 def shard(
     settings: ProcessSettings, number: int, addresses: Mapping[str, str], extra: Mapping[str, str]
 ) -> Spec:
-    return _service_spec(settings, "scar_ps", f"ps-{number}", addresses, extra)
+    asked = {**os.environ, **settings.environment}
+    patient = {LEAVE_SECONDS: MOST_SECONDS} if LEAVE_SECONDS not in asked else {}
+    return _service_spec(settings, "scar_ps", f"ps-{number}", addresses, {**patient, **extra})
 
 
 def worker(

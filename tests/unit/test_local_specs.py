@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from scar_local.specs import ProcessSettings
+import pytest
+
+from scar_local.specs import LEAVE_SECONDS, MOST_SECONDS, ProcessSettings, shard
 
 
 def test_given_variables_win_over_the_clusters_own() -> None:
@@ -21,3 +24,19 @@ def test_given_variables_win_over_the_clusters_own() -> None:
         "SCAR_TOKEN_FILE": "/cluster/token",
         **given,
     }
+
+
+def test_a_shard_has_time_to_hand_its_blocks_over_unless_somebody_says_how_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(LEAVE_SECONDS, raising=False)
+
+    def seconds(given: Mapping[str, str], extra: Mapping[str, str]) -> str | None:
+        settings = ProcessSettings(Path("/cluster"), "label", "redis://r", "file:///s", given)
+        return shard(settings, 0, {}, extra).environment.get(LEAVE_SECONDS)
+
+    assert seconds({}, {}) == MOST_SECONDS
+    assert seconds({LEAVE_SECONDS: "5"}, {}) == "5"
+    assert seconds({}, {LEAVE_SECONDS: "7"}) == "7"
+    monkeypatch.setenv(LEAVE_SECONDS, "9")
+    assert seconds({}, {}) is None, "what this process has is inherited"
