@@ -11,6 +11,13 @@ KEPT = f"{FUZZ}::test_an_input_that_showed_a_defect_shows_none_any_more"
 
 BREAKS = (
     Break(
+        "epoch-counts",  # a shard ends because of a clock that no array holds
+        "sdk/scar/wire/epoch_messages.py",
+        "    if max((message.clock, *message.watermark.values())) > MOST_COUNTED:\n",
+        "    if False:\n",
+        "tests/unit/test_epoch_messages.py::test_no_clock_and_no_push_is_beyond_what_arrays_hold",
+    ),
+    Break(
         "redis-numbers",
         "services/scar_runtime/liveness/heartbeat_store.py",
         "(ValueError, KeyError, TypeError, OverflowError, RecursionError)",

@@ -35,6 +35,7 @@ from scar_console.log_ring import read_line
 from scar_local.authority import CertificateAuthority, create_authority
 from scar_local.cuts import CutRequests
 from scar_local.directory import ClusterDirectory, ClusterState
+from scar_local.wanted_shards import MOST_SHARDS, WantedShardsFile
 from scar_runtime.liveness.heartbeat_store import _decode_heartbeat, _parse_epoch
 from scar_runtime.store.signatures import read_key
 from tests.fuzz import samples
@@ -117,6 +118,12 @@ def _read_state(data: bytes) -> None:
     if state is not None:
         assert all(type(number) is int for number in (state.pid, *(one.pid for one in state.processes)))
         assert all(isinstance(text, str) for text in (state.redis, state.store, *state.addresses.values()))
+
+
+def _read_wanted(data: bytes) -> None:
+    with scratch("shards.json", data) as path:
+        wanted = WantedShardsFile(path.parent).read()
+    assert wanted is None or 1 <= wanted.count <= MOST_SHARDS
 
 
 def _read_program(data: bytes) -> None:
@@ -265,6 +272,9 @@ TARGETS = [
     ),
     FuzzTarget("store-key", lambda: [b"0123456789abcdef" * 4], _read_key, Mutator.mutate_bytes, cost=10),
     FuzzTarget("cluster-state", lambda: [_state()], _read_state, Mutator.mutate_json, cost=10),
+    FuzzTarget(
+        "wanted-shards", lambda: [b'{"count": 8, "problem": ""}'], _read_wanted, Mutator.mutate_json, cost=10
+    ),
     FuzzTarget("cut-request", lambda: [b'{"pid": 12, "until": 9}'], _read_cut, Mutator.mutate_json, cost=10),
     FuzzTarget("training-file", lambda: [PROGRAM], _read_program, _mutate_program, cost=40),
     FuzzTarget("chaos-events", lambda: [_events()], _read_events, _mutate_lines, cost=20),

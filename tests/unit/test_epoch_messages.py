@@ -12,7 +12,13 @@ from scar.placement import NOBODY
 from scar.tables import MAX_BLOCKS
 from scar.v1 import types_pb2
 from scar.wire.codec import ids_to_bytes
-from scar.wire.epoch_messages import owners_from_proto, owners_to_proto, read_moved, set_moved
+from scar.wire.epoch_messages import (
+    epoch_from_proto,
+    owners_from_proto,
+    owners_to_proto,
+    read_moved,
+    set_moved,
+)
 
 INDICES = st.one_of(st.integers(0, 3), st.integers(0, NOBODY - 1), st.just(NOBODY))
 ASCENDING = st.one_of(
@@ -82,3 +88,10 @@ def test_owners_that_cannot_be(message) -> None:
 def test_moved_blocks_that_cannot_be(message) -> None:
     with pytest.raises(InvalidRequest):
         read_moved(message)
+
+
+@pytest.mark.parametrize("counted", [{"clock": 1 << 63}, {"watermark": {"worker-0@1": 1 << 63}}])
+def test_no_clock_and_no_push_is_beyond_what_arrays_hold(counted) -> None:
+    moved = [types_pb2.BlockGroup(table="w", source=types_pb2.SOURCE_INITIAL, **counted)]
+    with pytest.raises(InvalidRequest, match="beyond 2"):
+        epoch_from_proto(types_pb2.Epoch(number=1, moved=moved))

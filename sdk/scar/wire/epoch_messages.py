@@ -15,6 +15,7 @@ from scar.tables import MAX_BLOCKS
 from scar.v1 import types_pb2
 from scar.wire.codec import ids_from_bytes, ids_to_bytes, member_from_proto, member_to_proto
 
+MOST_COUNTED = (1 << 63) - 1  # clocks and pushes: they are kept in arrays of int64
 MOST_PLANES = 16  # bits of a shard's index
 
 
@@ -81,6 +82,8 @@ def _group_to_proto(group: BlockGroup) -> types_pb2.BlockGroup:
 
 
 def _group_from_proto(message: types_pb2.BlockGroup) -> BlockGroup:
+    if max((message.clock, *message.watermark.values())) > MOST_COUNTED:
+        raise InvalidRequest(f"moved blocks of table {message.table!r} are of a clock or push beyond 2^63")
     return BlockGroup(
         table=message.table,
         ids=read_moved(message),
