@@ -10,8 +10,8 @@ BREAKS = (
     Break(
         "wanted-shards",  # what failed once is never tried again
         "services/scar_local/wanted_shards.py",
-        "            self._scale(wanted.count)\n            self._done = wanted.count\n",
-        "            self._done = wanted.count\n            self._scale(wanted.count)\n",
+        "            self._scale(wanted.count)\n            self._done = wanted.request\n",
+        "            self._done = wanted.request\n            self._scale(wanted.count)\n",
         WANTED_SHARDS,
     ),
     Break(

@@ -132,9 +132,8 @@ class _Follower:
             self._moved = now
         moved = format_count(self._blocks, "block")
         self.progress = f"{format_count(len(living), 'shard')}, {moved} moved"
-        asked = self._file.read()
-        if asked is not None and asked.problem:
-            self.progress += f"; {asked.problem}"
+        if problem := self._file.problem:
+            self.progress += f"; {problem}"
         level = members == self._wanted or status.finished is not None
         return level and now - self._moved > LEVEL_SECONDS
 

@@ -9,6 +9,7 @@
 .scar/local/token            else what every call carries
 .scar/local/redis.conf       the password of its Redis
 .scar/local/cuts/            which processes are to be cut off from the network, and until when
+.scar/local/shards.json      how many shards `scar scale` has asked for
 
 All of it is its owner's alone.
 """

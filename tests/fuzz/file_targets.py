@@ -273,7 +273,11 @@ TARGETS = [
     FuzzTarget("store-key", lambda: [b"0123456789abcdef" * 4], _read_key, Mutator.mutate_bytes, cost=10),
     FuzzTarget("cluster-state", lambda: [_state()], _read_state, Mutator.mutate_json, cost=10),
     FuzzTarget(
-        "wanted-shards", lambda: [b'{"count": 8, "problem": ""}'], _read_wanted, Mutator.mutate_json, cost=10
+        "wanted-shards",
+        lambda: [b'{"count": 8, "request": "7"}'],
+        _read_wanted,
+        Mutator.mutate_json,
+        cost=10,
     ),
     FuzzTarget("cut-request", lambda: [b'{"pid": 12, "until": 9}'], _read_cut, Mutator.mutate_json, cost=10),
     FuzzTarget("training-file", lambda: [PROGRAM], _read_program, _mutate_program, cost=40),
