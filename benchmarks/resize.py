@@ -23,7 +23,7 @@ from rich.table import Table as Grid
 import scar
 from benchmarks.rows import ASKED, BLOCK_ROWS, WIDTH
 from benchmarks.training import BenchTraining, start_training
-from scar.placement import Epoch
+from scar.placement import Epoch, has_moved
 from scar.wire.epoch_messages import epoch_from_proto
 from scar_recovery.core.rebalance import TOLERANCE
 
@@ -110,10 +110,8 @@ class ResizedTraining:
         return len(counts) == shards and int(counts.max() - counts.min()) <= max(1, TOLERANCE * counts.mean())
 
     def _moved_bytes(self, first: Epoch, last: Epoch) -> int:
-        names = [np.array([member.key for member in one.shards]) for one in (first, last)]
-        owners = [keys[one.owners[TABLE]] for keys, one in zip(names, (first, last), strict=True)]
         table = self._run.worker.job.table(TABLE)
-        return int(table.block_bytes[owners[0] != owners[1]].sum())
+        return int(table.block_bytes[has_moved(first, last, TABLE)].sum())
 
 
 def measure_resizes(rows: int, shards: Sequence[int]) -> list[Resize]:

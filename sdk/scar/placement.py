@@ -213,6 +213,14 @@ def replica_chain(job: Job, epoch: Epoch, key: str) -> tuple[Member, ...]:
     return tuple(ring[(at + hop) % len(ring)] for hop in range(1, length + 1))
 
 
+def has_moved(earlier: Epoch, later: Epoch, table: str) -> NDArray[np.bool_]:
+    """Of each block of a table of both: whether another member owns it in the later one."""
+    places = [later.shard_index(member.key) for member in earlier.shards]
+    same = np.array([*places, NOBODY], np.int32)
+    changed: NDArray[np.bool_] = same[np.minimum(earlier.owners[table], len(places))] != later.owners[table]
+    return changed
+
+
 def concatenate_owners(job: Job, owners: Mapping[str, Owners]) -> Owners:
     """Owners by global id."""
     return np.concatenate([owners[table.name] for table in job.tables])

@@ -6,11 +6,10 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console
 
 from scar.errors import ConfigError, DeadlineExceeded
-from scar.placement import NOBODY, Epoch
+from scar.placement import Epoch, has_moved
 from scar.wire import codec
 from scar.wire.epoch_messages import epoch_from_proto
 from scar_admin.observer import ClusterObserver
@@ -149,12 +148,8 @@ def _count_moved(first: Epoch | None, newest: Epoch | None) -> int:
     """Blocks that another member owns."""
     if first is None or newest is None:
         return 0
-    places = {shard.key: place for place, shard in enumerate(newest.shards)}
-    now = np.array([*(places.get(shard.key, -1) for shard in first.shards), NOBODY], np.int32)
-    return sum(
-        int((now[np.minimum(first.owners[table], len(first.shards))] != newest.owners[table]).sum())
-        for table in first.owners.keys() & newest.owners.keys()
-    )
+    tables = first.owners.keys() & newest.owners.keys()
+    return sum(int(has_moved(first, newest, table).sum()) for table in tables)
 
 
 def _epoch_of(status: ClusterStatus) -> Epoch | None:

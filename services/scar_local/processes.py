@@ -142,11 +142,8 @@ class Supervisor:
             child = self._children.get(name)
             if child is None:
                 return
-            child.held = child.retired = True
-            child.due = None
-            if child.alive:
-                self._server_of(child).signal(child.pid, signal.SIGTERM)
-                self._server_of(child).signal(child.pid, signal.SIGCONT)
+            child.retired = True
+            self._end_child(child, at_once=False)
         self._wake.set()
 
     def stop(self, names: Collection[str], grace: float) -> None:
@@ -154,16 +151,20 @@ class Supervisor:
         with self._moved:
             children = [self._children[name] for name in names if name in self._children]
             for child in children:
-                child.held = True
-                child.due = None
-                if child.alive:
-                    self._server_of(child).signal(child.pid, signal.SIGTERM if grace else signal.SIGKILL)
-                    self._server_of(child).signal(child.pid, signal.SIGCONT)
+                self._end_child(child, at_once=not grace)
         self._wake.set()
         if grace and not self._await_end(children, grace):
             self.stop(names, 0)
         elif not grace:
             self._await_end(children, 5.0)
+
+    def _end_child(self, child: Child, at_once: bool) -> None:
+        """For good, also one that is frozen; the lock is held."""
+        child.held = True
+        child.due = None
+        if child.alive:
+            self._server_of(child).signal(child.pid, signal.SIGKILL if at_once else signal.SIGTERM)
+            self._server_of(child).signal(child.pid, signal.SIGCONT)
 
     def wait(self, names: Collection[str], timeout: float) -> dict[str, int]:
         """Exit code of each of these processes when all have ended for good. Raises

@@ -71,11 +71,16 @@ def trained(
         (folder / "over").touch()
         assert cluster.wait(TIMEOUT) == {"worker-0": 0, "worker-1": 0}
         ledger = [failure_from_proto(failure) for failure in cluster.status().failures]
+    return read_ends(folder), ledger
+
+
+def read_ends(folder: Path) -> dict[str, bytes]:
+    """Everything that each worker of :mod:`tests.framework.healing` ended with: rank and table -> bits."""
     found = {}
     for path in sorted(folder.glob("rank-*.npz")):
         with np.load(path) as arrays:
             found |= {f"{path.stem}/{name}": arrays[name].tobytes() for name in arrays.files}
-    return found, ledger
+    return found
 
 
 @cache

@@ -8,14 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks.resize import measure_resizes
 from scar_local import LocalCluster
 from scar_local.directory import default_directory
 from tests.framework import healing
 from tests.framework.cluster import TIMEOUT
-from tests.framework.kill_series import find_miscounts
+from tests.framework.kill_series import find_miscounts, read_ends
 
 
 def test_every_push_is_in_the_values_of_a_cluster_that_grew_and_shrank() -> None:
@@ -44,11 +42,7 @@ def test_scar_scale_resizes_a_cluster_that_trains(tmp_path: Path) -> None:
         (tmp_path / "over").touch()
         assert cluster.wait(TIMEOUT) == {"worker-0": 0, "worker-1": 0}
         assert not cluster.status().failures
-    found = {}
-    for path in tmp_path.glob("rank-*.npz"):
-        with np.load(path) as arrays:
-            found |= {f"{path.stem}/{name}": arrays[name].tobytes() for name in arrays.files}
-    assert find_miscounts(found, ["count"]) == []
+    assert find_miscounts(read_ends(tmp_path), ["count"]) == []
 
 
 def _scale(folder: Path, shards: int) -> dict[str, Any]:
