@@ -20,7 +20,7 @@ LIBRARIES = {  # source: what it is compiled to
     "services/scar_ps/core/rule_kernels.c": "services/scar_ps/core/librule_kernels.so",
 }
 FLAGS = (
-    *("-O3", "-std=gnu11", "-fPIC", "-shared", "-pthread", f"-I{ROOT / HEADERS}"),
+    *("-O3", "-std=gnu11", "-D_GNU_SOURCE", "-fPIC", "-shared", "-pthread", f"-I{ROOT / HEADERS}"),
     *("-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra"),
 )
 SECONDS = 60

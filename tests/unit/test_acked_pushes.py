@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scar._client.core.rerouting import AckedPushes
+from scar._client.core.rerouting import MOST_UNNOTED, AckedPushes
 from tests.unit.ps_support import job
 
 
@@ -47,3 +47,13 @@ def test_the_newest_push_of_a_block_counts_in_whatever_order_they_are_released(r
     for loss in acked.report_losses("w", np.arange(6, dtype=np.uint32), 0):
         found[loss.ids] = loss.upto
     np.testing.assert_array_equal(found, newest)
+
+
+def test_what_is_not_noted_yet_is_bounded() -> None:
+    acked = AckedPushes(job())
+    ids = np.arange(2, dtype=np.uint32)
+    for push in range(1, 100):
+        acked.release_blocks("w", ids, push)
+        assert len(acked._unnoted) <= MOST_UNNOTED
+    assert [loss.upto.tolist() for loss in acked.report_losses("w", ids, 98)] == [[99, 99]]
+    assert acked._unnoted == []

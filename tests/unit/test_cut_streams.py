@@ -20,6 +20,7 @@ from scar._client.push_stream import encode_push
 from scar.blocks import BlockState
 from scar.errors import ScarError
 from scar.placement import Member, Role
+from scar.tables import Job, Table
 from scar.wire.codec import Chunk, decode_chunk, encode_chunk
 from scar_ps.core.block_store import BlockStore
 from scar_ps.core.requests import ShardView
@@ -50,6 +51,23 @@ def push_stream() -> tuple[list[Chunk], Callable[[Sequence[Chunk]], Any]]:
             return decoder.finish()
 
     return list(encode_push(job(), WORKER, step)), decode
+
+
+@pytest.mark.parametrize(
+    ("table", "merged", "finite"),
+    [
+        (Table("w", (4,)), 1, True),
+        (Table("w", (4,)), 2, False),
+        (Table("w", (4,), allow_nonfinite=True), 1, False),
+    ],
+)
+def test_a_push_says_where_a_look_was_taken_as_it_was_copied(table: Table, merged: int, finite: bool) -> None:
+    """A sum of several pushes may be infinite though none of them was."""
+    push = TablePush(np.arange(4, dtype=np.uint32), np.ones(4, np.float32))
+    step = SendPush(ShardPush(1, 0, {"w": push}, seq=1, merged=merged), 1, frozenset())
+    (chunk,) = encode_push(Job("test", [table]), WORKER, step)
+    assert chunk.header is not None
+    assert chunk.header.finite == finite
 
 
 def ship_stream() -> tuple[list[Chunk], Callable[[Sequence[Chunk]], Any]]:

@@ -20,7 +20,7 @@ from scar.errors import (
     UnknownTable,
 )
 from scar.tables import Table
-from scar.v1.ps_pb2 import TensorHeader
+from scar.v1.ps_pb2 import SharedRange, TensorHeader
 from scar.wire import codec
 from scar.wire.codec import Chunk
 from scar_ps.core.requests import ShardView
@@ -145,6 +145,24 @@ def test_a_value_split_between_chunks_is_checked_when_it_is_whole():
     raw = data(1, 2, 3, np.nan, 5, 6)
     with pytest.raises(NonFinite, match="block 2"):
         stage(Chunk(header(), raw[:14]), Chunk(None, raw[14:]))
+
+
+@pytest.mark.parametrize(
+    ("finite", "shared", "believed"), [(True, True, True), (True, False, False), (False, True, False)]
+)
+def test_who_has_looked_is_believed_of_what_it_could_change_afterwards(finite, shared, believed):
+    chunk = Chunk(header(finite=finite), data(1, 2, 3, 4, np.nan, 6), SharedRange() if shared else None)
+    if believed:
+        assert np.isnan(np.asarray(stage(chunk).parts["w"].values)[4])
+    else:
+        with pytest.raises(NonFinite, match="block 4"):
+            stage(chunk)
+
+
+def test_a_value_in_pieces_is_looked_at_whoever_has_looked():
+    raw = data(1, 2, 3, np.nan, 5, 6)
+    with pytest.raises(NonFinite, match="block 2"):
+        stage(Chunk(header(finite=True), raw[:14], SharedRange()), Chunk(None, raw[14:], SharedRange()))
 
 
 def test_a_table_may_allow_what_is_no_number():

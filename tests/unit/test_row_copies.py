@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numpy as np
@@ -151,3 +152,17 @@ def test_large_copies_are_made_in_c_where_there_are_processors(monkeypatch) -> N
     at = np.arange(0, 1 << 14, dtype=np.int64)[::-1]
     packed = gather_rows(flat, 64, at)
     np.testing.assert_array_equal(packed.reshape(-1, 64), flat.reshape(-1, 64)[::-1])
+
+
+def test_calls_that_are_made_at_once_do_not_disturb_each_other() -> None:
+    """A thread that comes too late for one call finds nothing to do, and nothing of it in use."""
+    flat = np.arange(50_000, dtype=np.float32)
+    at = np.random.default_rng(0).permutation(5_000)
+    expected = flat.reshape(-1, 10)[at].reshape(-1)
+
+    def gather(_: int) -> bool:
+        packed = np.zeros_like(flat)
+        return gather_rows_into(flat, 10, at, packed, look=True) and bool((packed == expected).all())
+
+    with copied_in(8), ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(gather, range(400)))

@@ -307,9 +307,10 @@ def encode_push(job: Job, member: Member, step: SendPush) -> Iterator[Chunk]:
     nothing = {first.name: TablePush(np.empty(0, np.uint32), np.empty(0, first.dtype))}
     tables = push.tables or nothing
     for table, blocks in tables.items():
+        spec = job.table(table)
         header = ps_pb2.TensorHeader(
             table=table,
-            dtype=bfloat16.NAME if blocks.short else job.table(table).dtype_name,
+            dtype=bfloat16.NAME if blocks.short else spec.dtype_name,
             dense=table in step.dense,
             epoch=step.epoch,
             worker=member.name,
@@ -319,6 +320,7 @@ def encode_push(job: Job, member: Member, step: SendPush) -> Iterator[Chunk]:
             clock=push.clock,
             rate=BACKLOG_RATE if push.merged > BACKLOG else 1.0,
             tensors=len(tables),
+            finite=spec.finite_only and push.merged == 1,  # as it was copied; sums of several may be infinite
         )
         set_rows(header, blocks.rows)
         if blocks.rows is None and table not in step.dense:

@@ -199,6 +199,7 @@ class TensorHeader(_message.Message):
     ROWS_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
     TENSORS_FIELD_NUMBER: _builtins.int
+    FINITE_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """name"""
     dtype: _builtins.str
@@ -243,6 +244,8 @@ class TensorHeader(_message.Message):
     """the same of a table with keys: uint64[n], strictly ascending images of keys (sdk/scar/keyed_rows.py)"""
     tensors: _builtins.int
     """Push, Ship, Restore, in the first header: headers in the stream, without which it was cut off; 0: not said"""
+    finite: _builtins.bool
+    """Push: the sender has looked at these values, and none is NaN or infinite; believed where it shares the memory that they lie in"""
     @_builtins.property
     def shipment(self) -> Global___Shipment:
         """Ship: set in the first header; its parts are "values" | "slot:<name>" | "steps" """
@@ -288,10 +291,11 @@ class TensorHeader(_message.Message):
         rows: _builtins.bytes = ...,
         keys: _builtins.bytes = ...,
         tensors: _builtins.int = ...,
+        finite: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["shipment", b"shipment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "block_ids", b"block_ids", "bytes", b"bytes", "clock", b"clock", "crc32", b"crc32", "dense", b"dense", "dtype", b"dtype", "epoch", b"epoch", "incarnation", b"incarnation", "keys", b"keys", "loss", b"loss", "loss_clock", b"loss_clock", "loss_fraction", b"loss_fraction", "metrics", b"metrics", "part", b"part", "push_id", b"push_id", "rate", b"rate", "rows", b"rows", "seq", b"seq", "settled", b"settled", "shipment", b"shipment", "table", b"table", "tensors", b"tensors", "waited", b"waited", "watermark", b"watermark", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "block_ids", b"block_ids", "bytes", b"bytes", "clock", b"clock", "crc32", b"crc32", "dense", b"dense", "dtype", b"dtype", "epoch", b"epoch", "finite", b"finite", "incarnation", b"incarnation", "keys", b"keys", "loss", b"loss", "loss_clock", b"loss_clock", "loss_fraction", b"loss_fraction", "metrics", b"metrics", "part", b"part", "push_id", b"push_id", "rate", b"rate", "rows", b"rows", "seq", b"seq", "settled", b"settled", "shipment", b"shipment", "table", b"table", "tensors", b"tensors", "waited", b"waited", "watermark", b"watermark", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -79,9 +79,12 @@ class PushDecoder:
         self._dtype = bfloat16.DTYPE  # that the current table travels in
         self._pieces: list[Array] = []
         self._carry = bytearray()  # bytes that are no piece yet
+        self._finite = False  # the sender says so of the current table
+        self._shared = False  # the current chunk lies in memory that the sender shares
         self._reader = TensorReader(self._open_table, lambda what: ShapeMismatch(f"a push has {what}"))
 
     def read_chunk(self, chunk: Chunk) -> None:
+        self._shared = chunk.shared is not None
         self._reader.read_chunk(chunk)
 
     def finish(self) -> StagedPush:
@@ -129,6 +132,7 @@ class PushDecoder:
         self.reserved += kept
         self._part = part
         self._pieces = []
+        self._finite = header.finite
         return TensorSink(f"table {header.table}", size, self._add_data)
 
     def _find_store(self, header: TensorHeader) -> BlockStore:
@@ -167,6 +171,7 @@ class PushDecoder:
     def _add_data(self, data: TensorData) -> None:
         assert self._part is not None
         size = self._dtype.itemsize
+        looked = self._finite and self._shared  # what is shared could be changed after a look here, too
         if len(data) % size or self._carry or (len(data) < PIECE_BYTES and self._reader.remaining):
             # not as our client sends it: small pieces are put together, so that they stay few
             self._carry += data
@@ -174,14 +179,15 @@ class PushDecoder:
                 return
             whole = len(self._carry) - len(self._carry) % size
             data, self._carry = bytes(self._carry[:whole]), self._carry[whole:]
-        self._add_piece(self._part, data)
+            looked = False
+        self._add_piece(self._part, data, looked)
 
-    def _add_piece(self, part: StoreSlice, data: TensorData) -> None:
+    def _add_piece(self, part: StoreSlice, data: TensorData, looked: bool) -> None:
         table = part.store.table
         piece: Array = np.frombuffer(data, self._dtype)
         if self._dtype != table.dtype:
             piece = bfloat16.lengthen_values(piece)
-        if table.finite_only and not all_finite(piece):
+        if table.finite_only and not looked and not all_finite(piece):
             before = sum(len(earlier) for earlier in self._pieces)
             raise _not_finite(part, before + int(np.isfinite(piece).argmin()))
         self._pieces.append(piece)

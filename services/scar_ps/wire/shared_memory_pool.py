@@ -69,7 +69,8 @@ class SharedMemoryPool:
         ``copied``: they are kept for longer.
 
         Else a caller that writes while its push is applied gets past the look for NaN, which protects it from
-        its own mistakes: what it may push, it may ruin by finite numbers, too. Nothing but values lies there.
+        its own mistakes: what it may push, it may ruin by finite numbers, too. So one that says that it has
+        looked is believed (``TensorHeader.finite``). Nothing but values lies there.
         """
         checked = map(_check_size, chunks)
         for chunk in join_pointers(checked) if isinstance(chunks, list) and not copied else checked:

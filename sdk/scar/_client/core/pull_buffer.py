@@ -72,10 +72,13 @@ class PullBuffer:
 
     def missing_blocks(self) -> tuple[Positions, Ids]:
         """Positions in the result that have not arrived, and their block ids (of rows: with repeats)."""
-        positions = np.flatnonzero(self._missing)
+        every = bool(self._missing.all())  # as at first
+        positions = np.arange(len(self._missing)) if every else np.flatnonzero(self._missing)
         if self.rows is not None:
-            return positions, self.table.find_blocks(self.rows[positions])
-        return positions, positions.astype(np.uint32) if self.ids is None else self.ids[positions]
+            return positions, self.table.find_blocks(self.rows if every else self.rows[positions])
+        if self.ids is None:
+            return positions, positions.astype(np.uint32)
+        return positions, self.ids if every else self.ids[positions]
 
     def receive_buffer(self, positions: Positions) -> Array:
         """Where to receive the packed values of these blocks: the result itself when they are all of it."""

@@ -167,6 +167,8 @@ class PushState:
         """A shard has answered. ``now``: seconds of any clock that does not jump."""
         stream = self.streams[key]
         self.acked.release_pushes(stream.handle(event))
+        if isinstance(event, MarkTaken):  # the clock is over: nobody waits for this stream
+            self.acked.note_released()
         if isinstance(event, EpochSettled | StepFailed):
             self.story.note(shard=stream.shard.name)
         self.story.record(now, event)

@@ -20,6 +20,8 @@ from scar.lost_ranges import LostRanges
 from scar.placement import NOBODY, BlockGroup, BlockSource, Epoch
 from scar.tables import Job
 
+MOST_UNNOTED = 16  # pushes that are released and not noted yet
+
 Shares = dict[str, dict[str, TablePush]]  # key of a stream -> table -> blocks
 
 
@@ -61,6 +63,9 @@ class AckedPushes:
 
     The newest push that was released (no longer kept), up to which one the loss was reported, and the last
     one in the value that was restored last: an older copy than that lacks more.
+
+    What is released is noted for its blocks a little later (:meth:`note_released`), as the worker waits for
+    nothing then.
     """
 
     def __init__(self, job: Job) -> None:
@@ -69,6 +74,7 @@ class AckedPushes:
         self._highest: dict[str, int] = {}  # of those, by table
         self._reported: dict[str, NDArray[np.int64]] = {}
         self._restored: dict[str, NDArray[np.int64]] = {}
+        self._unnoted: list[ReleasedBlocks] = []
 
     def release_pushes(self, pushes: Iterable[ShardPush]) -> None:
         """The worker need not keep these any more."""
@@ -78,6 +84,17 @@ class AckedPushes:
 
     def release_blocks(self, table: str, ids: Ids, push_id: int) -> None:
         """The same for some blocks of one push."""
+        self._unnoted.append(ReleasedBlocks(table, ids, push_id))
+        if len(self._unnoted) > MOST_UNNOTED:
+            self.note_released()
+
+    def note_released(self) -> None:
+        """Note all that was released for its blocks: one pass over their ids each."""
+        for blocks in self._unnoted:
+            self._note_blocks(blocks.table, blocks.ids, blocks.push_id)
+        self._unnoted.clear()
+
+    def _note_blocks(self, table: str, ids: Ids, push_id: int) -> None:
         newest = self._push_ids(self._released, table)
         highest = self._highest.get(table, 0)
         self._highest[table] = max(highest, push_id)
@@ -100,6 +117,7 @@ class AckedPushes:
 
         Each contribution is reported once, however often its block dies.
         """
+        self.note_released()
         newest = self._push_ids(self._released, table)[ids]
         reported = self._push_ids(self._reported, table)
         restored = self._push_ids(self._restored, table)
