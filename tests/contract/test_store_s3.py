@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.awsrequest import AWSPreparedRequest
 
 from scar.errors import (
     AlreadyExists,
@@ -16,6 +17,7 @@ from scar.errors import (
     UnsafeStore,
 )
 from scar_runtime.store import open_store, s3
+from scar_runtime.store.s3 import S3Store
 from tests.contract.stores import BUCKET, Fault, FaultyS3, at, free_port
 
 # --- S3's troubles
@@ -196,3 +198,27 @@ def test_real_seaweedfs_refuses_wrong_credentials(weed: str, monkeypatch: pytest
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     with pytest.raises(StoreUnavailable, match="refuses the credentials"):
         open_store(f"s3://{BUCKET}?endpoint={weed}").create("x", b"")
+
+
+@pytest.mark.parametrize("way", ["put", "create"])
+def test_what_is_damaged_on_its_way_is_refused_and_sent_again(weed: str, tmp_path: Path, way: str) -> None:
+    """Without TLS nobody but its MD5, which the request's signature covers, tells."""
+    store = at(weed, tmp_path)
+    assert isinstance(store, S3Store)
+    sent: list[Any] = []
+    events = store._client.meta.events
+
+    def damage(request: AWSPreparedRequest, **_: object) -> None:
+        sent.append(request.headers)
+        if len(sent) == 1:
+            request.body = b"what was moved"
+
+    events.register("before-send.s3.PutObject", damage)
+    try:
+        getattr(store, way)("a", b"what was meant")
+    finally:
+        events.unregister("before-send.s3.PutObject", damage)
+    assert store.get("a") == b"what was meant"
+    assert len(sent) == 2
+    assert sent[0]["X-Amz-Content-SHA256"] == b"UNSIGNED-PAYLOAD"
+    assert b"content-md5;" in sent[0]["Authorization"]
