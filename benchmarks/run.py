@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -34,6 +35,7 @@ from scar.parallel import count_processors
 from scar.version import __version__
 
 OUTPUT = Path("build/bench/report.json")
+PLAIN_WIDTH = 150  # of the table in a file or a pipe
 BENCHMARKS: dict[str, Callable[[int], list[BenchRow]]] = {
     module.__name__.rpartition(".")[2]: module.measure_rows
     for module in (dense, bare, sparse, calls, distance, dump, persist, recover, blocks, tls, torch_rpc)
@@ -54,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if unknown := set(options.names) - set(BENCHMARKS):
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
-    console = Console()
+    told_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+    console = Console(width=None if told_width else PLAIN_WIDTH)
     known = read_record(options.record or RECORD)
     load, began = os.getloadavg()[0], time.monotonic()
     found = {}
