@@ -66,7 +66,9 @@ def configuration_page() -> str:
             " flag; the flag wins."
         ),
         "Credentials of the object store come from the usual `AWS_*` variables, the file with the",
-        "certificates of a private CA from `AWS_CA_BUNDLE`.",
+        "certificates of a private CA from `AWS_CA_BUNDLE`. `SCAR_HEARTBEAT_SECONDS` (0.1), the same for all",
+        "processes of a cluster, is between two heartbeats; lease, patience and all times by which a death is",
+        "noticed grow with it, and so do the defaults below ([operations.md](operations.md)).",
         "",
         "## All services",
         "",

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from scar.version import __version__
+from scar.wire.timing import HEARTBEAT
 from scar_checkpoint.config import CheckpointSettings
 from scar_detector.service import DetectorSettings
 from scar_ps.config import PsSettings
@@ -51,8 +52,21 @@ def test_every_variable_is_a_setting_of_its_service(everything: list[Object]) ->
         if service in SETTINGS:
             seen.add(service)
             given = {name for name in environment(pod["spec"]["containers"][0]) if name.startswith("SCAR_")}
-            assert given <= {f"SCAR_{field.upper()}" for field in SETTINGS[service].model_fields}, service
+            fields = {f"SCAR_{field.upper()}" for field in SETTINGS[service].model_fields}
+            assert given <= fields | {HEARTBEAT}, service
     assert seen == set(SETTINGS)
+
+
+def test_all_services_have_one_heartbeat_and_the_lease_that_follows_from_it(render: Render) -> None:
+    for values, heartbeat, lease in (
+        ([], "0.1", None),
+        (["heartbeatSeconds=0.5"], "0.5", None),
+        (["leaseSeconds=3"], "0.1", "3"),
+    ):
+        for pod in pods(render(*values)).values():
+            if component(pod) in SETTINGS:
+                given = environment(pod["spec"]["containers"][0])
+                assert (given[HEARTBEAT], given.get("SCAR_LEASE_SECONDS")) == (heartbeat, lease)
 
 
 def test_settings_arrive_as_the_service_reads_them(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
-from scar.wire.timing import TIMING, Timing
+from scar.errors import ConfigError
+from scar.wire.timing import HEARTBEAT, TIMING, Timing, read_heartbeat
 from scar_detector.core.policy import DetectorPolicy
-from scar_runtime.process.config import ServiceSettings
+from scar_runtime.process.config import ServiceSettings, load_settings
 
 DERIVED = sorted(name for name, kind in vars(Timing).items() if isinstance(kind, property))
 
@@ -42,3 +47,30 @@ def test_settings_and_the_detectors_policy_take_their_defaults_from_it() -> None
         TIMING.patience,
         TIMING.own_pause,
     )
+
+
+def test_a_process_is_told_its_heartbeat_and_takes_all_times_from_it() -> None:
+    show = (
+        "from scar_detector.service import DetectorSettings as D; from scar_recovery.config import"
+        " RecoverySettings as R; from scar_detector.prober import PROBE_SECONDS as P;"
+        "print(D().lease_seconds, D().phi_floor, D().patience_seconds, R().leader_seconds, P)"
+    )
+    for seconds, times in (
+        ("0.5", [10, 0.25, 7.5, 5, 2]),
+        ("2", [40, 1, 30, 20, 8]),
+        ("", [2, 0.05, 1.5, 1, 0.4]),
+    ):
+        environment = {**os.environ, HEARTBEAT: seconds}
+        said = subprocess.run(
+            [sys.executable, "-c", show], env=environment, capture_output=True, text=True, check=True
+        )
+        assert [float(one) for one in said.stdout.split()] == pytest.approx(times)
+
+
+@pytest.mark.parametrize("given", ["soon", "nan", "0", "-1", "0.01", "3", "inf"])
+def test_a_heartbeat_that_cannot_be_is_refused_by_name(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=f"{HEARTBEAT} is '{given}'"):
+        read_heartbeat({HEARTBEAT: given})
+    monkeypatch.setenv(HEARTBEAT, given)
+    with pytest.raises(ConfigError, match=HEARTBEAT):
+        load_settings(ServiceSettings, [])

@@ -1,6 +1,6 @@
 """Timing of liveness: every interval and timeout by which a death is noticed, derived from the heartbeat.
 
-    TIMING = Timing()      # what all processes of a cluster use; to change the heartbeat, change it here
+    SCAR_HEARTBEAT_SECONDS=0.5      # of all processes of a cluster: everything takes five times as long
 
 All times are in seconds. What can be set per process (`lease_seconds`, `leader_seconds`, `phi_floor`,
 `patience_seconds`) takes its default from here. The order that must hold: heartbeat < suspicion < patience <
@@ -9,7 +9,16 @@ lease < hung, and a death that is not proved is repaired one lease after its las
 
 from __future__ import annotations
 
+import math
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from scar.errors import ConfigError
+
+HEARTBEAT = "SCAR_HEARTBEAT_SECONDS"
+LEAST = 0.05
+MOST = 2.0
 
 
 @dataclass(frozen=True)
@@ -157,4 +166,27 @@ class Timing:
         return max(50 * self.heartbeat, 2 * lease)
 
 
-TIMING = Timing()
+def read_heartbeat(variables: Mapping[str, str]) -> float:
+    """Seconds, as :data:`HEARTBEAT` has them. Raises :class:`ConfigError`."""
+    given = variables.get(HEARTBEAT) or str(Timing.heartbeat)
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = math.nan
+    if not LEAST <= seconds <= MOST:
+        raise ConfigError(
+            f"{HEARTBEAT} is {given!r}, and has to be seconds from {LEAST} to {MOST}",
+            "Correct it, for all processes of the cluster alike, or leave it out",
+        )
+    return seconds
+
+
+def _timing() -> Timing:
+    """One that cannot be read counts as the default here: an import is no place to say so."""
+    try:
+        return Timing(read_heartbeat(os.environ))
+    except ConfigError:
+        return Timing()
+
+
+TIMING = _timing()  # what all processes of a cluster use

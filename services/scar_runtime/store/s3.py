@@ -131,7 +131,7 @@ def connect(endpoint: str, region: str) -> Any:  # botocore makes client classes
 
 
 class S3Store(Store):
-    """Objects of one bucket below a prefix. ``with_digest``: only the MD5 of what is put guards it on its way."""
+    """Objects of one bucket below a prefix. ``with_digest``: only the MD5 of what is put guards it."""
 
     def __init__(
         self, url: str, client: Any, bucket: str, prefix: str = "", with_digest: bool = False

@@ -182,8 +182,12 @@ capabilities:
   value: {{ $full }}-detector:7070
 - name: SCAR_CHECKPOINT
   value: {{ $full }}-checkpoint:7070
+- name: SCAR_HEARTBEAT_SECONDS
+  value: {{ .root.Values.heartbeatSeconds | quote }}
+{{- with .root.Values.leaseSeconds }}
 - name: SCAR_LEASE_SECONDS
-  value: {{ .root.Values.leaseSeconds | quote }}
+  value: {{ . | quote }}
+{{- end }}
 {{- if has .component (list "recovery" "detector") }}
 - name: SCAR_PEER_ADDRESSES
   value: {{ .root.Values.peerAddresses }}

@@ -1,0 +1,35 @@
+"""A cluster whose heartbeat is slower waits longer before it believes a silence."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import scar
+from scar.wire.timing import HEARTBEAT
+from scar_local import LocalCluster
+
+PAUSE_SECONDS = 3.0  # longer than the lease of 2 s, and shorter than one of 8
+
+
+@pytest.mark.parametrize(("heartbeat", "failures"), [("0.1", 1), ("0.4", 0)])
+def test_a_pause_of_three_seconds_is_a_death_by_default_alone(
+    tmp_path: Path, heartbeat: str, failures: int
+) -> None:
+    job = scar.Job("paused", [scar.Table("w", (8, 4), rule=scar.add())], shards=2, workers=1)
+    with LocalCluster(tmp_path / "cluster", shards=2, environment={HEARTBEAT: heartbeat}) as cluster:
+        cluster.start_job(job)
+        with scar.join(cluster.endpoints.recovery_address, "worker-0") as worker:
+            number = cluster.status().number
+            for clock in worker.clocks(limit=3):
+                worker.push("w", np.ones((8, 4), np.float32))
+                if clock == 1:
+                    cluster.pause("ps-0")
+                    time.sleep(PAUSE_SECONDS)
+                    cluster.resume("ps-0")
+            assert (cluster.status().number > number) == bool(failures)
+            if not failures:
+                np.testing.assert_array_equal(worker.pull("w"), np.full((8, 4), 3, np.float32))
