@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import scar
-from scar.wire.timing import HEARTBEAT
+from scar.wire.timing import HEARTBEAT, TIMING
 from scar_local import LocalCluster
 
 PAUSE_SECONDS = 3.0  # longer than the lease of 2 s, and shorter than one of 8
@@ -33,3 +33,17 @@ def test_a_pause_of_three_seconds_is_a_death_by_default_alone(
             assert (cluster.status().number > number) == bool(failures)
             if not failures:
                 np.testing.assert_array_equal(worker.pull("w"), np.full((8, 4), 3, np.float32))
+
+
+def test_a_death_that_is_proved_is_repaired_without_the_wait_for_a_lease(tmp_path: Path) -> None:
+    job = scar.Job("killed", [scar.Table("w", (8, 4), rule=scar.add())], shards=2, workers=1)
+    with LocalCluster(tmp_path / "cluster", shards=2, environment={HEARTBEAT: "0.4"}) as cluster:
+        cluster.start_job(job)
+        with scar.join(cluster.endpoints.recovery_address, "worker-0") as worker:
+            for clock in worker.clocks(limit=3):
+                if clock == 1:
+                    cluster.kill("ps-0")
+                worker.push("w", np.ones((8, 4), np.float32))
+        status = cluster.until(lambda one: bool(one.failures), 30.0, "the failure in the ledger")
+    assert [record.strategy for record in status.failures] == ["partial"]
+    assert status.failures[0].wait_seconds < TIMING.lease < 20 * 0.4
