@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import secrets
 import threading
 
@@ -15,6 +16,7 @@ from scar.placement import Epoch, Member, Role
 from scar.tables import Job
 from scar.training import START_TIMEOUT_SECONDS, Worker
 from scar.wire import tracing
+from scar.wire.timing import read_heartbeat
 from scar.wire.transport import Deadline
 
 TIMEOUT_SECONDS = 60.0
@@ -46,8 +48,10 @@ def join(
     ``address``, ``secret``: of a process that is one.
 
     Raises :class:`DeadlineExceeded` when the job does not start in time, :class:`JobNotFound` when it ends
-    before this worker is part of it.
+    before this worker is part of it, :class:`ConfigError` for a heartbeat that cannot be
+    (:mod:`scar.wire.timing`).
     """
+    read_heartbeat(os.environ)
     secret = secret or new_secret()
     incarnation = incarnation or secrets.token_hex(6)
     member = Member(Role.WORKER, name, incarnation, address, hash_secret(secret))

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import scar
 from scar.errors import ConfigError
 from scar.wire.timing import HEARTBEAT, TIMING, Timing, read_heartbeat
 from scar_detector.core.policy import DetectorPolicy
@@ -74,3 +75,5 @@ def test_a_heartbeat_that_cannot_be_is_refused_by_name(given: str, monkeypatch: 
     monkeypatch.setenv(HEARTBEAT, given)
     with pytest.raises(ConfigError, match=HEARTBEAT):
         load_settings(ServiceSettings, [])
+    with pytest.raises(ConfigError, match=HEARTBEAT):
+        scar.join("127.0.0.1:1", "worker-0")
