@@ -232,4 +232,32 @@ BREAKS = (
         "return (",
         f"{STORE_S3_CONTRACT}::test_faults_that_stay_are_not_repeated",
     ),
+    Break(
+        "rt-s3-digest",  # a payload without TLS that nobody checks
+        RT + "store/s3.py",
+        "if self._with_digest:",
+        "if not self._with_digest:",
+        f"{STORE_S3_CONTRACT}::test_what_is_damaged_on_its_way_is_refused_and_sent_again",
+    ),
+    Break(
+        "rt-s3-damaged",  # and one that is damaged is an error at once
+        RT + "store/s3.py",
+        "code in (*_BUSY, *_DAMAGED)",
+        "code in _BUSY",
+        f"{STORE_S3_CONTRACT}::test_what_is_damaged_on_its_way_is_refused_and_sent_again",
+    ),
+    Break(
+        "rt-heartbeat-unread",
+        "sdk/scar/wire/timing.py",
+        "return Timing(read_heartbeat(os.environ))",
+        "return Timing()",
+        "tests/unit/test_timing.py::test_a_process_is_told_its_heartbeat_and_takes_all_times_from_it",
+    ),
+    Break(
+        "rt-heartbeat-wrong",  # a wrong one counts as the default, and nobody hears of it
+        RT + "process/config.py",
+        "    read_heartbeat(os.environ)\n",
+        "",
+        "tests/unit/test_timing.py::test_a_heartbeat_that_cannot_be_is_refused_by_name",
+    ),
 )

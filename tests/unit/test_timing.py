@@ -61,7 +61,7 @@ def test_a_process_is_told_its_heartbeat_and_takes_all_times_from_it() -> None:
         ("2", [40, 1, 30, 20, 8]),
         ("", [2, 0.05, 1.5, 1, 0.4]),
     ):
-        environment = {**os.environ, HEARTBEAT: seconds}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), HEARTBEAT: seconds}
         said = subprocess.run(
             [sys.executable, "-c", show], env=environment, capture_output=True, text=True, check=True
         )
