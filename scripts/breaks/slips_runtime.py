@@ -249,14 +249,14 @@ BREAKS = (
     Break(
         "rt-heartbeat-unread",
         "sdk/scar/wire/timing.py",
-        "return Timing(read_heartbeat(os.environ))",
+        "return Timing(heartbeat_seconds(os.environ))",
         "return Timing()",
         "tests/unit/test_timing.py::test_a_process_is_told_its_heartbeat_and_takes_all_times_from_it",
     ),
     Break(
         "rt-heartbeat-wrong",  # a wrong one counts as the default, and nobody hears of it
         RT + "process/config.py",
-        "    read_heartbeat(os.environ)\n",
+        "    heartbeat_seconds(os.environ)\n",
         "",
         "tests/unit/test_timing.py::test_a_heartbeat_that_cannot_be_is_refused_by_name",
     ),

@@ -16,7 +16,7 @@ from scar.placement import Epoch, Member, Role
 from scar.tables import Job
 from scar.training import START_TIMEOUT_SECONDS, Worker
 from scar.wire import tracing
-from scar.wire.timing import read_heartbeat
+from scar.wire.timing import heartbeat_seconds
 from scar.wire.transport import Deadline
 
 TIMEOUT_SECONDS = 60.0
@@ -51,7 +51,7 @@ def join(
     before this worker is part of it, :class:`ConfigError` for a heartbeat that cannot be
     (:mod:`scar.wire.timing`).
     """
-    read_heartbeat(os.environ)
+    heartbeat_seconds(os.environ)
     secret = secret or new_secret()
     incarnation = incarnation or secrets.token_hex(6)
     member = Member(Role.WORKER, name, incarnation, address, hash_secret(secret))

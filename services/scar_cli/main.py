@@ -10,7 +10,7 @@ import typer
 
 from scar.errors import ConfigError, ScarError
 from scar.version import __version__
-from scar.wire.timing import read_heartbeat
+from scar.wire.timing import heartbeat_seconds
 from scar_chaos.command import chaos
 from scar_cli.commands.checkpoints import checkpoints
 from scar_cli.commands.clusters import check_cluster, scale_cluster, start_cluster, stop_cluster
@@ -117,7 +117,7 @@ def main() -> None:
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its connection notes would break the tables
     try:
-        read_heartbeat(os.environ)
+        heartbeat_seconds(os.environ)
         app()
     except ScarError as error:
         print_error(error)

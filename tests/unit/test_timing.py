@@ -10,7 +10,7 @@ import pytest
 
 import scar
 from scar.errors import ConfigError
-from scar.wire.timing import HEARTBEAT, TIMING, Timing, read_heartbeat
+from scar.wire.timing import HEARTBEAT, TIMING, Timing, heartbeat_seconds
 from scar_detector.core.policy import DetectorPolicy
 from scar_runtime.process.config import ServiceSettings, load_settings
 
@@ -71,7 +71,7 @@ def test_a_process_is_told_its_heartbeat_and_takes_all_times_from_it() -> None:
 @pytest.mark.parametrize("given", ["soon", "nan", "0", "-1", "0.01", "3", "inf"])
 def test_a_heartbeat_that_cannot_be_is_refused_by_name(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=f"{HEARTBEAT} is '{given}'"):
-        read_heartbeat({HEARTBEAT: given})
+        heartbeat_seconds({HEARTBEAT: given})
     monkeypatch.setenv(HEARTBEAT, given)
     with pytest.raises(ConfigError, match=HEARTBEAT):
         load_settings(ServiceSettings, [])

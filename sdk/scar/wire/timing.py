@@ -166,7 +166,7 @@ class Timing:
         return max(50 * self.heartbeat, 2 * lease)
 
 
-def read_heartbeat(variables: Mapping[str, str]) -> float:
+def heartbeat_seconds(variables: Mapping[str, str]) -> float:
     """Seconds, as :data:`HEARTBEAT` has them. Raises :class:`ConfigError`."""
     given = variables.get(HEARTBEAT) or str(Timing.heartbeat)
     try:
@@ -184,7 +184,7 @@ def read_heartbeat(variables: Mapping[str, str]) -> float:
 def _timing() -> Timing:
     """One that cannot be read counts as the default here: an import is no place to say so."""
     try:
-        return Timing(read_heartbeat(os.environ))
+        return Timing(heartbeat_seconds(os.environ))
     except ConfigError:
         return Timing()
 

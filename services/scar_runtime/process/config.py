@@ -22,7 +22,7 @@ from pydantic_settings import BaseSettings, CliApp, SettingsConfigDict, Settings
 
 from scar.errors import ConfigError
 from scar.wire.certificates import VARIABLES, TlsFiles, files_of
-from scar.wire.timing import TIMING, read_heartbeat
+from scar.wire.timing import TIMING, heartbeat_seconds
 from scar_runtime.store.schemes import URL_EXAMPLES, URL_PATTERN
 
 Settings = TypeVar("Settings", bound="ServiceSettings")
@@ -143,7 +143,7 @@ def load_settings(cls: type[Settings], argv: Sequence[str] | None = None) -> Set
 
     Raises :class:`ConfigError` that names the variable and the flag of the first bad value.
     """
-    read_heartbeat(os.environ)
+    heartbeat_seconds(os.environ)
     flags = None if argv is None else list(argv)
     try:
         return CliApp.run(cls, cli_args=flags, cli_exit_on_error=False)
