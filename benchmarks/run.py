@@ -12,12 +12,10 @@ import argparse
 import json
 import os
 import platform
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from benchmarks import bare, blocks, calls, dense, distance, dump, persist, recover, sparse, tls, torch_rpc
@@ -33,9 +31,9 @@ from benchmarks.record import (
 )
 from scar.parallel import count_processors
 from scar.version import __version__
+from scar_cli.output import make_console
 
 OUTPUT = Path("build/bench/report.json")
-PLAIN_WIDTH = 150  # of the table in a file or a pipe
 BENCHMARKS: dict[str, Callable[[int], list[BenchRow]]] = {
     module.__name__.rpartition(".")[2]: module.measure_rows
     for module in (dense, bare, sparse, calls, distance, dump, persist, recover, blocks, tls, torch_rpc)
@@ -56,8 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if unknown := set(options.names) - set(BENCHMARKS):
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
-    told_width = sys.stdout.isatty() or "COLUMNS" in os.environ
-    console = Console(width=None if told_width else PLAIN_WIDTH)
+    console = make_console()
     known = read_record(options.record or RECORD)
     load, began = os.getloadavg()[0], time.monotonic()
     found = {}
@@ -65,10 +62,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with console.status(f"{name} ..."):
             found[name] = BENCHMARKS[name](max(1, options.repeat))
         if not found[name]:
-            console.print(f"{name}: left out, what it compares with is not installed", highlight=False)
+            console.print(f"{name}: left out, what it compares with is not installed")
     console.print(report_table(found, known))
     told = f"{time.monotonic() - began:.0f} s; load before: {load:.1f}"
-    console.print(f"{told}. {describe_record(known)}", highlight=False)
+    console.print(f"{told}. {describe_record(known)}")
     write_report(found)
     if options.record:
         made, cores = time.strftime("%Y-%m-%d", time.gmtime()), count_processors()
