@@ -242,8 +242,8 @@ BREAKS = (
     Break(
         "rt-s3-damaged",  # and one that is damaged is an error at once
         RT + "store/s3.py",
-        "code in (*_BUSY, *_DAMAGED)",
-        "code in _BUSY",
+        '"429", "BadDigest")',
+        '"429")',
         f"{STORE_S3_CONTRACT}::test_what_is_damaged_on_its_way_is_refused_and_sent_again",
     ),
     Break(

@@ -222,3 +222,16 @@ def test_what_is_damaged_on_its_way_is_refused_and_sent_again(weed: str, tmp_pat
     assert len(sent) == 2
     assert sent[0]["X-Amz-Content-SHA256"] == b"UNSIGNED-PAYLOAD"
     assert b"content-md5;" in sent[0]["Authorization"]
+
+
+def test_an_endpoint_of_the_librarys_own_variable_is_told_apart_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def with_digest(url: str) -> bool:
+        store = open_store(url)
+        assert isinstance(store, S3Store)
+        return store._with_digest
+
+    assert with_digest("s3://models?endpoint=http://127.0.0.1:1")
+    assert not with_digest("s3://models?endpoint=https://127.0.0.1:1")
+    assert not with_digest("s3://models")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
+    assert with_digest("s3://models")

@@ -70,8 +70,8 @@ _REFUSED = (
     "403",
 )
 _FULL = ("InsufficientStorage", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "QuotaExceeded", "507")
-_BUSY = ("SlowDown", "RequestTimeout", "TooManyRequests", "429")
-_DAMAGED = ("BadDigest",)  # on its way to the server
+# it is busy, or what it got was damaged on its way
+_PASSING = ("SlowDown", "RequestTimeout", "TooManyRequests", "429", "BadDigest")
 
 S3Answer = TypeVar("S3Answer")
 
@@ -97,7 +97,9 @@ def open_bucket(url: str, parts: SplitResult) -> S3Store:
     if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", parts.netloc):
         raise ConfigError(f"store {url!r} has no valid bucket name", _EXAMPLE)
     endpoint, region = (options.get(name, [""])[-1] for name in _OPTIONS)
-    bucket = S3Store(url, connect(endpoint, region), parts.netloc, with_digest=endpoint.startswith("http:"))
+    client = connect(endpoint, region)
+    without_tls = client.meta.endpoint_url.startswith("http:")  # boto3's own variables may name it, too
+    bucket = S3Store(url, client, parts.netloc, with_digest=without_tls)
     prefix = parts.path.strip("/")
     try:
         return bucket.under(prefix) if prefix else bucket
@@ -107,6 +109,7 @@ def open_bucket(url: str, parts: SplitResult) -> S3Store:
 
 def connect(endpoint: str, region: str) -> Any:  # botocore makes client classes at run time
     """A boto3 client; ``endpoint`` "" means AWS. Nothing is sent yet."""
+    addressing = {"addressing_style": "path"} if endpoint else {}
     config = Config(
         connect_timeout=CONNECT_SECONDS,
         read_timeout=READ_SECONDS,
@@ -114,7 +117,7 @@ def connect(endpoint: str, region: str) -> Any:  # botocore makes client classes
         max_pool_connections=CONNECTIONS,
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
-        s3={"payload_signing_enabled": False, **({"addressing_style": "path"} if endpoint else {})},
+        s3={"payload_signing_enabled": False, **addressing},
     )
     session = boto3.session.Session()
     try:
@@ -291,7 +294,7 @@ def _is_passing(error: ClientError | BotoCoreError) -> bool:
     if isinstance(error, ClientError):
         code = _error_code(error)
         return code not in _FULL and (
-            (_http_status(error) >= 500 and _http_status(error) != 507) or code in (*_BUSY, *_DAMAGED)
+            (_http_status(error) >= 500 and _http_status(error) != 507) or code in _PASSING
         )
     return isinstance(error, ConnectionError | HTTPClientError | IncompleteReadError | _Garbled)
 
