@@ -8,7 +8,10 @@ back.
 from __future__ import annotations
 
 import random
+from base64 import b64encode
 from collections.abc import Callable, Iterator
+from hashlib import md5
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import boto3.session
@@ -217,7 +220,9 @@ class Body:
 
 
 class S3Client:
-    """The methods of boto3's client that the store uses."""
+    """What the store uses of boto3's client."""
+
+    meta = SimpleNamespace(endpoint_url=URL)
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
@@ -226,6 +231,8 @@ class S3Client:
         key, body, conditional = named["Key"], bytes(named["Body"]), "IfNoneMatch" in named
 
         def put() -> S3Reply:
+            if "ContentMD5" in named and named["ContentMD5"] != digest_of(body):
+                raise client_error("BadDigest", 400, "PutObject")
             if conditional and key in self._bucket.objects:
                 raise client_error("PreconditionFailed", 412, "PutObject")
             self._bucket.objects[key] = body
@@ -290,6 +297,10 @@ class S3Client:
 
 def refusal(trouble: str, operation: str) -> ClientError:
     return client_error(*REFUSALS[trouble], operation)
+
+
+def digest_of(body: bytes) -> str:
+    return b64encode(md5(body, usedforsecurity=False).digest()).decode()
 
 
 def client_error(code: str, status: int, operation: str) -> ClientError:
