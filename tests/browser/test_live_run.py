@@ -108,7 +108,7 @@ def test_two_shards_killed_by_their_buttons_heal_on_the_curve_as_the_ledger_has_
     before = len(live.failures())
     live.kill("ps-1")
     live.kill("ps-2")
-    wait_for(lambda: who_died(live.failures()[before:]) >= {"ps-1", "ps-2"})
+    wait_for(lambda: who_died(live.failures()[before:]) >= {"ps-1", "ps-2"}, "the two deaths", PATIENCE)
     told = settled_failures(live)
     for name in ("ps-1", "ps-2"):
         row = live.page.locator("#failures tbody tr", has_text=name).first
@@ -128,8 +128,14 @@ def who_died(failures: list[dict[str, Any]]) -> set[str]:
 def settled_failures(live: LiveRun) -> list[dict[str, Any]]:
     """When workers have told all, and who died is back: nothing changes any more."""
     done = ("load_seconds", "settle_seconds", "return_seconds")
-    wait_for(lambda: all(one[name] for one in live.failures() for name in done))
-    return live.failures()
+    told: list[dict[str, Any]] = []
+
+    def is_settled() -> bool:
+        told[:] = live.failures()  # each look is a process: seconds where others want the processors, too
+        return all(one[name] for one in told for name in done)
+
+    wait_for(is_settled, "all of their phases", PATIENCE)
+    return told
 
 
 def check_time_axis(live: LiveRun) -> None:
@@ -176,9 +182,10 @@ def check_opened(live: LiveRun, record: dict[str, Any]) -> None:
     ):
         expect(opened).to_contain_text(words, timeout=PATIENCE_MS)
     told = {phase: record[f"{phase}_seconds"] for phase in PHASES}
-    wait_for(lambda: shown_phases(opened) == told)
+    wait_for(lambda: shown_phases(opened) == told, f"phases {told} on the page", PATIENCE)
     # asked again: one look may lack losses, where a shard was too late to answer it
-    wait_for(lambda: cost_words(live.costs()[str(record["number"])]) in (opened.text_content() or ""))
+    number = str(record["number"])
+    wait_for(lambda: cost_words(live.costs()[number]) in (opened.text_content() or ""), "its cost", PATIENCE)
     if record["delta_norm"] >= 0:
         moved = (opened.text_content() or "").partition("‖δ‖ ")[2].split(" ")[0]
         assert float(moved.lstrip("~")) == float(f"{record['delta_norm']:.6g}")

@@ -274,8 +274,9 @@ class Cluster:
             server.server.stop(0)
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + SECONDS
+def wait_for(condition: Callable[[], bool], what: str = "it", seconds: float = SECONDS) -> None:
+    """``what``: in words, for who reads the failure only."""
+    end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "it did not happen"
+        assert time.monotonic() < end, f"{what} did not happen within {seconds:g} s"
         time.sleep(0.005)
