@@ -70,7 +70,8 @@ def import_services(heartbeat: float, bug: str = "") -> None:
     from tests.simulation import mutations
 
     gc.disable()  # what is imported stays, and each run is without it, too
-    mutations.apply(mutations.heartbeat(heartbeat))
+    if heartbeat:
+        os.environ["SCAR_HEARTBEAT_SECONDS"] = str(heartbeat)  # of this fork; read as timing is imported
     if bug:
         mutations.apply(mutations.edits_of(bug))
     for module in LATE:

@@ -25,13 +25,6 @@ def edits_of(name: str) -> Sequence[Break]:
     return fresh[name] if name in fresh else OLD_BUGS[name]()
 
 
-def heartbeat(seconds: float) -> Sequence[Break]:
-    """The edit with which a user changes it: all timing follows. 0: the one of the sources."""
-    file, test = "sdk/scar/wire/timing.py", "tests/unit/test_timing.py"
-    edit = Break("heartbeat", file, "TIMING = Timing()\n", f"TIMING = Timing({seconds:g})\n", test)
-    return [edit] if seconds else []
-
-
 class _Loader(importlib.machinery.SourceFileLoader):
     def __init__(self, name: str, path: str, edits: Sequence[Break]) -> None:
         super().__init__(name, path)

@@ -45,6 +45,7 @@ def simulate(
     stop: bool = False,
     trace: Path | None = None,
     carrier: str = "",
+    heartbeat: float = 0.0,
 ) -> list[Run]:
     """Runs in order, one scenario after the other; ``stop``: the last one is the first that failed."""
     command = command_of(
@@ -53,6 +54,7 @@ def simulate(
         f"--seeds={seeds}",
         f"--undo={undo}",
         f"--carrier={carrier}",
+        f"--heartbeat={heartbeat}",
         f"--trace={trace or ''}",
         *(["--stop"] if stop else []),
     )
