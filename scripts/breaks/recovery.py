@@ -9,6 +9,43 @@ RECOVERY_WORKER_DEATHS = "tests/unit/test_recovery_worker_deaths.py"
 
 BREAKS = (
     Break(
+        "recovery-own-lease",  # two owners serve while a cluster gets another lease
+        "services/scar_recovery/core/membership.py",
+        "return max(self._lease, member.lease_seconds) if member is not None else self._lease",
+        "return self._lease",
+        "tests/unit/test_recovery_planner.py"
+        "::test_the_longer_lease_of_a_shard_counts_in_this_leadership_and_the_next",
+    ),
+    Break(
+        "lease-untold",
+        "services/scar_runtime/process/app.py",
+        "lease = settings.lease_seconds if role is Role.SHARD else 0.0",
+        "lease = 0.0",
+        "tests/system/test_slow_heartbeat.py"
+        "::test_the_lease_that_a_shard_has_is_awaited_though_recoverys_own_is_shorter",
+    ),
+    Break(
+        "lease-without-bound",
+        "sdk/scar/wire/codec.py",
+        "if not 0 <= lease <= MOST_LEASE:",
+        "if lease < 0:",
+        "tests/unit/test_codec.py::test_a_lease_that_would_keep_blocks_from_recovery_is_refused",
+    ),
+    Break(
+        "beat-lease-without-bound",
+        "services/scar_runtime/liveness/heartbeat_store.py",
+        " and 0 <= lease <= MOST_LEASE else None",
+        " else None",
+        "tests/contract/test_liveness.py::test_what_is_malformed_is_left_out",
+    ),
+    Break(
+        "simulated-heartbeat",
+        "tests/simulation/__main__.py",
+        'os.environ["SCAR_HEARTBEAT_SECONDS"] = str(heartbeat)',
+        "pass",
+        "tests/simulation/test_heartbeats.py::test_a_heartbeat_of_half_a_second_is_a_fifth_of_the_beats",
+    ),
+    Break(
         "kept-intent",  # an epoch that is written down stays in memory until the next one
         "services/scar_recovery/core/epoch_preparation.py",
         "commit if question is not None else None",

@@ -51,13 +51,18 @@ class BlockSource(IntEnum):
 
 @dataclass(frozen=True, order=True)
 class Member:
-    """One life of one process."""
+    """One life of one process.
+
+    ``lease_seconds``: a shard serves so long after its last accepted heartbeat, at most
+    60 s; 0: not told, which is as long as the recovery coordinator thinks.
+    """
 
     role: Role
     name: str
     incarnation: str
     address: str = field(default="", compare=False)
     secret_hash: bytes = field(default=b"", compare=False, repr=False)  # see scar.member_secrets
+    lease_seconds: float = field(default=0.0, compare=False)
 
     @property
     def key(self) -> str:

@@ -48,10 +48,10 @@ def heartbeats(url: str, request: pytest.FixtureRequest) -> Iterator[HeartbeatSt
     client.close()
 
 
-def _forged(progress: str) -> str:
-    """A heartbeat of the member "evil@x" with this text where a number belongs."""
+def _forged(progress: str, lease: str = "0") -> str:
+    """A heartbeat of the member "evil@x" with these texts where numbers belong."""
     rest = '"role": 1, "name": "evil", "incarnation": "x", "address": "", "epoch": 0, "count": 1'
-    return f'{{{rest}, "progress": {progress}}}'
+    return f'{{{rest}, "progress": {progress}, "lease_seconds": {lease}}}'
 
 
 def raw(url: str) -> redis.Redis:
@@ -63,13 +63,14 @@ def test_nobody_has_beaten(heartbeats: HeartbeatStore) -> None:
 
 
 def test_a_beat_is_read_as_written(heartbeats: HeartbeatStore) -> None:
-    member = replace(MEMBER, secret_hash=b"h" * 32)
+    member = replace(MEMBER, secret_hash=b"h" * 32, lease_seconds=3.5)
     heartbeats.record_heartbeat(member, progress=7, epoch=2)
     (first,) = heartbeats.read_heartbeats().values()
     heartbeats.record_heartbeat(member, progress=9, epoch=3, protocol=5)
     (beat,) = heartbeats.read_heartbeats().values()
     assert (beat.member, beat.member.address) == (member, member.address)
     assert beat.member.secret_hash == member.secret_hash
+    assert beat.member.lease_seconds == member.lease_seconds
     assert (beat.progress, beat.epoch, beat.count) == (9, 3, first.count + 1)
     assert (first.protocol, beat.protocol) == (0, 5)
 
@@ -153,6 +154,7 @@ def test_one_of_many_leads(url: str, request: pytest.FixtureRequest, heartbeats:
             "x" * 100_000,
         ),
         *(_forged(value) for value in ("Infinity", "NaN", "-1", "9" * 30, "9" * 3000, "1" + "0" * 5000)),
+        *(_forged("1", lease) for lease in ("Infinity", "NaN", "-1", "60.1", "1" + "0" * 400, "[]")),
         "[" * 4000,
     ],
 )

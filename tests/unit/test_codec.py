@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import scar
 from scar import errors, schedules
+from scar.errors import InvalidRequest
 from scar.placement import BlockGroup, BlockSource, Epoch, Member, Role
 from scar.v1 import ps_pb2, types_pb2
 from scar.wire import codec
@@ -101,6 +102,19 @@ def test_bad_ids_are_refused(raw: bytes, kind: type[errors.ScarError]) -> None:
 def test_member_round_trip(member: Member) -> None:
     back = codec.member_from_proto(codec.member_to_proto(member))
     assert (back, back.address) == (member, member.address)
+
+
+@pytest.mark.parametrize("lease", [0.0, 2.0, 60.0])
+def test_a_members_lease_travels_with_it(lease: float) -> None:
+    member = Member(Role.SHARD, "ps-0", "a", "host:1", lease_seconds=lease)
+    assert codec.member_from_proto(codec.member_to_proto(member)).lease_seconds == lease
+
+
+@pytest.mark.parametrize("lease", [-1.0, 60.1, float("inf"), float("nan")])
+def test_a_lease_that_would_keep_blocks_from_recovery_is_refused(lease: float) -> None:
+    message = types_pb2.Member(role=types_pb2.ROLE_SHARD, name="ps-0", lease_seconds=lease)
+    with pytest.raises(InvalidRequest, match="60 are the most"):
+        codec.member_from_proto(message)
 
 
 GROUPS = st.builds(

@@ -1,5 +1,7 @@
 """When the planner creates an epoch, and what is in it. Time is made up."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -145,6 +147,24 @@ def test_silence_does_not_count_from_before_this_leadership() -> None:
     # from the leader's epoch on, since a predecessor may have renewed until then
     assert due(planner, 102.1) is None
     assert isinstance(due(planner, 102.3), ConfirmSuspects)
+
+
+def test_the_longer_lease_of_a_shard_counts_in_this_leadership_and_the_next() -> None:
+    """Else its blocks had two owners for as long as both serve: while a cluster gets another lease."""
+    longer = replace(shard("ps-1", "2"), lease_seconds=3 * LEASE)
+    old = started()
+    old.handle(MemberArrived(longer), 1.0)  # and its predecessor is dead
+    epoch = commit(old, 1.1)
+    assert longer.key in {member.key for member in epoch.shards}
+    failed(old, shard("ps-1", "2"), 10.0, proved=False)  # who reports knows nothing of it
+    assert due(old, 15.9) is None
+    assert isinstance(due(old, 16.1), ConfirmSuspects)
+    planner = Planner("next", PlannerSettings(lease=LEASE))
+    planner.handle(JobStarted(make_job(), (epoch,), 0), 100.0)
+    failed(planner, shard("ps-1", "2"), 100.0, proved=False, silence=50.0)
+    commit(planner, 100.2, "leader")
+    assert due(planner, 106.1) is None
+    assert isinstance(due(planner, 106.3), ConfirmSuspects)
 
 
 def test_no_lease_for_the_dead() -> None:

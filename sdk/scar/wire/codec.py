@@ -28,6 +28,7 @@ from scar.wire.table_messages import MAX_MESSAGE_BYTES as MAX_MESSAGE_BYTES
 from scar.wire.table_messages import initial_key as initial_key
 from scar.wire.table_messages import job_arrays as job_arrays
 from scar.wire.table_messages import table_from_proto, table_to_proto
+from scar.wire.timing import MOST_LEASE
 
 CHUNK_BYTES = 1 << 20
 MAX_CHUNK_BYTES = 8 << 20
@@ -179,6 +180,7 @@ def member_to_proto(member: Member) -> types_pb2.Member:
         incarnation=member.incarnation,
         address=member.address,
         secret_hash=member.secret_hash,
+        lease_seconds=member.lease_seconds,
     )
 
 
@@ -192,7 +194,12 @@ def member_from_proto(message: types_pb2.Member) -> Member:
         role = Role(message.role)
     except ValueError as error:
         raise InvalidRequest(f"member {message.name!r} has no known role") from error
-    return Member(role, message.name, message.incarnation, message.address, message.secret_hash)
+    lease = message.lease_seconds
+    if not 0 <= lease <= MOST_LEASE:
+        raise InvalidRequest(
+            f"member {message.name!r} has a lease of {lease:g} s, and {MOST_LEASE:g} are the most"
+        )
+    return Member(role, message.name, message.incarnation, message.address, message.secret_hash, lease)
 
 
 # --- jobs

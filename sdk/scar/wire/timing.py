@@ -19,6 +19,7 @@ from scar.errors import ConfigError
 HEARTBEAT = "SCAR_HEARTBEAT_SECONDS"
 LEAST = 0.05
 MOST = 2.0
+MOST_LEASE = 60.0  # who claims a longer one would keep its blocks from being recovered
 
 
 @dataclass(frozen=True)

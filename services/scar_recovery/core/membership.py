@@ -55,7 +55,9 @@ class Arrival:
 
 
 class Membership:
-    """``lease``: seconds for which a suspect may still serve after its last sign of life."""
+    """``lease``: seconds for which a suspect may still serve after its last sign of life, where its own
+    lease is not longer.
+    """
 
     def __init__(self, lease: float) -> None:
         self._lease = lease
@@ -81,7 +83,9 @@ class Membership:
         self._leading_since = now
         for key, failure in self._failures.items():
             if not failure.report.proved:
-                self._failures[key] = replace(failure, allowed=max(failure.allowed, now + self._lease))
+                self._failures[key] = replace(
+                    failure, allowed=max(failure.allowed, now + self._lease_of(key))
+                )
 
     def adopt_epoch(self, epoch: Epoch, now: float) -> None:
         """A new epoch: who is in it has arrived, who is not any more is gone."""
@@ -166,10 +170,15 @@ class Membership:
             return
         heard = self._last_heard.get(key, self._leading_since)
         last = max(now - report.silence, heard, self._leading_since)
-        allowed = now if report.proved else max(now, last + self._lease)
+        allowed = now if report.proved else max(now, last + self._lease_of(key))
         if known is not None and not report.proved:
             allowed = min(allowed, known.allowed)
         self._failures[key] = MemberFailure(report, now, max(now, allowed))
+
+    def _lease_of(self, key: str) -> float:
+        """Processes may differ in it, and do while a cluster gets another one: the longer one counts."""
+        member = self._current.get(key)
+        return max(self._lease, member.lease_seconds) if member is not None else self._lease
 
     def _settle_suspects(self, alive: tuple[str, ...], silent: tuple[str, ...], now: float) -> None:
         """No answer, after its lease has run out, is as good as a proof."""

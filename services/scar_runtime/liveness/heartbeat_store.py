@@ -21,7 +21,7 @@ from redis.retry import Retry
 
 from scar.errors import ConfigError, LivenessUnavailable
 from scar.placement import Member, Role
-from scar.wire.timing import TIMING
+from scar.wire.timing import MOST_LEASE, TIMING
 from scar_runtime.process.addresses import is_address
 from scar_runtime.process.config import variable, without_password
 
@@ -99,6 +99,7 @@ class HeartbeatStore:
             "incarnation": member.incarnation,
             "address": member.address,
             "secret_hash": member.secret_hash.hex(),
+            "lease_seconds": member.lease_seconds,
             "progress": progress,
             "epoch": epoch,
             "count": self._count,
@@ -207,11 +208,11 @@ def _stands_too_long(left: int, milliseconds: int) -> bool:
 
 @lru_cache(DECODED)  # heartbeats of a member differ in their numbers alone
 def _member_of(
-    key: str, role: int, name: str, incarnation: str, address: str, secret_hash: str
+    role: int, name: str, incarnation: str, address: str, secret_hash: str, lease: float
 ) -> Member | None:
-    """None for one that has another key, or an address that is none. Raises ValueError for no role."""
-    member = Member(Role(role), name, incarnation, address, bytes.fromhex(secret_hash))
-    return member if member.key == key and (not address or is_address(address)) else None
+    """None for an address that is none, or a lease that nobody can have. Raises ValueError for no role."""
+    member = Member(Role(role), name, incarnation, address, bytes.fromhex(secret_hash), lease)
+    return member if (not address or is_address(address)) and 0 <= lease <= MOST_LEASE else None
 
 
 @lru_cache(DECODED)  # a detector reads each twice
@@ -222,12 +223,13 @@ def _decode_heartbeat(key: str, text: str) -> Heartbeat | None:
     try:
         fields = json.loads(text)
         texts = [str(fields[name]) for name in ("name", "incarnation", "address")]
-        member = _member_of(key, fields["role"], *texts, str(fields.get("secret_hash", "")))
+        secret_hash, lease = str(fields.get("secret_hash", "")), float(fields.get("lease_seconds", 0))
+        member = _member_of(fields["role"], *texts, secret_hash, lease)
         numbers = [int(fields[name]) for name in ("progress", "epoch", "count")]
         numbers.append(int(fields.get("protocol", 0)))
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
-    if member is None or min(numbers) < 0 or max(numbers) > MAX_NUMBER:
+    if member is None or member.key != key or min(numbers) < 0 or max(numbers) > MAX_NUMBER:
         return None
     return Heartbeat(member, *numbers)
 

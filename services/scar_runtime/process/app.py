@@ -107,7 +107,8 @@ class App:
             self._server, settings.listen, bind=partial(bind_server, insecure=settings.insecure)
         )
         address = advertised_address(settings.advertise, self._bound)
-        self.member = Member(role, settings.name, self.incarnation, address, hash_secret(self.secret))
+        lease = settings.lease_seconds if role is Role.SHARD else 0.0  # nobody else serves blocks
+        self.member = Member(role, settings.name, self.incarnation, address, hash_secret(self.secret), lease)
         self._health_server: grpc.Server | None = None
         self._exit_code = 0
         self._resigned = threading.Event()

@@ -22,7 +22,7 @@ from pydantic_settings import BaseSettings, CliApp, SettingsConfigDict, Settings
 
 from scar.errors import ConfigError
 from scar.wire.certificates import VARIABLES, TlsFiles, files_of
-from scar.wire.timing import TIMING, heartbeat_seconds
+from scar.wire.timing import MOST_LEASE, TIMING, heartbeat_seconds
 from scar_runtime.store.schemes import URL_EXAMPLES, URL_PATTERN
 
 Settings = TypeVar("Settings", bound="ServiceSettings")
@@ -74,7 +74,7 @@ class ServiceSettings(BaseSettings):
     lease_seconds: float = Field(
         TIMING.lease,
         ge=0.5,
-        le=60,
+        le=MOST_LEASE,
         description="A shard serves this long, in seconds, after its last accepted heartbeat",
     )
     traces: str = Field(
