@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from scar.wire.timing import LEAST, MOST, MOST_LEASE
 from tests.helm.chart import CHART
 
 Helm = Callable[..., subprocess.CompletedProcess[str]]
@@ -131,3 +132,9 @@ def test_every_value_is_in_the_schema_and_the_other_way_round() -> None:
     for key, schema in SCHEMA["properties"].items():
         if "properties" in schema:
             assert set(schema["properties"]) == set(VALUES[key]), key
+
+
+def test_times_of_liveness_have_the_bounds_of_the_services() -> None:
+    heartbeat, lease = (SCHEMA["properties"][name] for name in ("heartbeatSeconds", "leaseSeconds"))
+    assert (heartbeat["minimum"], heartbeat["maximum"]) == (LEAST, MOST)
+    assert lease["maximum"] == MOST_LEASE
