@@ -74,7 +74,7 @@ FRESH_EDITS = (
         "skips-lease",
         "a suspect is replaced while its lease lets it serve",
         "services/scar_recovery/core/membership.py",
-        "allowed = now if report.proved else max(now, last + self._lease)",
+        "allowed = now if report.proved else max(now, last + self._lease_of(key))",
         "allowed = now",
     ),
     _edit(

@@ -223,7 +223,8 @@ def _decode_heartbeat(key: str, text: str) -> Heartbeat | None:
     try:
         fields = json.loads(text)
         texts = [str(fields[name]) for name in ("name", "incarnation", "address")]
-        secret_hash, lease = str(fields.get("secret_hash", "")), float(fields.get("lease_seconds", 0))
+        secret_hash = str(fields.get("secret_hash", ""))
+        lease = float(fields.get("lease_seconds", 0))
         member = _member_of(fields["role"], *texts, secret_hash, lease)
         numbers = [int(fields[name]) for name in ("progress", "epoch", "count")]
         numbers.append(int(fields.get("protocol", 0)))
