@@ -53,8 +53,8 @@ class BlockSource(IntEnum):
 class Member:
     """One life of one process.
 
-    ``lease_seconds``: a shard serves so long after its last accepted heartbeat, at most
-    60 s; 0: not told, which is as long as the recovery coordinator thinks.
+    ``lease_seconds``: a shard serves so long after its last accepted heartbeat, at most 60; 0: not told,
+    which is as long as the recovery coordinator thinks.
     """
 
     role: Role

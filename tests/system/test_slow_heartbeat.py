@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import scar
 from scar.wire.timing import HEARTBEAT, TIMING
 from scar_local import LocalCluster
+from scar_runtime.failure_records import FailureRecord
 
 PAUSE_SECONDS = 3.0  # longer than the lease of 2 s, and shorter than one of 8
 LONGER_LEASE = 5
@@ -44,13 +46,7 @@ def test_the_lease_that_a_shard_has_is_awaited_though_recoverys_own_is_shorter(t
     with LocalCluster(
         tmp_path / "cluster", shards=2, environment=environment, shard_settings=longer
     ) as cluster:
-        cluster.start_job(job)
-        with scar.join(cluster.endpoints.recovery_address, "worker-0") as worker:
-            for clock in worker.clocks(limit=3):
-                if clock == 1:
-                    cluster.pause("ps-0")
-                worker.push("w", np.ones((8, 4), np.float32))
-        [record] = cluster.until(lambda one: bool(one.failures), 30.0, "the failure in the ledger").failures
+        [record] = failures_after(cluster, job, lambda: cluster.pause("ps-0"))
         assert record.detect_seconds + record.wait_seconds >= LONGER_LEASE - 0.1
         cluster.resume("ps-0")
 
@@ -58,12 +54,19 @@ def test_the_lease_that_a_shard_has_is_awaited_though_recoverys_own_is_shorter(t
 def test_a_death_that_is_proved_is_repaired_without_the_wait_for_a_lease(tmp_path: Path) -> None:
     job = scar.Job("killed", [scar.Table("w", (8, 4), rule=scar.add())], shards=2, workers=1)
     with LocalCluster(tmp_path / "cluster", shards=2, environment={HEARTBEAT: "0.4"}) as cluster:
-        cluster.start_job(job)
-        with scar.join(cluster.endpoints.recovery_address, "worker-0") as worker:
-            for clock in worker.clocks(limit=3):
-                if clock == 1:
-                    cluster.kill("ps-0")
-                worker.push("w", np.ones((8, 4), np.float32))
-        status = cluster.until(lambda one: bool(one.failures), 30.0, "the failure in the ledger")
-    assert [record.strategy for record in status.failures] == ["partial"]
-    assert status.failures[0].wait_seconds < TIMING.lease < 20 * 0.4
+        failures = failures_after(cluster, job, lambda: cluster.kill("ps-0"))
+    assert [record.strategy for record in failures] == ["partial"]
+    assert failures[0].wait_seconds < TIMING.lease < 20 * 0.4
+
+
+def failures_after(
+    cluster: LocalCluster, job: scar.Job, fault: Callable[[], None]
+) -> Sequence[FailureRecord]:
+    """The ledger of a short training with a fault at clock 1."""
+    cluster.start_job(job)
+    with scar.join(cluster.endpoints.recovery_address, "worker-0") as worker:
+        for clock in worker.clocks(limit=3):
+            if clock == 1:
+                fault()
+            worker.push("w", np.ones((8, 4), np.float32))
+    return cluster.until(lambda one: bool(one.failures), 30.0, "the failure in the ledger").failures

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import scar
 from scar import errors, schedules
-from scar.errors import InvalidRequest
 from scar.placement import BlockGroup, BlockSource, Epoch, Member, Role
 from scar.v1 import ps_pb2, types_pb2
 from scar.wire import codec
@@ -113,7 +112,7 @@ def test_a_members_lease_travels_with_it(lease: float) -> None:
 @pytest.mark.parametrize("lease", [-1.0, 60.1, float("inf"), float("nan")])
 def test_a_lease_that_would_keep_blocks_from_recovery_is_refused(lease: float) -> None:
     message = types_pb2.Member(role=types_pb2.ROLE_SHARD, name="ps-0", lease_seconds=lease)
-    with pytest.raises(InvalidRequest, match="60 are the most"):
+    with pytest.raises(errors.InvalidRequest, match="60 are the most"):
         codec.member_from_proto(message)
 
 
