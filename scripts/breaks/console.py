@@ -257,8 +257,22 @@ BREAKS = (
     Break(
         "console-later-failure",  # told after the loss was seen to be back
         CS + "run_history.py",
-        "return cost is not None and cost.final and cost.until == next_failure(record, failures)",
-        "return cost is not None and cost.final",
+        "return cost.until == next_failure(record, failures)",
+        "return True",
         f"{HISTORY}::test_a_cost_that_was_measured_gives_way_to_a_failure_that_is_told_later",
+    ),
+    Break(
+        "console-later-loss",  # a shard that knew it had not answered when the cost was measured
+        CS + "run_history.py",
+        " or new <= cost.decided_at",
+        "",
+        f"{HISTORY}::test_a_loss_that_a_look_lacked_changes_a_cost_that_was_measured_without_it",
+    ),
+    Break(
+        "console-silent-shard",  # what it alone knows is asked for again
+        CS + "run_history.py",
+        "if status.heard_all_shards:",
+        "if True:",
+        f"{PAGE}::test_a_look_asks_again_for_what_a_silent_shard_may_know",
     ),
 )

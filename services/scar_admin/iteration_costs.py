@@ -47,8 +47,15 @@ class MeasuredCost:
 
     @property
     def final(self) -> bool:
-        """No later loss changes it; a failure after this one may, see ``until``."""
+        """No loss after :attr:`decided_at` changes it; a failure after this one may, see ``until``."""
         return self.at_most is not None or self.reason in (NEXT_CAME, UNBOUNDED)
+
+    @property
+    def decided_at(self) -> int:
+        """Of one that is final: the last clock whose loss matters; -1: none does."""
+        if self.reason == UNBOUNDED:
+            return -1
+        return self.back if self.back is not None else self.until or 0
 
     @property
     def document(self) -> dict[str, object]:

@@ -95,6 +95,11 @@ class ClusterStatus:
         return self.fractions.get(max(self.losses, default=0), 1.0)
 
     @property
+    def heard_all_shards(self) -> bool:
+        """Nobody who may know another loss was silent."""
+        return self.epoch is not None and all(one.name in self.shards for one in self.epoch.shards)
+
+    @property
     def loss_clock(self) -> int:
         """Clock of :attr:`loss`; -1: none."""
         return max(self.losses, default=-1)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from scar.errors import ScarError
 from scar.v1.recovery_pb2 import HistorySample
 from scar_admin.log_text import LogReader
-from scar_admin.status import LATE_CLOCKS, ClusterStatus, ProcessInfo
+from scar_admin.status import ClusterStatus, ProcessInfo
 from scar_console.block_map import BlockMap
 from scar_console.log_ring import LogRing, read_line
 from scar_console.map_reader import BlockMapReader
@@ -126,7 +126,7 @@ class RunView:
     def look(self) -> PageUpdate:
         """Ask all services. One that is silent is a problem on the page, never an error."""
         ended = self._cluster.ended()
-        status = self._observer.read(since_clock=max(0, self._run.newest - LATE_CLOCKS))
+        status = self._observer.read(since_clock=self._run.ask_from)
         another = not self._run.is_of(status)
         if another:
             self._run = RunHistory(job=status.job.name if status.job else "")

@@ -21,18 +21,22 @@ class WholeLosses:
         self._losses = np.full(0, np.nan)
         self._lowest: tuple[float, int] | None = None  # of those that were let go: loss, clock
 
-    def add(self, losses: Mapping[int, float]) -> None:
-        """In any order, known ones again, too."""
+    def add(self, losses: Mapping[int, float]) -> float:
+        """In any order, known ones again, too. Returns the first clock whose loss was not known; infinity:
+        all were.
+        """
         if not losses:
-            return
+            return math.inf
         if not len(self._losses):
             self._first = max(min(losses), max(losses) + 1 - self._limit)
         self._make_room(max(losses))
+        first = min((clock for clock, loss in losses.items() if self._is_new(clock, loss)), default=math.inf)
         for clock, loss in losses.items():
             if clock >= self._first:
                 self._losses[clock - self._first] = loss
             elif math.isfinite(loss):
                 self._lowest = min((loss, clock), self._lowest or (loss, clock))
+        return first
 
     def series(self) -> LossSeries:
         found = np.flatnonzero(np.isfinite(self._losses))
@@ -42,6 +46,12 @@ class WholeLosses:
             loss, clock = self._lowest
             return LossSeries(np.append(clock, clocks), np.append(loss, losses))
         return LossSeries(clocks, losses)
+
+    def _is_new(self, clock: int, loss: float) -> bool:
+        """Of clocks that were let go only a loss that is the lowest."""
+        if clock >= self._first:
+            return math.isfinite(loss) and self._losses[clock - self._first] != loss
+        return math.isfinite(loss) and (self._lowest is None or (loss, clock) < self._lowest)
 
     def _make_room(self, newest: int) -> None:
         needed = newest + 1 - self._first

@@ -94,6 +94,34 @@ def test_a_cost_that_was_measured_gives_way_to_a_failure_that_is_told_later() ->
     assert measured_costs(status, (first, second))[1].reason == NEXT_CAME
 
 
+def test_a_loss_that_a_look_lacked_changes_a_cost_that_was_measured_without_it() -> None:
+    """The shard that knew it did not answer in time: before the failure, and where the loss is back."""
+    losses = {0: 9.0, 1: 4.0, 2: 3.0, 3: 8.0, 4: 7.0, 5: 2.0, 6: 1.0, 7: 0.5}
+    failures = (repaired(1, 3),)
+    for late in losses:
+        history = RunHistory()
+        others = {clock: loss for clock, loss in losses.items() if clock != late}
+        for seen in (others, others, losses, losses):
+            status = at_clock(8, losses=seen)
+            history.note_failures(status, failures)
+            assert history.costs == measured_costs(status, failures)
+    for seen in ({0: 9.0, 1: 4.0, 4: 3.5}, {2: 3.0, 3: 8.0, 5: 2.0}):
+        history.note_failures(at_clock(8, losses=seen), failures)
+    assert history.costs == measured_costs(at_clock(8, losses=losses), failures)
+
+
+def test_a_loss_that_a_look_lacked_matters_to_the_next_failure() -> None:
+    """It was to come first; the loss was back before."""
+    losses = dict(enumerate((9.0, 8.0, 9.0, 9.0, 7.0, 9.0, 6.0)))
+    failures = (repaired(1, 2), repaired(2, 5))
+    history = RunHistory()
+    for seen in ({0: 9.0, 1: 8.0, 2: 9.0, 3: 9.0, 6: 6.0}, losses):
+        status = at_clock(7, losses=seen)
+        history.note_failures(status, failures)
+        assert history.costs == measured_costs(status, failures)
+    assert history.costs[1].at_most == 3
+
+
 def test_a_cost_is_on_the_page_as_the_command_says_it() -> None:
     losses = {clock: 10.0 - clock for clock in range(8)}
     failures = (repaired(1, 3),)

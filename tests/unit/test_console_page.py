@@ -277,6 +277,18 @@ class Looks:
         raise ConfigError(f"{name} stays, without {how}")
 
 
+def test_a_look_asks_again_for_what_a_silent_shard_may_know() -> None:
+    """Within bounds: one that is never heard costs no look of the whole run."""
+    seen = replace(STATUS, losses={200: 0.125})
+    silent = replace(STATUS, shards={"ps-0": shard("ps-0")}, losses={400: 0.125})
+    far = replace(silent, losses={9000: 0.1})
+    looks = Looks(seen, seen, silent, silent, far, far, STATUS, STATUS)
+    view = looks.view()
+    for _ in range(7):
+        view.look()
+    assert looks.asked[2:] == [200 - 64, 200 - 64, 200 - 64, 9000 - 4096, 9000 - 4096, 9000 - 64]
+
+
 def test_a_step_has_what_is_new_and_a_whole_look_has_all() -> None:
     later = replace(STATUS, losses={200: 0.125})
     looks = Looks(STATUS, STATUS, later, later)
