@@ -271,7 +271,7 @@ BREAKS = (
     Break(
         "console-silent-shard",  # what it alone knows is asked for again
         CS + "run_history.py",
-        "if status.heard_all_shards:",
+        "if not status.silent_shards:",
         "if True:",
         f"{PAGE}::test_a_look_asks_again_for_what_a_silent_shard_may_know",
     ),

@@ -95,9 +95,10 @@ class ClusterStatus:
         return self.fractions.get(max(self.losses, default=0), 1.0)
 
     @property
-    def heard_all_shards(self) -> bool:
-        """Nobody who may know another loss was silent."""
-        return self.epoch is not None and all(one.name in self.shards for one in self.epoch.shards)
+    def silent_shards(self) -> list[str]:
+        """Shards of the epoch that did not answer, and may know losses that no other one does."""
+        shards = self.epoch.shards if self.epoch else ()
+        return [one.name for one in shards if one.name not in self.shards]
 
     @property
     def loss_clock(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.markup import escape
@@ -47,20 +48,24 @@ LEGEND = (
         " owner"
     ),
 )
+NAMED = 4  # silent shards
 
 
 def show_failures(ref: ClusterRef, job: str, store: str, form: OutputFormat) -> None:
     """Of the cluster that runs; else, or with ``job`` or ``store``, as the store has it."""
-    failures, costs, revisions = _read_records(ref, job, store)
+    told = _read_records(ref, job, store)
 
     def text(screen: Console) -> None:
-        for revision in revisions:
+        for revision in told.revisions:
             screen.print(revision_text(revision), soft_wrap=True)
-        if not failures:
+        if not told.failures:
             screen.print(f"no failure so far; make one by `scar kill ps-0{ref.options()}`", soft_wrap=True)
             return
-        screen.print(output.make_table(COLUMNS, (failure_row(one, costs[one.number]) for one in failures)))
-        for record in failures:
+        rows = (failure_row(one, told.costs[one.number]) for one in told.failures)
+        screen.print(output.make_table(COLUMNS, rows))
+        if told.silent:
+            screen.print(f"[yellow]{silence_text(told.silent)}[/]", soft_wrap=True)
+        for record in told.failures:
             for words in record.damage:
                 screen.print(f"#{record.number} damaged, from an older copy: {escape(words)}", soft_wrap=True)
             if record.rollback:
@@ -68,21 +73,36 @@ def show_failures(ref: ClusterRef, job: str, store: str, form: OutputFormat) -> 
         for line in LEGEND:
             screen.print(line, soft_wrap=True)
 
-    measured = {str(number): cost.document for number, cost in costs.items()}
-    found = {"failures": list(failures), "costs": measured, "revisions": list(revisions)}
-    output.print_result(form, found, text)
+    measured = {str(number): cost.document for number, cost in told.costs.items()}
+    found = {"failures": list(told.failures), "costs": measured, "revisions": list(told.revisions)}
+    output.print_result(form, found | {"silent": told.silent}, text)
 
 
-def _read_records(
-    ref: ClusterRef, job: str, store: str
-) -> tuple[Sequence[FailureRecord], Mapping[int, MeasuredCost], Sequence[JobRevision]]:
+@dataclass(frozen=True)
+class _ShownRecords:
+    """``costs``: by number; ``silent``: shards that did not say which losses they know."""
+
+    failures: Sequence[FailureRecord]
+    costs: Mapping[int, MeasuredCost]
+    revisions: Sequence[JobRevision]
+    silent: Sequence[str] = ()
+
+
+def _read_records(ref: ClusterRef, job: str, store: str) -> _ShownRecords:
     if job or store or not cluster_exists(ref):
         opened = open_job(ref, job, store).store
         stored = FailureLog(opened).read()
         unknown = MeasuredCost(reason="losses are not in the store, only the cluster that runs knows them")
-        return stored, {record.number: unknown for record in stored}, read_revisions(opened)
+        return _ShownRecords(stored, {record.number: unknown for record in stored}, read_revisions(opened))
     status = read_status(find_cluster(ref))
-    return status.failures, measured_costs(status, status.failures), status.revisions
+    costs = measured_costs(status, status.failures)
+    return _ShownRecords(status.failures, costs, status.revisions, status.silent_shards)
+
+
+def silence_text(shards: Sequence[str]) -> str:
+    more = len(shards) - NAMED
+    who = ", ".join(shards[:NAMED]) + (f" and {more} more" if more > 0 else "")
+    return f"{who} did not answer: COST is by the losses that others know, and may change"
 
 
 def failure_row(record: FailureRecord, cost: MeasuredCost) -> tuple[object, ...]:

@@ -54,7 +54,7 @@ class RunHistory:
         """
         self.epoch = max(self.epoch, status.number)
         self.newest = max(self.newest, status.loss_clock)
-        if status.heard_all_shards:
+        if not status.silent_shards:
             self.heard = self.newest
         self.fresh_metrics = self.progress.metrics.add_metrics(status.metrics)
         samples = self.progress.samples

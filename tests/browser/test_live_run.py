@@ -65,10 +65,11 @@ class LiveRun:
         found: list[dict[str, Any]] = self.shell.json("failures")["failures"]
         return found
 
-    def costs(self) -> dict[str, Any]:
-        """By number of failure."""
-        found: dict[str, Any] = self.shell.json("failures")["costs"]
-        return found
+    def cost_of(self, number: int) -> dict[str, Any] | None:
+        """None: a shard was too late to say which losses it knows."""
+        told = self.shell.json("failures")
+        cost: dict[str, Any] = told["costs"][str(number)]
+        return None if told["silent"] else cost
 
     def flag(self, number: int) -> Locator:
         return self.page.locator(f'.flag[data-failure="{number}"]')
@@ -166,6 +167,10 @@ def cost_words(cost: dict[str, Any]) -> str:
     return NEXT_CAME if cost["reason"] == NEXT_CAME else ""
 
 
+def is_cost_shown(opened: Locator, cost: dict[str, Any] | None) -> bool:
+    return cost is not None and cost_words(cost) in (opened.text_content() or "")
+
+
 def check_opened(live: LiveRun, record: dict[str, Any]) -> None:
     """Open a failure by its flag: its figures are those of `scar failures -o json`."""
     live.flag(record["number"]).focus()
@@ -183,9 +188,7 @@ def check_opened(live: LiveRun, record: dict[str, Any]) -> None:
         expect(opened).to_contain_text(words, timeout=PATIENCE_MS)
     told = {phase: record[f"{phase}_seconds"] for phase in PHASES}
     wait_for(lambda: shown_phases(opened) == told, f"phases {told} on the page", PATIENCE)
-    # asked again: one look may lack losses, where a shard was too late to answer it
-    number = str(record["number"])
-    wait_for(lambda: cost_words(live.costs()[number]) in (opened.text_content() or ""), "its cost", PATIENCE)
+    wait_for(lambda: is_cost_shown(opened, live.cost_of(record["number"])), "its cost", PATIENCE)
     if record["delta_norm"] >= 0:
         moved = (opened.text_content() or "").partition("‖δ‖ ")[2].split(" ")[0]
         assert float(moved.lstrip("~")) == float(f"{record['delta_norm']:.6g}")

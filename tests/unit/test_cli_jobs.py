@@ -18,6 +18,7 @@ from scar.v1.recovery_pb2 import FailureRecord, FinishedRecord
 from scar.v1.types_pb2 import ROLE_SHARD, ROLE_WORKER, Epoch, Member
 from scar.wire.codec import job_to_proto
 from scar_admin.iteration_costs import MeasuredCost
+from scar_admin.status import ClusterStatus
 from scar_cli import failures, jobs
 from scar_cli.cluster_ref import ClusterRef
 from scar_cli.output import OutputFormat
@@ -182,6 +183,27 @@ def test_the_ledger_is_read_from_the_store_when_no_cluster_runs(
     assert "ps-1" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="2 jobs"):
         failures.show_failures(ClusterRef(), "", url, OutputFormat.text)
+
+
+@pytest.mark.parametrize("answering", [["ps-0", "ps-1"], ["ps-0"]])
+def test_costs_say_which_shards_told_no_losses(
+    answering: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another loss may change what a failure has cost."""
+    shards = [Member(role=ROLE_SHARD, name=f"ps-{number}") for number in range(2)]
+    status = ClusterStatus(
+        epoch=Epoch(number=3, shards=shards),
+        shards=dict.fromkeys(answering, ps_pb2.ShardStatus()),
+        failures=(FailureRecord(number=1),),
+    )
+    monkeypatch.setattr(failures, "cluster_exists", lambda ref: True)
+    monkeypatch.setattr(failures, "find_cluster", lambda ref: None)
+    monkeypatch.setattr(failures, "read_status", lambda target: status)
+    failures.show_failures(ClusterRef(), "", "", OutputFormat.json)
+    silent = json.loads(capsys.readouterr().out)["silent"]
+    assert silent == [name for name in ("ps-0", "ps-1") if name not in answering]
+    failures.show_failures(ClusterRef(), "", "", OutputFormat.text)
+    assert ("ps-1 did not answer: COST is by the losses" in capsys.readouterr().out) == bool(silent)
 
 
 def test_a_rollback_is_shown_as_what_it_is() -> None:
