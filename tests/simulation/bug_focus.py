@@ -78,4 +78,6 @@ BUG_FOCUSES: dict[str, Focus] = {
         draws={"hold-down": _LONG_ABSENCES, "refused": calls_of("ReportFailure")},
     ),
     "leases": Focus({**SMALL, "pace": 1.0}, _CUTS, faults=(3, 6)),
+    # as while a cluster gets another lease; also under a leader that has read of it
+    "longer_leases": Focus({**TWICE, "shard_lease": 6.0}, (*_CUTS, "depose"), faults=(3, 6)),
 }

@@ -39,6 +39,7 @@ HUNTS: dict[str, tuple[str, int]] = {
     "repeats-last": ("answers", 1),
     "overwrites": ("two_recoveries", 1),
     "skips-lease": ("leases", 3),
+    "own-lease": ("longer_leases", 8),
     "counts-ahead": ("copies", 1),
     "drops-sealed": ("successors", 3),
     "promotes-saved": ("chain", 1),

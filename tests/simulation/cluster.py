@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -70,7 +70,15 @@ class Life:
 class Cluster:
     """A Redis and processes that share it: what :mod:`scar_local` starts. Members are named "ps-0"."""
 
-    def __init__(self, world: World, name: str, *members: str, label: str = "scar") -> None:
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        *members: str,
+        label: str = "scar",
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        """``settings``: of members, beside those that all have."""
         self.world, self.name, self.label = world, name, label
         self.redis = f"redis-{name}"
         self.hosts: dict[str, Host] = {}
@@ -85,7 +93,7 @@ class Cluster:
             world.network.names[address] = []
         present = {member.partition("-")[0] for member in members}
         self._known = {kind: self.names[kind] for kind in COORDINATORS if kind in present}
-        self._settings: dict[str, dict[str, Any]] = {}  # of members, beside those that all have
+        self._settings = {member: dict(told) for member, told in (settings or {}).items()}
         self._held: set[str] = set()  # that are not started again for now
         self._starts = 0  # of jobs
         for member in members:

@@ -78,6 +78,13 @@ FRESH_EDITS = (
         "allowed = now",
     ),
     _edit(
+        "own-lease",
+        "recovery waits for its own lease, though a shard has a longer one",
+        "services/scar_recovery/core/membership.py",
+        "return max(self._lease, member.lease_seconds) if member is not None else self._lease",
+        "return self._lease",
+    ),
+    _edit(
         "commits-behind",
         "a round that was overtaken by a recovery is committed behind what the recovery has sealed",
         "services/scar_checkpoint/core/coordinator.py",

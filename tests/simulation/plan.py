@@ -66,7 +66,7 @@ class RunShape:
     """The job and its cluster. ``standby``: each coordinator twice; ``pace``: seconds of computing in a
     clock; ``seconds``: of the run, at least; ``disk``: the store is a directory; ``heartbeat``: see
     :mod:`tests.simulation.heartbeats`; ``auto``: the coordinator chooses its rounds; ``look``: seconds
-    between two looks of the operator.
+    between two looks of the operator; ``shard_lease``: seconds of the shards' leases, 0: as recovery has it.
     """
 
     shards: int = 2
@@ -87,6 +87,7 @@ class RunShape:
     heartbeat: float = DEFAULT
     auto: bool = False
     look: float = LOOK
+    shard_lease: float = 0.0
 
     def job_options(self, seed: int) -> dict[str, Any]:
         """Of :func:`scar_chaos.core.counting_job.make_job`."""

@@ -27,7 +27,9 @@ class SimulatedTarget:
         self.host = world.operator.address
         self.listen = f"{self.host}:0"
         self.judges: list[Callable[[], list[str]]] = []  # that find what is wrong at rest
-        self.cluster = Cluster(world, "one", *shape.coordinators, *shape.shard_names)
+        leases = {"lease_seconds": shape.shard_lease} if shape.shard_lease else {}
+        settings = dict.fromkeys(shape.shard_names, leases)
+        self.cluster = Cluster(world, "one", *shape.coordinators, *shape.shard_names, settings=settings)
         others = {kind: self.cluster.names[kind] for kind in ("checkpoint", "detector")}
         self._observer = ClusterObserver(self.recovery, others)
         for member in (*shape.coordinators, *shape.shard_names):

@@ -26,6 +26,7 @@ WORDS = {
     "accuses-once": "is dead, and in the newest epoch",
     "voids-neighbours": "pushes were lost",
     "frees-after-answer": "pushes were lost",
+    "own-lease": "its lease is not over",
 }
 PATIENCE = 100  # seeds; one in 12 drops the loads of a recovery, one in 6 has a second cluster take the job
 CHUNK = 2  # seeds of one process, which may take simulated.SECONDS also beside others
@@ -74,5 +75,11 @@ def test_as_it_is_no_seed_fails() -> None:
 @pytest.mark.parametrize("scenario", ["server_deaths", "server_deaths_ssp", "server_deaths_asp"])
 def test_a_server_that_dies_with_what_it_has_just_got_costs_nothing(scenario: str) -> None:
     runs = simulate(scenario, first=1001, seeds=SEEDS)
+    assert len(runs) == SEEDS
+    assert [run for run in runs if run.wrong] == []
+
+
+def test_recovery_waits_for_a_lease_that_is_longer_than_its_own() -> None:
+    runs = simulate("longer_leases", first=1001, seeds=SEEDS)
     assert len(runs) == SEEDS
     assert [run for run in runs if run.wrong] == []
