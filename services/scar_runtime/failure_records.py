@@ -95,6 +95,8 @@ class FailureRecord:
     ) -> FailureRecord:
         """Names members and damage that it did not name yet."""
         fresh = {key: words for key, words in zip(members, evidence, strict=False) if key not in self.members}
+        if not fresh and not damage:
+            return self
         return replace(
             self,
             members=(*self.members, *fresh.keys()),
@@ -156,8 +158,9 @@ def _valid_deltas(reports: Iterable[WorkerReport]) -> Iterator[TableDelta]:
 
 def merge_records(records: Sequence[FailureRecord]) -> FailureRecord:
     """What all versions of one record know together; the same in whatever order they come."""
-    best = max(records, key=lambda one: (_measured_seconds(one), bool(one.epoch), _sort_key(one)))
-    for other in sorted(records, key=_sort_key):
+    ordered = sorted(records, key=_sort_key) if len(records) > 1 else records
+    best = max(reversed(ordered), key=lambda one: (_measured_seconds(one), bool(one.epoch)))
+    for other in ordered:
         if other.epoch and not best.epoch:
             best = replace(best, epoch=other.epoch, manifest=other.manifest, sources=other.sources)
         # a worker may be named by later versions only: it died while the blocks of others waited
