@@ -9,6 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from scar._client.core.clocks import ShardRecord, WorkerClocks
+from scar._client.core.push_state import EpochSettled, MarkTaken, StreamState
+from scar._client.core.shard_map import ShardMap
+from scar._client.core.stream_steps import SettleEpoch
 from scar.errors import Internal
 from scar.placement import BlockSource
 from scar.tables import Table
@@ -217,3 +221,43 @@ def test_a_state_on_which_training_waits_is_not_changed_by_what_comes_along():
         target.settle(sender(rank), after.number)
         target.mark(sender(rank), after.number, 2, None)
     assert values(target) == [1, 1, 1]
+
+
+def tell_end(shard, rank, epoch):
+    """As a worker does that has finished clock 0, the last one, and never heard of this shard before."""
+    clocks = WorkerClocks()
+    clocks.known = 1
+    clocks.done = True
+    stream = StreamState(PAIR, OTHER, None)
+    shards = ShardMap(epoch)
+    while (step := stream.next_step(shards, clocks)) is not None:
+        if isinstance(step, SettleEpoch):
+            known = shard.settle(sender(rank), step.epoch)
+            stream.handle(EpochSettled(step.epoch, ShardRecord(known.clock, known.finished, known.joins)))
+        else:
+            shard.mark(sender(rank), step.epoch, step.finished, step.part)
+            stream.handle(MarkTaken(step.epoch, step.mark, shard.clock))
+
+
+def test_a_shard_of_which_workers_hear_when_they_are_done_closes_the_last_clock():
+    """Its clock is as the donor's was when it froze the blocks; what waits there for the clock is applied."""
+    donor, epoch = started(PAIR, None, workers=2)
+    target = DrivenShard(OTHER)
+    target.adopt(epoch, PAIR)
+    for rank in (0, 1):
+        push(donor, rank, 1, None, np.ones(4))
+    finish_clock(donor, 0)
+    wanted = [("w", ids(1, 2, 3))]
+    donor.freeze(1, wanted)
+    offer = donor.offer(1, wanted)
+    finish_clock(donor, 1)
+    assert donor.clock == 0, "nothing changes while blocks are on their way"
+    target.put_aside(migration.decode_frozen(migration.encode_frozen(offer, 1), PAIR, ME.key, 1))
+    moved = [group(name, blocks, ME, BlockSource.DONOR) for name, blocks in wanted]
+    after = next_epoch(epoch, lost=dict(wanted), moved=moved)
+    for shard in (donor, target):
+        shard.adopt(after, PAIR)
+    for rank in (0, 1):
+        tell_end(target, rank, after)
+    assert (donor.clock, target.clock) == (1, 1)
+    assert values(target) == [2, 2, 2]

@@ -49,10 +49,13 @@ class WorkerClocks:
         """Clocks that are finished, which is the number of the open one."""
         return self.known or 0
 
-    @property
-    def mark(self) -> int | None:
-        """What shards have to be told; None: nothing yet."""
-        return DONE if self.done else self.known
+    def mark_after(self, told: int) -> int | None:
+        """What a shard has to be told that was told this mark last; None: nothing yet.
+
+        One that joins as the work ends hears of the last clock before it hears that nothing more will come,
+        which says of no clock that it was finished.
+        """
+        return DONE if self.done and (self.known is None or told >= self.known) else self.known
 
     def begin_pull(self, clock: int) -> None:
         """Something is being pulled that could be given back once it is there."""

@@ -111,7 +111,7 @@ class StreamState:
         """
         epoch = shards.epoch.number
         finished = clocks.finished
-        mark = clocks.mark
+        mark = clocks.mark_after(self.marked[1])
         if self.buffer.merges and mark is not None:
             # nobody waits for what is on its way, so there is always some
             finished = mark = min(mark, self.buffer.first_clock)
