@@ -55,8 +55,8 @@ def _missing_members(status: ClusterStatus, job: types_pb2.JobSpec) -> list[Wait
     if recovery is not None and epoch is None:
         shards = sum(int(member.role) == Role.SHARD for member in recovery.members)
         step = (
-            f"Start {job.shards - shards} more (`scar up --shards {job.shards}`), or train with --shards"
-            f" {shards}"
+            f"Start {job.shards - shards} more (`scar up --shards {job.shards}`; of a release:"
+            f" ps.replicas={job.shards}, and all of its pods have to run), or train with --shards {shards}"
         )
         return (
             [Wait(f"{shards} of {job.shards} shards have joined", recovery.waiting, step)]

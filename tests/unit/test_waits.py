@@ -44,7 +44,10 @@ def test_too_few_shards_and_how_to_go_on() -> None:
     )
     (wait,) = waits(ClusterStatus(recovery=recovery, job=JOB, problems=(f"recovery: {problem}",)))
     assert (wait.text, wait.seconds, wait.wrong) == ("3 of 4 shards have joined", 7.5, True)
-    assert wait.step == "Start 1 more (`scar up --shards 4`), or train with --shards 3"
+    assert wait.step == (
+        "Start 1 more (`scar up --shards 4`; of a release: ps.replicas=4, and all of its pods have to run),"
+        " or train with --shards 3"
+    )
 
 
 def test_too_few_workers() -> None:
