@@ -69,6 +69,11 @@ def until(site: Site, condition: Callable[[Any], object], *arguments: str, what:
     return found
 
 
+def name_of(folder: Path, word: str) -> str:
+    """Of a job: a store has a name once, and a test may be run again, in another folder."""
+    return f"{word}{folder.name[-1]}"
+
+
 def write(folder: Path, name: str, clocks: int, fails: bool = False, pause: float = 0.05) -> str:
     path = folder / f"{name}.py"
     path.write_text(TRAIN.format(name=name, clocks=clocks, fails=fails, pause=pause))
@@ -88,24 +93,26 @@ def workers(site: Site) -> list[str]:
 
 
 def test_a_file_is_trained_and_nothing_is_left_of_its_workers(site: Site, tmp_path: Path) -> None:
-    done = scar(site, "train", write(tmp_path, "first", 8))
-    assert "finished job first: 8 clocks" in done.stdout
+    name = name_of(tmp_path, "first")
+    done = scar(site, "train", write(tmp_path, name, 8))
+    assert f"finished job {name}: 8 clocks" in done.stdout
     assert not [name for name in workers(site) if "worker-file" in name]
     assert "scar-worker" not in workers(site)
     (found,) = {one["job"] for one in [seen(site, "status")]}
-    assert found == "first"
-    listed = seen(site, "checkpoints", "ls", "--job", "first")
+    assert found == name
+    listed = seen(site, "checkpoints", "ls", "--job", name)
     assert listed["manifests"]
-    assert scar(site, "checkpoints", "verify", "--job", "first").stdout.startswith("all good")
+    assert scar(site, "checkpoints", "verify", "--job", name).stdout.startswith("all good")
 
 
 def test_a_training_outlives_whoever_watches_it_and_is_found_again(site: Site, tmp_path: Path) -> None:
-    file = write(tmp_path, "long", 120, pause=0.25)
+    name = name_of(tmp_path, "long")
+    file = write(tmp_path, name, 120, pause=0.25)
     command = site.scar("train", file)
     watching = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
     until(
         site,
-        lambda status: status["job"] == "long" and status["clock"] >= 2,
+        lambda status: status["job"] == name and status["clock"] >= 2,
         "status",
         what="the first clocks",
     )
@@ -113,19 +120,19 @@ def test_a_training_outlives_whoever_watches_it_and_is_found_again(site: Site, t
     text, _ = watching.communicate(timeout=60)
     assert watching.returncode == 0
     assert "the training goes on" in text
-    other = scar(site, "train", write(tmp_path, "other", 1), check=False)
+    other = scar(site, "train", write(tmp_path, name_of(tmp_path, "other"), 1), check=False)
     assert other.returncode == 1
-    assert "job 'long' is being trained" in other.stderr
+    assert f"job '{name}' is being trained" in other.stderr
     before = seen(site, "status")["clock"]
     again = scar(site, "train", file)
     assert "runs already, and is followed" in again.stdout
-    assert "finished job long: 120 clocks" in again.stdout
+    assert f"finished job {name}: 120 clocks" in again.stdout
     assert before > 1
 
 
 def test_a_killed_shard_heals_and_a_finished_job_is_not_started_again(site: Site, tmp_path: Path) -> None:
     """A push of the last clock that has to be sent again, to a shard that has closed it, gets one more."""
-    name = f"healed{tmp_path.name[-1]}"  # a store has a job's name once, and the test may be run again
+    name = name_of(tmp_path, "healed")
     file = write(tmp_path, name, 60, pause=0.3)
     command = site.scar("train", file)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as training:
@@ -201,7 +208,7 @@ def owned_blocks(shard: dict[str, Any]) -> int:
 
 
 def test_a_mistake_in_the_file_is_shown_as_it_happened(site: Site, tmp_path: Path) -> None:
-    done = scar(site, "train", write(tmp_path, "wrong", 50, fails=True), check=False)
+    done = scar(site, "train", write(tmp_path, name_of(tmp_path, "wrong"), 50, fails=True), check=False)
     assert done.returncode == 1
     assert "ValueError: a user's mistake" in done.stderr
     assert "scar-worker" not in workers(site)
