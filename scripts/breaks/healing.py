@@ -127,8 +127,8 @@ BREAKS = (
     Break(
         "keyed-replay",  # rows of keys are seen before what workers owe them is done again
         "services/scar_ps/core/ownership.py",
-        "if job.replays and restored and pushed:",
-        "if job.replays and change.table.keys is None and restored and pushed:",
+        'if job.consistency == "bsp" and restored and pushed:',
+        'if job.consistency == "bsp" and change.table.keys is None and restored and pushed:',
         KEYED_REPLAY,
     ),
     Break(

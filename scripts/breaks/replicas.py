@@ -12,7 +12,7 @@ BREAKS = (
     Break(
         "ps-chain-replay",
         "services/scar_ps/core/ownership.py",
-        "if job.replays and restored",
+        'if job.consistency == "bsp" and restored',
         "if job.strategy.asks_workers and restored",
         "tests/unit/test_ps_replay.py::test_a_block_that_comes_back_is_what_it_would_have_been",
     ),

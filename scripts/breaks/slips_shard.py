@@ -80,7 +80,7 @@ BREAKS = (
         "services/scar_ps/core/clocks.py",
         "if state.bsp_buffer.any_late:",
         "if False:",
-        f"{PS_OWNERSHIP}::test_late_contributions_are_applied_before_their_blocks_settle",
+        f"{PS_OWNERSHIP}::test_nothing_settles_before_what_joins_a_later_clock_is_applied",
     ),
     Break(
         "ps-frozen",

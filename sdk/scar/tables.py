@@ -310,8 +310,8 @@ class Job:
 
     @cached_property
     def replays(self) -> bool:
-        """Blocks that come back are seen when workers have sent what they lack, applied clock by clock as it
-        was: BSP, where nothing else is lost.
+        """What comes back from memory is the state of a clock, and what was lost since is sent again: BSP,
+        where workers or replicas have all that is acknowledged.
         """
         return self.consistency == "bsp" and (self.strategy.asks_workers or self.strategy.exact)
 

@@ -100,7 +100,11 @@ class DataServicer:
                 self._apply_thread.serve(AcknowledgementDue(applied.update), _seconds_left(context))
         (metrics.DUPLICATES if applied.duplicate else metrics.PUSHES).inc()
         return ps_pb2.PushReply(
-            epoch=applied.epoch, clock=applied.clock, duplicate=applied.duplicate, joins=applied.joins
+            epoch=applied.epoch,
+            clock=applied.clock,
+            duplicate=applied.duplicate,
+            joins=applied.joins,
+            owed=applied.owed,
         )
 
     def pull(self, request: ps_pb2.PullRequest, context: grpc.ServicerContext) -> Iterator[bytes]:
@@ -209,7 +213,9 @@ class ControlServicer(ps_pb2_grpc.ShardControlServicer):
             state: ClockState = self._apply_thread.serve(
                 finished, _seconds_left(context), metrics.APPLY_SECONDS.observe
             )
-        return ps_pb2.ClockReply(epoch=state.epoch, clock=state.clock, finished=state.finished)
+        return ps_pb2.ClockReply(
+            epoch=state.epoch, clock=state.clock, finished=state.finished, settled=state.settled
+        )
 
     def Settle(self, request: ps_pb2.SettleRequest, context: grpc.ServicerContext) -> ps_pb2.SettleReply:
         settled = WorkerSettled(Sender(request.worker, request.incarnation), request.epoch)

@@ -40,6 +40,7 @@ HUNTS: dict[str, tuple[str, int]] = {
     "overwrites": ("two_recoveries", 1),
     "skips-lease": ("leases", 3),
     "own-lease": ("longer_leases", 8),
+    "late-clock": ("last_clocks", 1),
     "counts-ahead": ("copies", 1),
     "drops-sealed": ("successors", 3),
     "promotes-saved": ("chain", 1),

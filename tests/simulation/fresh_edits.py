@@ -78,6 +78,13 @@ FRESH_EDITS = (
         "allowed = now",
     ),
     _edit(
+        "late-clock",
+        "what is owed to lost blocks of a closed clock joins the open one, which workers have to finish",
+        "services/scar_ps/core/ownership.py",
+        'if job.consistency == "bsp" and restored and pushed:',
+        "if job.replays and restored and pushed:",
+    ),
+    _edit(
         "own-lease",
         "recovery waits for its own lease, though a shard has a longer one",
         "services/scar_recovery/core/membership.py",

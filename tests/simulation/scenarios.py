@@ -19,6 +19,7 @@ from tests.simulation.cluster import Cluster
 from tests.simulation.focus import FOCUSES
 from tests.simulation.held_leaders import draw_held_leaders
 from tests.simulation.network import Weather
+from tests.simulation.oracles.lives import living_shards
 from tests.simulation.plan import ANYWHERE, Focus
 from tests.simulation.swarm import plan_of, play
 from tests.simulation.world import World
@@ -27,6 +28,7 @@ JOB = "job"
 TABLES = 12
 CLOCKS, CLOCK_SECONDS = 20, 0.5  # of a training, and of the computation in each clock
 DEATH_CLOCKS = 40  # of a training in which servers die
+LAST_CLOCKS = 8  # of one at whose end a server dies
 RESTED = 10.0  # seconds in which workers go on after the last death
 HEALED = 90.0  # seconds within which a recovery ends once the faults have
 
@@ -202,6 +204,40 @@ def server_deaths(world: World, **options: Any) -> None:
     assert not any(least.values()), f"missing of what was pushed, or twice: {least}"
 
 
+def last_clocks(world: World, recovery: str) -> None:
+    """A shard dies as the training ends: its clocks are those that workers did, and nothing more."""
+    shards = [f"ps-{number}" for number in range(3)]
+    cluster = Cluster(world, "one", "recovery-0", "checkpoint-0", "detector-0", *shards)
+    for shard in shards:
+        cluster.supervise(shard)
+    policy = scar.Checkpoint(fraction=1.0, period=2)
+    cluster.start_job(small_job(3, workers=3, consistency="bsp", recovery=recovery, checkpoint=policy))
+    names = [f"t{number}" for number in range(TABLES)]
+    done: list[str] = []
+
+    def train(worker: scar.Worker) -> None:
+        for _ in worker.clocks(limit=LAST_CLOCKS):
+            values = worker.pull(names)
+            time.sleep(0.1)  # it computes
+            worker.push({name: np.ones_like(one) for name, one in values.items()})
+        worker.leave()
+        done.append(worker.member.name)
+
+    world.network.weather = Weather(delayed=0.5, late=0.02)
+    for number in range(3):
+        cluster.work(f"worker-{number}", train)
+    behind = shards
+    while len(behind) == 3:  # some shards have closed the last clock
+        world.scheduler.sleep(0.001)
+        clocks = {state.member.name: state.clock for _, state in living_shards(cluster)}
+        behind = [shard for shard in shards if clocks.get(shard, 0) < LAST_CLOCKS]
+    cluster.crash(world.random.choice(behind or shards))
+    cluster.wait_for(lambda: len(done) == 3, HEALED, "the end of the training")
+    world.scheduler.sleep(RESTED)
+    reached = max(state.clock for _, state in living_shards(cluster))
+    assert reached == LAST_CLOCKS, f"{reached} clocks of {LAST_CLOCKS}"
+
+
 def poisoned_batch(world: World) -> None:
     """The loss of a clock is no number, once; what was saved before comes back, and a shard may die then."""
     shards = [f"ps-{number}" for number in range(3)]
@@ -262,6 +298,8 @@ SCENARIOS: dict[str, Callable[[World], None]] = {
     "two_clusters": two_clusters,
     "whole_cluster": whole_cluster,
     "poisoned_batch": poisoned_batch,
+    "last_clocks": partial(last_clocks, recovery="partial"),
+    "last_clocks_chain": partial(last_clocks, recovery="sync-chain"),
     "server_deaths": partial(server_deaths, consistency="bsp"),
     "server_deaths_ssp": partial(server_deaths, consistency="ssp", staleness=1),
     "server_deaths_asp": partial(server_deaths, consistency="asp"),

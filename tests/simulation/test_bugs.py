@@ -27,6 +27,7 @@ WORDS = {
     "voids-neighbours": "pushes were lost",
     "frees-after-answer": "pushes were lost",
     "own-lease": "its lease is not over",
+    "late-clock": "9 clocks of 8",
 }
 PATIENCE = 100  # seeds; one in 12 drops the loads of a recovery, one in 6 has a second cluster take the job
 CHUNK = 2  # seeds of one process, which may take simulated.SECONDS also beside others
@@ -81,5 +82,12 @@ def test_a_server_that_dies_with_what_it_has_just_got_costs_nothing(scenario: st
 
 def test_recovery_waits_for_a_lease_that_is_longer_than_its_own() -> None:
     runs = simulate("longer_leases", first=1001, seeds=SEEDS)
+    assert len(runs) == SEEDS
+    assert [run for run in runs if run.wrong] == []
+
+
+@pytest.mark.parametrize("scenario", ["last_clocks", "last_clocks_chain"])
+def test_a_job_has_the_clocks_that_its_workers_did(scenario: str) -> None:
+    runs = simulate(scenario, first=1001, seeds=SEEDS)
     assert len(runs) == SEEDS
     assert [run for run in runs if run.wrong] == []

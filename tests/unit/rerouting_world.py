@@ -62,6 +62,7 @@ class Pending:
     late: bool
     joined: int
     ids: list[int]
+    owed: bool = False
 
 
 @dataclass
@@ -79,21 +80,30 @@ class Shard:
     clock: int = 0
     gained: int = 0
     settled: int = 0
+    replaying: set[int] = field(default_factory=set)  # blocks that were lost, until the worker has settled
     mark: tuple[int, int] = (0, 0)
 
-    def take(self, part: ShardPush, bsp: bool) -> None:
+    def take(self, part: ShardPush, bsp: bool) -> bool:
+        """Returns whether it is owed, or has been."""
         assert part.seq <= self.last + 1, "a gap in the numbers of a stream"
+        late = bsp and self.clock > part.clock
         if part.seq <= self.last:
-            return
+            return late
         self.last = part.seq
         ids = [int(block) for piece in part.tables.values() for block in piece.ids]
         assert set(ids) <= set(self.content), "a block that this shard does not own"
-        if bsp:
-            self.pending.append(
-                Pending(part.push_id, self.clock > part.clock, max(part.clock, self.clock), ids)
-            )
-        else:
+        if not bsp:
             self.apply(part.push_id, ids)
+            return False
+        owed = [block for block in ids if late and block in self.replaying]
+        others = [block for block in ids if block not in owed]
+        joined = max(part.clock, self.clock)
+        kept = [
+            Pending(part.push_id, False, part.clock, owed, True),
+            Pending(part.push_id, late, joined, others),
+        ]
+        self.pending += [one for one in kept if one.ids]
+        return late and not others
 
     def apply(self, push_id: int, ids: Iterable[int]) -> None:
         for block in ids:
@@ -104,10 +114,19 @@ class Shard:
         finished, epoch = self.mark
         if epoch < self.gained or finished <= self.clock:
             return
-        for pending in [pending for pending in self.pending if pending.joined < finished]:
+        self.apply_pending([one for one in self.pending if one.joined < finished and not one.owed])
+        self.clock = finished
+
+    def settle(self, number: int) -> None:
+        self.settled = number
+        if number >= self.gained:
+            self.apply_pending([one for one in self.pending if one.owed])
+            self.replaying.clear()
+
+    def apply_pending(self, due: Iterable[Pending]) -> None:
+        for pending in due:
             self.pending.remove(pending)
             self.apply(pending.push_id, pending.ids)
-        self.clock = finished
 
     @property
     def saves(self) -> bool:
@@ -120,6 +139,7 @@ class Shard:
         gone = set(blocks)
         for block in gone:
             self.content.pop(block, None)
+            self.replaying.discard(block)
         for pending in self.pending:
             pending.ids = [block for block in pending.ids if block not in gone]
 
@@ -197,9 +217,9 @@ class World:
         for piece in part.tables.values():
             sizes = self.job.table("w").layout.sizes[piece.ids]
             np.testing.assert_array_equal(piece.values, np.repeat(piece.ids, sizes))  # cut where blocks end
-        shard.take(part, self.bsp)
+        owed = shard.take(part, self.bsp)
         if acknowledged:
-            self.acked.release_pushes(self.streams[key].acknowledge(part.seq, shard.clock))
+            self.acked.release_pushes(self.streams[key].acknowledge(part.seq, shard.clock, owed=owed))
 
     def lose_answer(self, choice: int) -> None:
         self.deliver(choice, acknowledged=False)
@@ -222,12 +242,14 @@ class World:
     def see(self, choice: int) -> None:
         key = self._pick(choice)
         if key:
+            if self.shards[key].saves:
+                self.streams[key].end_owing()
             self.acked.release_pushes(self.streams[key].see_clock(self.shards[key].clock))
 
     def settle(self, choice: int) -> None:
         key = self._pick(choice)
         if key and not self.streams[key].blocks_settle():
-            self.shards[key].settled = self.epoch.number
+            self.shards[key].settle(self.epoch.number)
 
     def save(self, choice: int) -> None:
         key = self._pick(choice)
@@ -346,10 +368,13 @@ class World:
             self._cut_history(restored)
         for shard in alive:
             self.shards[shard.key].drop(restored)
+        given = {block for one in moved if one.source is BlockSource.DONOR for block in one.ids.tolist()}
         for block, saved in restored.items():
             if owners[block] != NOBODY:
                 owner = self.shards[alive[owners[block]].key]
                 owner.content[block], owner.base[block], owner.gained = saved.content, saved.watermark, number
+                if block not in given:
+                    owner.replaying.add(block)
         held = {**{key: stream.pushes() for key, stream in self.streams.items()}, NOWHERE: self.orphans}
         outcome = reroute(self.job, self.epoch, WORKER, held)
         for blocks in outcome.released:
@@ -407,7 +432,12 @@ class World:
         for index in range(len(self.epoch.shards)):
             while not self.streams[self._pick(index)].idle:
                 self.deliver(index)
-        self.finish_clock(0)
+        for index in range(len(self.epoch.shards)):
+            self.settle(index)
+            self.see(index)
+        pushes = [push for stream in self.streams.values() for push in stream.pushes()]
+        if any((push.clock if push.owed else push.applied_clock) >= self.finished for push in pushes):
+            self.finish_clock(0)
         for index in range(len(self.epoch.shards)):
             self.mark(index)
             self.see(index)

@@ -12,7 +12,8 @@ from scar.errors import Internal, InvalidRequest
 from scar.placement import BlockSource
 from scar.tables import Table
 from scar_ps.core.block_data import BlockContents, IncomingBlocks
-from scar_ps.core.requests import MustWait, Sender
+from scar_ps.core.events import PushReceived
+from scar_ps.core.requests import MustWait, Sender, StagedPush
 from tests.unit.ps_support import (
     ME,
     OTHER,
@@ -23,6 +24,7 @@ from tests.unit.ps_support import (
     job,
     load_initial,
     next_epoch,
+    part,
     push,
     sender,
     started,
@@ -43,6 +45,12 @@ def gained(epoch, *blocks, source=BlockSource.OBJECT, former=OTHER, **watermark)
 
 def contents(count, value=5.0):
     return BlockContents(np.full(2 * count, value, np.float32))
+
+
+def owed(shard, seq):
+    """Worker 0 sends its push 1, of clock 0, to block 1."""
+    parts = {"w": part(shard, "w", ids(1), [1, 1])}
+    return shard.handle(PushReceived(StagedPush(sender(0), shard.number, seq, 1, 0, parts))).owed
 
 
 def unsettled(shard):
@@ -120,7 +128,7 @@ def test_blocks_for_which_workers_may_owe_something_are_not_told_as_exact():
     shard, epoch = started(BSP, MINE, workers=1)
     (load,) = shard.adopt(gained(epoch, 1), BSP)
     shard.install(load, contents(1))
-    with pytest.raises(MustWait, match="exactly clock 0"):
+    with pytest.raises(MustWait, match="1 blocks of table w wait for what workers owe"):
         shard.pull_exact(Sender("", ""), 2, 0, [("w", None)])
     shard.settle(sender(0), 2)
     (part,) = shard.pull_exact(Sender("", ""), 2, 0, [("w", None)])
@@ -165,18 +173,59 @@ def test_a_departed_worker_owes_nothing_any_more():
     assert not any(unsettled(shard))
 
 
-def test_late_contributions_are_applied_before_their_blocks_settle():
+def test_what_is_owed_to_lost_blocks_is_applied_as_they_settle_with_its_own_clock():
+    """Clock 0 is closed here. No further clock is needed, which would be one more than workers have done."""
+    shard, epoch = started(BSP, MINE, workers=2)
+    for rank in (0, 1):
+        push(shard, rank, 1, None, np.ones(6), clock=0)
+        shard.mark(sender(rank), 1, 1, None)
+    (load,) = shard.adopt(gained(epoch, 1, w0=0), BSP)
+    shard.install(load, contents(1))
+    assert owed(shard, 2)
+    assert not shard.settle(sender(0), 2).settled
+    with pytest.raises(MustWait, match="wait for what workers owe"):
+        shard.pull(sender(0), 2, 1, [("w", None)])
+    assert values(shard)[2:4] == [5, 5]
+    assert shard.settle(sender(1), 2).settled
+    assert not any(unsettled(shard))
+    assert (values(shard)[2:4], shard.clock) == ([6, 6], 1)
+    assert owed(shard, 2), "its answer was lost"
+
+
+def test_what_is_owed_and_of_an_open_clock_is_an_ordinary_push():
     shard, epoch = started(BSP, MINE)
-    push(shard, 0, 1, None, np.ones(6), clock=0)
-    shard.mark(sender(0), 1, 1, None)
-    loads = shard.adopt(gained(epoch, 1, w0=0), BSP)
-    shard.install(loads[0], contents(1))
-    push(shard, 0, 2, ids(1), [1, 1], clock=0, push_id=1)
+    (load,) = shard.adopt(gained(epoch, 1), BSP)
+    shard.install(load, contents(1))
+    assert not owed(shard, 1)
     shard.settle(sender(0), 2)
-    assert unsettled(shard)[1], "the watermark says 1, but push 1 is not in the block yet"
+    assert values(shard)[2:4] == [5, 5]
+    shard.mark(sender(0), 2, 1, None)
+    assert values(shard)[2:4] == [6, 6]
+
+
+def test_nothing_settles_before_what_joins_a_later_clock_is_applied():
+    """To a block that was always here; no worker of this version does so."""
+    shard, epoch = started(BSP, MINE)
+    shard.mark(sender(0), 1, 1, None)
+    (load,) = shard.adopt(gained(epoch, 1), BSP)
+    shard.install(load, contents(1))
+    push(shard, 0, 1, ids(0), [1, 1], clock=0)
+    assert not shard.settle(sender(0), 2).settled
+    assert unsettled(shard)[1], "the watermark will say 1, but push 1 is not in its block yet"
     shard.mark(sender(0), 2, 2, None)
     assert not any(unsettled(shard))
-    assert values(shard)[2:4] == [6, 6]
+
+
+def test_settled_is_what_the_next_replica_has_too():
+    spec = job(consistency="bsp", recovery="sync-chain")
+    shard, epoch = started(spec, MINE)
+    (load,) = shard.adopt(gained(epoch, 1), spec)
+    shard.install(load, contents(1))
+    assert not shard.settle(sender(0), 2).settled
+    outgoing = shard.load()
+    for batch in outgoing.batches:
+        shard.arrived(outgoing, batch)
+    assert shard.settle(sender(0), 2).settled
 
 
 def test_after_a_gain_only_marks_of_the_new_epoch_close_clocks():

@@ -198,6 +198,25 @@ def test_a_late_part_is_kept_until_the_clock_that_it_joined_is_told_closed() -> 
     assert [released.push_id for released in buffer.see_clock(7)] == [1]
 
 
+def test_an_owed_part_is_applied_when_the_shard_has_settled_and_kept_until_then() -> None:
+    """The shard has closed its clock already, and needs no further one."""
+    buffer = ResendBuffer(until_closed=True)
+    buffer.append(push(1, clock=4))
+    assert buffer.acknowledge(sent(buffer), 5, 5, owed=True) == []
+    assert not buffer.empty
+    assert buffer.see_clock(5) == []
+    buffer.end_owing()
+    assert buffer.empty
+    assert [released.push_id for released in buffer.see_clock(5)] == [1]
+
+
+def test_an_owed_part_is_applied_before_the_open_clock_closes() -> None:
+    buffer = ResendBuffer(until_closed=True)
+    buffer.append(push(1, clock=4))
+    assert buffer.acknowledge(sent(buffer), 5, 6, owed=True) == []
+    assert [released.push_id for released in buffer.see_clock(7)] == [1]
+
+
 def test_a_successor_has_no_part_in_clocks_that_anybody_has_heard_of():
     record = ShardRecord
     assert first_new_clock([record(), record()]) == 0

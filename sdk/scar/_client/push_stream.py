@@ -247,7 +247,7 @@ class PushStream:
             )
         self._streams.traces.end_part(push.push_id)
         self._limit.note_error(None)
-        return PushAcked(step.push.seq, reply.clock, reply.joins)
+        return PushAcked(step.push.seq, reply.clock, reply.joins, reply.owed)
 
     def _seconds(self, size: int) -> float:
         """For one try to move so many bytes."""
@@ -274,7 +274,7 @@ class PushStream:
         if step.final_loss is not None:
             request.heard.CopyFrom(point_to_proto(step.final_loss))
         reply = self._link.call(self._link.clock, request, ATTEMPT_SECONDS)
-        return MarkTaken(step.epoch, step.mark, reply.clock)
+        return MarkTaken(step.epoch, step.mark, reply.clock, reply.settled)
 
     def _compare_blocks(self, step: CompareBlocks) -> None:
         blocks = step.blocks

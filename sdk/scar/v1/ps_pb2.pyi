@@ -558,6 +558,7 @@ class PushReply(_message.Message):
     CLOCK_FIELD_NUMBER: _builtins.int
     DUPLICATE_FIELD_NUMBER: _builtins.int
     JOINS_FIELD_NUMBER: _builtins.int
+    OWED_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """the shard's"""
     clock: _builtins.int
@@ -566,6 +567,8 @@ class PushReply(_message.Message):
     """this seq had been applied before; nothing was done"""
     joins: _builtins.int
     """the shard's open clock, with which a push is applied whose own is closed; not below clock"""
+    owed: _builtins.bool
+    """its clock is closed here, and its blocks were lost: applied with its own clock, once all"""
     def __init__(
         self,
         *,
@@ -573,10 +576,11 @@ class PushReply(_message.Message):
         clock: _builtins.int = ...,
         duplicate: _builtins.bool = ...,
         joins: _builtins.int = ...,
+        owed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "duplicate", b"duplicate", "epoch", b"epoch", "joins", b"joins"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "duplicate", b"duplicate", "epoch", b"epoch", "joins", b"joins", "owed", b"owed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -907,22 +911,26 @@ class ClockReply(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     CLOCK_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
+    SETTLED_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """the shard's"""
     clock: _builtins.int
     """the shard's open clock"""
     finished: _builtins.int
     """what the shard has on record for this worker"""
+    settled: _builtins.bool
+    """every push that it has acknowledged is applied, or is of an open clock"""
     def __init__(
         self,
         *,
         epoch: _builtins.int = ...,
         clock: _builtins.int = ...,
         finished: _builtins.int = ...,
+        settled: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "epoch", b"epoch", "finished", b"finished"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "epoch", b"epoch", "finished", b"finished", "settled", b"settled"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

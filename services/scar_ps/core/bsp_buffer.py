@@ -77,9 +77,9 @@ class BspBuffer:
     def any_late(self) -> bool:
         return any(kept.is_late for kept in self._pushes)
 
-    def add_received(self, push: BufferedPush, clock: int) -> None:
+    def add_received(self, push: BufferedPush, clock: int) -> bool:
         """A push has come. ``clock``: the open one, with which a late push is applied, but for blocks that
-        were put back.
+        were put back. Returns whether it waits for nothing but what other workers owe these.
         """
         owed = _select_where(push.parts, True)
         if owed:
@@ -87,6 +87,7 @@ class BspBuffer:
             push = replace(push, parts=_select_where(push.parts, False))
         if push.parts:
             self.add_push(replace(push, joined=max(push.clock, clock)))
+        return push.clock < clock and not push.parts
 
     def take_owed(self) -> list[BufferedPush]:
         """Remove what is owed to blocks that were put back, each with the clock with which it is applied."""

@@ -20,13 +20,15 @@ from scar_ps.core.push_steps import apply_part, expire_replayed, expire_rows
 class ClockState:
     """``finished``: clocks that the sender has finished here.
 
-    ``joins``: the clock that a push of now would join (BSP).
+    ``joins``: the clock that a push of now would join (BSP). ``settled``: every push that was acknowledged is
+    applied, and where the next replica has to have it there, or is of an open clock.
     """
 
     epoch: int
     clock: int
     finished: int
     joins: int
+    settled: bool
 
 
 class ClockHandler:
@@ -65,7 +67,8 @@ class ClockHandler:
     def _clock_state(self, worker: str) -> ClockState:
         state = self._state
         finished = max(state.barrier.finished_clocks(worker), state.proven_clock)
-        return ClockState(state.number, state.announced_clock, finished, state.clock)
+        owes = self._unsettled or state.bsp_buffer.any_late or state.chain.lacks_settled
+        return ClockState(state.number, state.announced_clock, finished, state.clock, not owes)
 
     def advance_clock(self) -> None:
         """Close what can be closed: marks have come, or what stopped the clock is over."""

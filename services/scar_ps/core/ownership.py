@@ -202,7 +202,7 @@ class BlockOwnership:
             store.origin[at] = self._number_watermark(group.watermark)
             restored = group.source is not BlockSource.DONOR
             pushed = epoch.failure or group.former_owner  # else nobody has pushed to them
-            if job.replays and restored and pushed:
+            if job.consistency == "bsp" and restored and pushed:  # what is owed is of closed clocks
                 store.begin_replay(at, group.clock)
             if gained.contents is not None:
                 store.loading[at] = 0

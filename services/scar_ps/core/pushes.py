@@ -20,14 +20,16 @@ from scar_ps.core.requests import MustWait
 class PushApplied:
     """``duplicate``: it had been applied before, and nothing was done.
 
-    ``joins``: the clock with which it is applied (BSP). ``update``: to be handed to AcknowledgementDue
-    where ``delayed``.
+    ``joins``: the clock with which it is applied (BSP), unless it is ``owed``: to lost blocks, of a closed
+    clock, and applied with that one once all workers have settled. ``update``: to be handed to
+    AcknowledgementDue where ``delayed``.
     """
 
     duplicate: bool
     epoch: int
     clock: int
     joins: int
+    owed: bool
     update: int
     delayed: bool
 
@@ -57,23 +59,25 @@ class PushHandler:
 
     def receive_push(self, event: PushReceived) -> PushApplied:
         state = self._state
-        duplicate = self._apply_push(event)
+        duplicate, owed = self._apply_push(event)
         # what is acknowledged before its clock is closed is sent again (BSP)
         chain = state.chain
         lags = chain.acknowledgements_wait and chain.replicated < chain.required_update(chain.updates)
         delayed = (lags and not state.is_bsp) or self._waits_for_store
         return PushApplied(
-            duplicate, state.number, state.announced_clock, state.clock, state.chain.updates, delayed
+            duplicate, state.number, state.announced_clock, state.clock, owed, state.chain.updates, delayed
         )
 
-    def _apply_push(self, event: PushReceived) -> bool:
-        """Apply (BSP: keep) a push. True: it was a duplicate and nothing was done."""
+    def _apply_push(self, event: PushReceived) -> tuple[bool, bool]:
+        """Apply (BSP: keep) a push. Returns whether it was a duplicate, and nothing was done; and whether it
+        is owed: of a duplicate nobody knows any more, and ``ClockState.settled`` decides.
+        """
         state = self._state
         push = event.push
         self._admission.admit_worker(push.sender, push.epoch)
         if state.sequences.is_duplicate(push.sender, push.seq):
             state.counts.duplicates += 1
-            return True
+            return True, push.clock < state.clock
         if state.is_stalled:
             raise MustWait("a checkpoint to be durable")
         self._admission.require_available(list(push.parts.values()))
@@ -81,8 +85,7 @@ class PushHandler:
         state.counts.pushes += 1
         if state.is_bsp:
             buffered = BufferedPush(push.sender, push.push_id, push.clock, push.clock, push.parts)
-            state.bsp_buffer.add_received(buffered, state.clock)
-            return False
+            return False, state.bsp_buffer.add_received(buffered, state.clock)
         state.note_pushed(push.sender.key, push.parts, push.clock)
         for part in push.parts.values():
             rule = part.store.table.rule.at_clock(push.clock, push.rate)
@@ -90,7 +93,7 @@ class PushHandler:
         state.sequences.raise_watermark(push.sender.key, push.push_id)
         state.chain.updates += 1
         state.chain.pass_update(state.ownership.tables.values())
-        return False
+        return False, False
 
     @property
     def _waits_for_store(self) -> bool:

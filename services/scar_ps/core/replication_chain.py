@@ -83,6 +83,11 @@ class ReplicationChain:
     def is_due(self) -> bool:
         return self.urgent or bool(self.unanswered) or self.required_update(self.updates) > self.replicated
 
+    @property
+    def lacks_settled(self) -> bool:
+        """Acknowledgements wait for the next replica, and it may not have all that has settled."""
+        return self.acknowledgements_wait and (self.urgent or bool(self.unanswered))
+
     def pass_update(self, stores: Iterable[BlockStore]) -> None:
         """Count an update as replicated of which the next replica needs nothing, without asking anybody."""
         idle = self._strategy.missing and not (self.urgent or self.unanswered)

@@ -31,11 +31,14 @@ from scar.tables import Job
 
 @dataclass(frozen=True, slots=True)
 class PushAcked:
-    """The shard, whose open clock is ``clock``, has this push. ``joins``: see :class:`ShardRecord`."""
+    """The shard, whose open clock is ``clock``, has this push. ``joins``: see :class:`ShardRecord`; ``owed``:
+    see :class:`ShardPush`.
+    """
 
     seq: int
     clock: int
     joins: int = 0
+    owed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +51,14 @@ class EpochSettled:
 
 @dataclass(frozen=True, slots=True)
 class MarkTaken:
-    """The shard, whose open clock is ``clock``, has this worker's mark, sent in this epoch."""
+    """The shard, whose open clock is ``clock``, has this worker's mark, sent in this epoch. ``settled``: it
+    has applied all that was pushed to it, but for open clocks.
+    """
 
     epoch: int
     mark: int
     clock: int
+    settled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +97,15 @@ class StreamState:
     def handle(self, event: StreamEvent) -> list[ShardPush]:
         """Take in what the shard has answered. Returns pushes that need not be kept any more."""
         if isinstance(event, PushAcked):
-            return self.buffer.acknowledge(event.seq, event.clock, event.joins)
+            return self.buffer.acknowledge(event.seq, event.clock, event.joins, event.owed)
         if isinstance(event, EpochSettled):
             self.settled = max(self.settled, event.epoch)
             self.record = event.record
             return self.buffer.see_clock(event.record.clock)
         if isinstance(event, MarkTaken):
             self.marked = (event.epoch, event.mark)
+            if event.settled:
+                self.buffer.end_owing()
         return [] if isinstance(event, StepFailed) else self.buffer.see_clock(event.clock)
 
     def repeat_mark(self) -> None:
@@ -255,13 +263,15 @@ class PushState:
     def finish_joined_clocks(self) -> bool:
         """Finish the clocks that kept pushes belong to. False: none was open.
 
-        A shard's open clock never closes without this worker's mark, and a late push is applied with the
-        clock that was open when it came.
+        A shard's open clock never closes without this worker's mark, and a late push that is not owed is
+        applied with the clock that was open when it came.
         """
         if self._pulled is not None:
             return False
         pushes = [push for pushes in self._held_pushes().values() for push in pushes]
-        last = max((max(push.clock, push.applied_clock) for push in pushes), default=-1)
+        last = max(
+            (push.clock if push.owed else max(push.clock, push.applied_clock) for push in pushes), default=-1
+        )
         if last < self.clocks.finished:
             return False
         self.clocks.known = last + 1

@@ -63,9 +63,10 @@ class ShardPush:
     """What one shard gets of one ``push()``.
 
     ``seq``: its number in the stream to the shard; 0: never sent. ``applied_clock``: the clock that the shard
-    applies it with: its own, or a later one when it came late. ``resent``: sent again after an epoch change;
-    the shard's blocks are not settled before it arrived. ``merged``: pushes that it is the sum of;
-    ``push_id`` is that of the last. ``pulls``: number of the worker's newest pull when it was acknowledged.
+    applies it with: its own, or a later one when it came late. ``owed``: with its own, once all workers have
+    settled; before that later one closes. ``resent``: sent again after an epoch change; the shard's blocks
+    are not settled before it arrived. ``merged``: pushes that it is the sum of; ``push_id`` is that of the
+    last. ``pulls``: number of the worker's newest pull when it was acknowledged.
     """
 
     push_id: int
@@ -74,6 +75,7 @@ class ShardPush:
     seq: int = 0
     acked: bool = False
     applied_clock: int = 0
+    owed: bool = False
     resent: bool = False
     merged: int = 1
     pulls: int = 0

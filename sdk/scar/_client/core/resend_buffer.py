@@ -60,10 +60,11 @@ class ResendBuffer:
             self._waiting = deque([*(push for push in self._waiting if push.seq), self._merge(unsent)])
             self.waiting_bytes = sum(push.bytes for push in self._waiting)
 
-    def acknowledge(self, seq: int, clock: int, joins: int = 0) -> list[ShardPush]:
+    def acknowledge(self, seq: int, clock: int, joins: int = 0, owed: bool = False) -> list[ShardPush]:
         """The shard, whose open clock is ``clock``, has this number. Returns what need not be kept any more.
 
-        ``joins``: its open clock when it does not tell everybody yet; a late push is applied with that one.
+        ``joins``: its open clock when it does not tell everybody yet; a late push is applied with that one,
+        or before it closes where it is ``owed``.
         """
         if not self._waiting or self._waiting[0].seq != seq:
             return []
@@ -75,7 +76,8 @@ class ResendBuffer:
             return self.release_pulled()
         if not self._until_closed:
             return [push]
-        self._acked.append(replace(push, acked=True, applied_clock=max(push.clock, clock, joins)))
+        applied = max(push.clock, clock, joins)
+        self._acked.append(replace(push, acked=True, applied_clock=applied, owed=owed))
         return self.see_clock(clock)
 
     def see_clock(self, clock: int) -> list[ShardPush]:
@@ -88,6 +90,12 @@ class ResendBuffer:
         if released:
             self._acked = [push for push in self._acked if push.applied_clock >= oldest]
         return released
+
+    def end_owing(self) -> None:
+        """The shard has applied what is owed, each push with its own clock."""
+        self._acked = [
+            replace(push, owed=False, applied_clock=push.clock) if push.owed else push for push in self._acked
+        ]
 
     def release_pulled(self) -> list[ShardPush]:
         """Copies may contain more than before, or what is not pulled again was kept for long enough. Returns
