@@ -1,10 +1,11 @@
 """Embedding tables of 10^6 to 10^8 rows: calls, memory, a round, a kill, and false accusations.
 
-python -m benchmarks.rows [--rows 1000000 10000000 100000000] [--burners 2] [--keys]
+python -m benchmarks.rows [--rows 1000000 10000000 100000000] [--blocks 65536] [--burners 2] [--keys]
 
 Four shards and one worker, which pulls and pushes 20,000 random rows of 8 float32 a clock; row-wise AdaGrad,
-1,024 rows a block. With --keys the rows are those of so many keys, in a table with room for a quarter more;
-all of them are pushed once before calls are measured. docs/scale.md has what it printed.
+1,024 rows a block, or with --blocks as many as make at most that many blocks at each size. With --keys the
+rows are those of so many keys, in a table with room for a quarter more; all of them are pushed once before
+calls are measured. docs/scale.md has what it printed.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class RowFigures:
     """
 
     rows: int
+    block_rows: int
     start: float = 0.0
     rate: float = 0.0
     shard: float = 0.0
@@ -60,16 +62,16 @@ class RowFigures:
     created: float = 0.0
 
 
-def measure_table(rows: int, calls: int, keyed: bool = False) -> RowFigures:
-    """All figures of one size. ``keyed``: of so many keys."""
-    figures = RowFigures(rows)
+def measure_table(rows: int, calls: int, keyed: bool = False, block_rows: int = BLOCK_ROWS) -> RowFigures:
+    """All figures of one size. ``keyed``: of so many keys. ``block_rows``: rows a block, without keys."""
     rule = scar.adagrad(0.1, rowwise=True)
     init = scar.uniform(-1, 1)
     if keyed:
         capacity = rows * 5 // 4
         table = scar.Table("clicks", keys="int64", dim=WIDTH, capacity=capacity, rule=rule, init=init)
     else:
-        table = scar.Table("clicks", (rows, WIDTH), rule=rule, init=init, blocks=scar.rows(BLOCK_ROWS))
+        table = scar.Table("clicks", (rows, WIDTH), rule=rule, init=init, blocks=scar.rows(block_rows))
+    figures = RowFigures(rows, -(-table.shape[0] // table.blocks))
     began = time.monotonic()
     with start_training([table], shards=SHARDS) as run:
         drawn = np.random.default_rng(1)
@@ -153,11 +155,12 @@ def _failures(run: BenchTraining) -> Sequence[recovery_pb2.FailureRecord]:
 
 def show_figures(found: Sequence[RowFigures]) -> Grid:
     """A column for each size."""
-    grid = Grid(title=f"Rows of {WIDTH} float32 on {SHARDS} shards, {ASKED:,} a call, {BLOCK_ROWS} a block")
+    grid = Grid(title=f"Rows of {WIDTH} float32 on {SHARDS} shards, {ASKED:,} a call")
     grid.add_column("what")
     for one in found:
         grid.add_column(f"{one.rows:,} rows", justify="right")
     lines = {
+        "rows a block": lambda one: f"{one.block_rows:,}",
         "start of the cluster to the end of the first clock": lambda one: f"{one.start:.1f} s",
         "keys a second that were pushed for the first time": lambda one: f"{one.created:,.0f}",
         "rows a second, those pulled and those pushed": lambda one: f"{one.rate:,.0f}",
@@ -179,16 +182,24 @@ def show_figures(found: Sequence[RowFigures]) -> Grid:
     return grid
 
 
+def _rows_a_block(rows: int, blocks: int | None) -> int:
+    return -(-rows // blocks) if blocks else BLOCK_ROWS
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Tables of many rows, size by size.")
     parser.add_argument("--rows", type=int, nargs="+", default=[10**6, 10**7, 10**8])
     parser.add_argument("--calls", type=int, default=20)
+    parser.add_argument("--blocks", type=int, help="cut each size into at most so many")
     parser.add_argument("--burners", type=int, default=0, help="processes that each keep one core busy")
     parser.add_argument("--keys", action="store_true", help="rows that are given to keys")
     options = parser.parse_args(arguments)
     burners = [subprocess.Popen(BURN) for _ in range(options.burners)]
     try:
-        found = [measure_table(rows, options.calls, options.keys) for rows in options.rows]
+        found = [
+            measure_table(rows, options.calls, options.keys, _rows_a_block(rows, options.blocks))
+            for rows in options.rows
+        ]
     finally:
         for burner in burners:
             burner.kill()

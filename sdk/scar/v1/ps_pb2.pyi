@@ -566,9 +566,9 @@ class PushReply(_message.Message):
     duplicate: _builtins.bool
     """this seq had been applied before; nothing was done"""
     joins: _builtins.int
-    """the shard's open clock, with which a push is applied whose own is closed; not below clock"""
+    """the shard's open clock: with it a push is applied whose own is closed, or before it if owed; not below clock"""
     owed: _builtins.bool
-    """its clock is closed here, and its blocks were lost: applied with its own clock, once all"""
+    """to lost blocks, of a closed clock: applied with that one, once all workers have followed the epoch (ClockReply.settled)"""
     def __init__(
         self,
         *,
