@@ -197,4 +197,11 @@ BREAKS = (
         "insecure=True",
         "tests/component/test_app.py::test_it_serves_other_machines_without_tls_only_where_that_is_meant",
     ),
+    Break(
+        "tls-unseen",  # a renewed certificate that is of no use is found by the first peer that connects
+        "services/scar_runtime/process/app.py",
+        "            if self.certificate is not None:\n                self.certificate.current()",
+        "            if False:\n                self.certificate.current()",
+        "tests/unit/test_certificates.py::test_a_service_looks_at_its_files_though_nobody_connects",
+    ),
 )

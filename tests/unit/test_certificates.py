@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from scar.errors import ConfigError
+from scar.placement import Role
 from scar.wire import certificates
 from scar.wire.certificates import (
     ROLES,
@@ -20,6 +24,7 @@ from scar.wire.certificates import (
     read_certificate,
 )
 from scar_local.authority import create_authority, renew_certificates, role_files, role_variables
+from scar_runtime.process.app import App
 
 
 @pytest.fixture(scope="module")
@@ -167,3 +172,19 @@ def test_files_are_not_looked_at_for_each_call(own: Path, monkeypatch: pytest.Mo
 def test_an_authority_that_is_not_there_signs_nothing(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no authority"):
         renew_certificates(tmp_path)
+
+
+@pytest.mark.usefixtures("looking")
+def test_a_service_looks_at_its_files_though_nobody_connects(own: Path) -> None:
+    """As it looks at its own health, once a second."""
+    source = CertificateSource(role_files(own, "shard"))
+    first = source._current
+    renew_certificates(own)
+    quiet = threading.Event()
+    quiet.set()
+    app = SimpleNamespace(
+        member=SimpleNamespace(role=Role.DETECTOR), requests=Mock(), certificate=source, stopping=quiet
+    )
+    service = SimpleNamespace(ready=lambda: True, settled=None)
+    App._watch_health(app, service, Mock())  # type: ignore[arg-type]
+    assert source._current is not first

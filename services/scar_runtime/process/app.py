@@ -234,6 +234,8 @@ class App:
             board.show(ready=ready, settled=settled, alive=alive)
             board.drop_deaf()
             self.requests.end_silent()
+            if self.certificate is not None:
+                self.certificate.current()  # of no use: told now, not when somebody connects
             if self.stopping.wait(STEADY_SECONDS if ready and settled else READY_SECONDS):
                 return
 
