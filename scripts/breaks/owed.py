@@ -45,9 +45,9 @@ BREAKS = (
     ),
     Break(
         "owed-clock",
-        "sdk/scar/_client/core/push_state.py",
-        "(push.clock if push.owed else max(push.clock, push.applied_clock) for push in pushes)",
-        "(max(push.clock, push.applied_clock) for push in pushes)",
+        "sdk/scar/_client/core/pushes.py",
+        "self.clock if self.owed else max(self.clock, self.applied_clock)",
+        "max(self.clock, self.applied_clock)",
         f"{OWED_PUSHES}::test_no_clock_is_finished_for_what_is_owed",
     ),
 )

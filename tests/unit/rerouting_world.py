@@ -436,7 +436,7 @@ class World:
             self.settle(index)
             self.see(index)
         pushes = [push for stream in self.streams.values() for push in stream.pushes()]
-        if any((push.clock if push.owed else push.applied_clock) >= self.finished for push in pushes):
+        if any(push.needed_clock >= self.finished for push in pushes):
             self.finish_clock(0)
         for index in range(len(self.epoch.shards)):
             self.mark(index)

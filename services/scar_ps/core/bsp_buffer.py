@@ -64,18 +64,17 @@ class BufferedPush:
 
 
 class BspBuffer:
-    """Buffered pushes of all workers. ``bytes``: of their payloads."""
+    """Buffered pushes of all workers. ``bytes``: of their payloads; ``any_late``: some came late. Each mark
+    of a worker asks for that, so it is not looked up.
+    """
 
     def __init__(self) -> None:
         self._pushes: list[BufferedPush] = []
         self._inherits = False
+        self.any_late = False
         # push -> blocks to which a copy of it was applied
         self._applied: dict[tuple[Sender, int], dict[str, Ids]] = {}
         self.bytes = 0
-
-    @property
-    def any_late(self) -> bool:
-        return any(kept.is_late for kept in self._pushes)
 
     def add_received(self, push: BufferedPush, clock: int) -> bool:
         """A push has come. ``clock``: the open one, with which a late push is applied, but for blocks that
@@ -112,6 +111,7 @@ class BspBuffer:
                     kept.parts = kept.without_blocks(blocks)
             self._replace([kept for kept in self._pushes if kept.parts])
         self._pushes.append(push)
+        self.any_late = self.any_late or push.is_late
         self.bytes += push.bytes
 
     def pushes_for(self, blocks: StoreSlice) -> list[InheritedPush]:
@@ -190,6 +190,7 @@ class BspBuffer:
         self._pushes = kept
         # rare: else a push is only appended
         self._inherits = any(push.inherited for push in kept)
+        self.any_late = any(push.is_late for push in kept)
         self.bytes = sum(push.bytes for push in kept)
 
 

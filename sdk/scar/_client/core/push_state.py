@@ -269,9 +269,7 @@ class PushState:
         if self._pulled is not None:
             return False
         pushes = [push for pushes in self._held_pushes().values() for push in pushes]
-        last = max(
-            (push.clock if push.owed else max(push.clock, push.applied_clock) for push in pushes), default=-1
-        )
+        last = max((push.needed_clock for push in pushes), default=-1)
         if last < self.clocks.finished:
             return False
         self.clocks.known = last + 1

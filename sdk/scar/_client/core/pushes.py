@@ -81,6 +81,11 @@ class ShardPush:
     pulls: int = 0
 
     @property
+    def needed_clock(self) -> int:
+        """The clock without whose end the shard does not apply it."""
+        return self.clock if self.owed else max(self.clock, self.applied_clock)
+
+    @property
     def bytes(self) -> int:
         return sum(table.values.nbytes for table in self.tables.values())
 

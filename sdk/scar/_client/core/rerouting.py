@@ -256,7 +256,7 @@ def _make_contained(push: ShardPush, tables: Mapping[str, TablePush]) -> ShardPu
         push.clock,
         tables,
         acked=True,
-        applied_clock=push.clock if push.owed else max(push.clock, push.applied_clock),
+        applied_clock=push.needed_clock,
         merged=push.merged,
         pulls=push.pulls if push.acked else KEPT_BY_CLOCKS,
     )

@@ -94,7 +94,8 @@ class ResendBuffer:
     def end_owing(self) -> None:
         """The shard has applied what is owed, each push with its own clock."""
         self._acked = [
-            replace(push, owed=False, applied_clock=push.clock) if push.owed else push for push in self._acked
+            replace(push, owed=False, applied_clock=push.needed_clock) if push.owed else push
+            for push in self._acked
         ]
 
     def release_pulled(self) -> list[ShardPush]:
