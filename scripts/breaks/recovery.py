@@ -272,8 +272,8 @@ BREAKS = (
     Break(
         "epochs-from-zero",
         "services/scar_recovery/metrics.py",
-        '"workers", "failure", "end"',
-        '"workers", "end"',
+        '"traffic", "failure", "end"',
+        '"traffic", "end"',
         "tests/unit/test_recovery_metrics.py::test_epochs_of_every_cause_are_counted_from_zero",
     ),
 )

@@ -51,6 +51,7 @@ from scar_runtime.process.addresses import is_local_peer
 DATA_SERVICE = ps_pb2.DESCRIPTOR.services_by_name["ShardData"].full_name
 CONTROL_SERVICE = ps_pb2.DESCRIPTOR.services_by_name["ShardControl"].full_name
 MAX_SECONDS = 600.0  # for callers without a deadline
+MOST_BUSIEST = 4096  # blocks whose traffic one question is about, and as many of the quietest
 
 
 class DataServicer:
@@ -269,7 +270,9 @@ class ControlServicer(ps_pb2_grpc.ShardControlServicer):
         return ps_pb2.FinishReply()
 
     def Status(self, request: ps_pb2.ShardStatusRequest, context: grpc.ServicerContext) -> ps_pb2.ShardStatus:
-        summary = self._apply_thread.call(StatusRequested(request.since_clock), _seconds_left(context))
+        busiest = min(request.busiest, MOST_BUSIEST)
+        asked = StatusRequested(request.since_clock, busiest)
+        summary = self._apply_thread.call(asked, _seconds_left(context))
         problem = summary.problem or self._apply_thread.waiting_reason
         return status_encoder.encode_status(summary, self._apply_thread.leased, problem)
 

@@ -61,6 +61,22 @@ class RecoverySettings(RedisSettings):
         description="Values and slots that move at once to shards that have come, in bytes: pushes wait",
     )
 
+    traffic_seconds: float = Field(
+        10.0,
+        ge=0,
+        le=3600,
+        description=(
+            "Seconds between looks at what shards send and receive: hot blocks of one that has much more than"
+            " the others change places with cold ones; 0: never"
+        ),
+    )
+
+    traffic_bytes: int = Field(
+        1 << 20,
+        ge=1,
+        description="Bytes a second of the busiest shard, below which no blocks change places",
+    )
+
     @property
     def notices(self) -> frozenset[str]:
         return frozenset(taint.strip() for taint in self.notice_taints.split(",") if taint.strip())

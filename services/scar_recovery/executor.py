@@ -17,6 +17,7 @@ from scar.tables import Job
 from scar.wire import tracing
 from scar.wire.epoch_messages import epoch_from_proto, epoch_to_proto
 from scar_recovery import metrics
+from scar_recovery.block_mover import BlockMover
 from scar_recovery.core.actions import (
     CollectOffers,
     CollectReplicas,
@@ -25,13 +26,13 @@ from scar_recovery.core.actions import (
     MoveBlocks,
     PlannerAction,
     ReadClocks,
+    ReadTraffic,
     SaveShard,
 )
 from scar_recovery.core.block_sources import NothingSaved, ReplicaCopy, SavedState
 from scar_recovery.core.epoch_draft import draft_epoch
-from scar_recovery.core.epoch_intent import EpochIntent, FrozenTransfer, Transfer
+from scar_recovery.core.epoch_intent import EpochIntent
 from scar_recovery.core.events import (
-    BlocksMoved,
     ClocksRead,
     DamageFound,
     EpochCommitted,
@@ -94,6 +95,7 @@ class Executor:
         self.rollbacks = RollbackDesk(state, store, ledger, self._highest_clock)
         self.publisher: EpochPublisher | None = None
         self._background = background
+        self._mover = BlockMover(state, shards)
         self._save_shard = save_shard
         self._silent: list[Member] = []  # did not answer when we took over, and are no suspects yet
         self._collected = 0  # newest epoch when old ones were looked for
@@ -202,7 +204,9 @@ class Executor:
             case ConfirmSuspects():
                 return self._confirm_suspects(action)
             case MoveBlocks():
-                self._background(lambda: self._move_blocks(action))
+                self._background(lambda: self._mover.move_blocks(action))
+            case ReadTraffic():
+                self._background(lambda: self._mover.read_traffic(action))
             case SaveShard(member):
                 self._save_shard(member, partial(self._shard_saved, member))
         return None
@@ -268,31 +272,13 @@ class Executor:
             _log.info("claim.failed", extra={"shard": shard.key, "reason": error.message})
             return None
 
-    # --- suspects, moves, leaving shards
+    # --- suspects, leaving shards
 
     def _confirm_suspects(self, action: ConfirmSuspects) -> SuspectsAnswered:
         answers = call_in_parallel(self.shards.is_serving, action.members)
         pairs = list(zip(action.members, answers, strict=True))
         alive = tuple(member.key for member, answers_us in pairs if answers_us)
         return SuspectsAnswered(alive, tuple(member.key for member, answers_us in pairs if not answers_us))
-
-    def _move_blocks(self, action: MoveBlocks) -> None:
-        results = call_in_parallel(lambda one: self._copy_blocks(action.number, one), action.transfers)
-        done = tuple(moved for moved in results if moved is not None)
-        self.state.post(BlocksMoved(action.number, done, len(done) == len(action.transfers)))
-
-    def _copy_blocks(self, number: int, transfer: Transfer) -> FrozenTransfer | None:
-        """Freeze and copy; None when it did not work (the next epoch ends the freeze either way)."""
-        try:
-            frozen = self.shards.freeze_blocks(transfer.donor, number, transfer.blocks)
-            self.shards.copy_blocks(transfer.target, number, transfer.donor, transfer.blocks)
-        except ScarError as error:
-            _log.warning(
-                "move.failed",
-                extra={"donor": transfer.donor.key, "target": transfer.target.key, "reason": error.message},
-            )
-            return None
-        return FrozenTransfer(transfer, frozen)
 
     def _shard_saved(self, shard: Member) -> None:
         self.state.post(ShardSaved(shard.key))

@@ -3,7 +3,7 @@
 from prometheus_client import Counter, Histogram
 
 EPOCHS = Counter("scar_recovery_epochs", "Epochs created, by cause", ["cause"])
-for cause in ("start", "resume", "join", "leave", "workers", "failure", "end"):
+for cause in ("start", "resume", "join", "leave", "workers", "traffic", "failure", "end"):
     EPOCHS.labels(cause)  # counted from 0, or the first one would be no increase for Prometheus
 FAILURES = Counter("scar_recovery_failures", "Members declared dead")
 COMMIT_SECONDS = Histogram(

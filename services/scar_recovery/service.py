@@ -32,6 +32,8 @@ def make_election(
         lease=configured.lease_seconds,
         rebalance=configured.rebalance,
         move_bytes=configured.move_bytes,
+        traffic_seconds=configured.traffic_seconds,
+        traffic_bytes=configured.traffic_bytes,
         flush=configured.flush_seconds,
         flush_bytes=configured.flush_bytes,
         offers=configured.offer_seconds,

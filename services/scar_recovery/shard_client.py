@@ -8,10 +8,13 @@ import errno
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Protocol
 
+import numpy as np
+
 from scar.blocks import BlockState, Ids
-from scar.errors import ScarError
+from scar.errors import InvalidRequest, ScarError
 from scar.losses import LossPoint
 from scar.placement import Member, Role
 from scar.v1 import (
@@ -27,6 +30,7 @@ from scar.wire.link_pool import ShardLinks
 from scar.wire.loss_messages import point_from_proto
 from scar_recovery.core.block_sources import ReplicaCopy
 from scar_recovery.core.epoch_intent import BlocksByTable, FreezeAnswer
+from scar_recovery.core.hot_blocks import BlockRates, ShardTraffic
 from scar_runtime.process.addresses import is_ours, split_address
 from scar_runtime.store.records import message_digest
 
@@ -37,6 +41,7 @@ FREEZE_SECONDS = 5.0
 RECEIVE_SECONDS = 30.0
 CLAIM_SECONDS = 2.0
 CONNECT_SECONDS = 0.3
+SHORTEST_SECONDS = 0.1  # of which traffic is taken to be
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,12 @@ class ShardClient(Protocol):
         ...
 
     def copy_blocks(self, target: Member, epoch: int, donor: Member, blocks: BlocksByTable) -> None: ...
+
+    def read_traffic(self, member: Member, epoch: int, busiest: int) -> ShardTraffic | None:
+        """With the rates of so many of its busiest and of its quietest blocks. None: it is in another epoch,
+        or of a version that counts nothing.
+        """
+        ...
 
     def claim_replicas(
         self, member: Member, epoch: int, dead: Sequence[str], blocks: BlocksByTable
@@ -183,6 +194,13 @@ class GrpcShardClient:
         )
         link.call(link.control.Receive, request, RECEIVE_SECONDS)
 
+    def read_traffic(self, member: Member, epoch: int, busiest: int) -> ShardTraffic | None:
+        request = ps_pb2.ShardStatusRequest(since_clock=1 << 62, busiest=busiest)
+        with self.links.borrow(member) as link:
+            reply = link.call(link.control.Status, request, STATUS_SECONDS)
+        known = reply.HasField("traffic") and reply.epoch == epoch
+        return traffic_from_proto(member.key, reply.traffic) if known else None
+
     def claim_replicas(
         self, member: Member, epoch: int, dead: Sequence[str], blocks: BlocksByTable
     ) -> list[ReplicaCopy]:
@@ -273,3 +291,20 @@ def _tables_to_proto(blocks: BlocksByTable) -> list[ps_pb2.TableBlocks]:
 
 def kept_from_proto(one: ps_pb2.Kept) -> BlockState:
     return BlockState(one.table, codec.ids_from_bytes(one.block_ids), one.clock, dict(one.watermark))
+
+
+def traffic_from_proto(shard: str, traffic: ps_pb2.Traffic) -> ShardTraffic:
+    """Raises :class:`InvalidRequest` for amounts that cannot be."""
+    if not 0 <= traffic.seconds < inf:
+        raise InvalidRequest(f"traffic of {traffic.seconds} seconds")
+    seconds = max(traffic.seconds, SHORTEST_SECONDS)
+    blocks: dict[str, BlockRates] = {}
+    for one in traffic.blocks:
+        ids = codec.ids_from_bytes(one.block_ids)
+        if len(one.traffic) != 8 * len(ids):
+            raise InvalidRequest(f"traffic of {len(ids)} blocks has {len(one.traffic)} bytes")
+        amounts = np.frombuffer(one.traffic, "<f8")
+        if not (np.isfinite(amounts) & (amounts >= 0)).all():
+            raise InvalidRequest("traffic of a block is below 0, or no number")
+        blocks[one.table] = BlockRates(ids, amounts / seconds)
+    return ShardTraffic(shard, traffic.bytes / seconds, blocks)

@@ -25,7 +25,7 @@ from scar.errors import (
     Unreachable,
 )
 from scar.event_log import EventRing
-from scar.placement import NOBODY, BlockSource, Epoch, Member, Owners, Role, concatenate_owners
+from scar.placement import NOBODY, BlockSource, Epoch, Member, Owners, Role, concatenate_owners, global_ids
 from scar.tables import Job, Table, adam, rows
 from scar.v1 import types_pb2
 from scar.wire.epoch_messages import epoch_from_proto, epoch_to_proto
@@ -33,6 +33,7 @@ from scar_recovery.core.actions import PlannerAction, ReadClocks, SaveShard
 from scar_recovery.core.block_sources import ReplicaCopy
 from scar_recovery.core.epoch_intent import BlocksByTable, FreezeAnswer
 from scar_recovery.core.events import ClocksRead, FailureReport, MemberFailed, ShardSaved, TimePassed
+from scar_recovery.core.hot_blocks import BlockRates, ShardTraffic
 from scar_recovery.core.planner import Planner
 from scar_recovery.core.settings import PlannerSettings
 from scar_recovery.executor import Executor
@@ -198,6 +199,7 @@ class World:
         self.shards: dict[str, FakeShard] = {}
         self.copies: list[ReplicaCopy] = []  # that shards keep of lost blocks
         self.whole_stories = False  # planners keep every event
+        self.block_rates: NDArray[np.float64] | None = None  # bytes a second of every block (global ids)
         self.planners: dict[str, Planner] = {}  # of all leaders, by author
         self.redis_away = False
         self.lease_blocks: list[tuple[str, float]] = []  # whose lease no heartbeat renews any more, and since
@@ -305,6 +307,18 @@ class World:
             shard.aside_epoch = epoch
 
         self.fuse.around(copy)
+
+    def read_traffic(self, member: Member, epoch: int, busiest: int) -> ShardTraffic | None:
+        """As :attr:`block_rates` has it, of each block that the shard owns."""
+        shard = self._shard(member)
+        if shard.epoch is None or shard.epoch.number != epoch or self.block_rates is None:
+            return None
+        rates = {
+            table: BlockRates(ids, self.block_rates[global_ids(self.job, table, ids)])
+            for table, ids in shard.epoch.owned_by(member.key).items()
+        }
+        total = sum(float(one.rates.sum()) for one in rates.values())
+        return ShardTraffic(member.key, total, rates if busiest else {})
 
     def claim_replicas(
         self, member: Member, epoch: int, dead: Sequence[str], blocks: BlocksByTable

@@ -50,7 +50,7 @@ class Program(NamedTuple):
 
 PROGRAMS = {
     "ps": Program(Role.SHARD, PsSettings, build_shard, {"shared_memory": False, "loopback": False}),
-    "recovery": Program(Role.RECOVERY, RecoverySettings, build_recovery, {}),
+    "recovery": Program(Role.RECOVERY, RecoverySettings, build_recovery, {"traffic_seconds": 0.0}),
     "checkpoint": Program(Role.CHECKPOINT, CheckpointSettings, build_checkpoint, {}),
     "detector": Program(Role.DETECTOR, DetectorSettings, build_detector, {}),
     "worker": Program(Role.WORKER, WorkerSettings, build_worker, {}),
@@ -112,8 +112,7 @@ class Cluster:
             store=self.world.store_url,
             cluster=self.label,
             **self._known,
-            **program.more,
-            **self._settings[member],
+            **{**program.more, **self._settings[member]},
         )
         scheduler.spawn(host, "main", partial(self._serve, host, told, program))
         return host

@@ -47,6 +47,10 @@ FOCUSES: dict[str, Focus] = {
     ),
     "edge": Focus({}, _names(hosts.KINDS, clocks.KINDS, redis.KINDS, store.KINDS)),
     "scaling": Focus({"seconds": 60.0}, (*_names(scaling.KINDS), *_DEATHS, "store-busy", "delay")),
+    "hot-blocks": Focus(
+        {"seconds": 60.0, "traffic": 2.0},
+        (*_DEATHS, "kill-all-shards", "power-loss", "partition", "delay", "request-lost", "answer-lost"),
+    ),
     "moments": Focus(
         {"seconds": 20.0, "standby": True},
         _MOMENTS,

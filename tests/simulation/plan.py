@@ -31,6 +31,8 @@ MISSING_FROM = (
 )
 HEALED_FROM = 100_000  # first seed of which workers are sources under SSP and ASP, too
 SLOTS_FROM = 200_000  # first seed of which they may pull slots, too
+HOT_FROM = 300_000  # first seed in which hot blocks change places
+TRAFFIC = 5.0  # seconds between looks at the traffic of shards
 BUDGET = 200.0  # bytes a second: less than a round at each clock would write
 LOOK, CHEAP_LOOK, CHEAPEST_LOOK = 0.5, 1.0, 2.0  # seconds between two looks of the operator
 
@@ -66,7 +68,8 @@ class RunShape:
     """The job and its cluster. ``standby``: each coordinator twice; ``pace``: seconds of computing in a
     clock; ``seconds``: of the run, at least; ``disk``: the store is a directory; ``heartbeat``: see
     :mod:`tests.simulation.heartbeats`; ``auto``: the coordinator chooses its rounds; ``look``: seconds
-    between two looks of the operator; ``shard_lease``: seconds of the shards' leases, 0: as recovery has it.
+    between two looks of the operator; ``shard_lease``: seconds of the shards' leases, 0: as recovery has it;
+    ``traffic``: seconds between looks at the traffic of shards, 0: nobody looks.
     """
 
     shards: int = 2
@@ -88,6 +91,7 @@ class RunShape:
     auto: bool = False
     look: float = LOOK
     shard_lease: float = 0.0
+    traffic: float = 0.0
 
     def job_options(self, seed: int) -> dict[str, Any]:
         """Of :func:`scar_chaos.core.counting_job.make_job`."""
@@ -220,6 +224,7 @@ def draw_shape(draw: random.Random, seed: int, focus: Focus = ANYWHERE) -> RunSh
         pull_slots=seed % 3 if focus is ANYWHERE and seed >= SLOTS_FROM else 0,
         auto=focus is ANYWHERE and seed % AUTO_EVERY == 0,
         look=drawn.look,
+        traffic=TRAFFIC if focus is ANYWHERE and seed >= HOT_FROM else 0.0,
     )
     return _consistent(replace(shape, **focus.shape), focus is not ANYWHERE or seed >= HEALED_FROM)
 

@@ -18,6 +18,7 @@ from scar.wire import codec
 from tests.simulation.cluster import Cluster
 from tests.simulation.focus import FOCUSES
 from tests.simulation.held_leaders import draw_held_leaders
+from tests.simulation.hot_blocks import play_hot_blocks
 from tests.simulation.network import Weather
 from tests.simulation.oracles.lives import living_shards
 from tests.simulation.plan import ANYWHERE, Focus
@@ -281,6 +282,11 @@ def small_job(shards: int, **options: Any) -> Job:
     return Job(JOB, tables, **{"consistency": "asp", "shards": shards, "seed": 7, **options})
 
 
+def hot_blocks(world: World) -> None:
+    """Hot blocks change places, and servers die: see :mod:`tests.simulation.hot_blocks`."""
+    play_hot_blocks(world, small_job(3, workers=2, consistency="bsp", sources="workers"))
+
+
 def swarm(world: World, focus: Focus = ANYWHERE) -> None:
     """Everything at once: see :mod:`tests.simulation.swarm`."""
     play(world, world.plan or plan_of(world.seed, focus))
@@ -303,6 +309,7 @@ SCENARIOS: dict[str, Callable[[World], None]] = {
     "server_deaths": partial(server_deaths, consistency="bsp"),
     "server_deaths_ssp": partial(server_deaths, consistency="ssp", staleness=1),
     "server_deaths_asp": partial(server_deaths, consistency="asp"),
+    "hot_blocks": hot_blocks,
     "quiet": quiet,
     "quiet_workers": partial(quiet, sources="workers"),
     "quiet_missing": partial(quiet, sources="workers", replicas=1, replicate="missing"),

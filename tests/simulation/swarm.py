@@ -62,6 +62,9 @@ def _play_groups(world: World, plan: Plan) -> None:
             run.wait_saved(run.wait_healed())
         time.sleep(max(0.0, plan.shape.seconds - world.scheduler.now))
         world.tell(run.judge_at_rest().violations)
+        if plan.shape.traffic:  # a look at the store is a step, which other plans do not have
+            causes = [epoch.cause for epoch in target.cluster.epochs(run.job.name)]
+            world.tally.update(f"epoch {cause}" for cause in causes)
 
 
 def _strike_early(cluster: Cluster, plan: Plan) -> float:

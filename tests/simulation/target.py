@@ -17,6 +17,7 @@ from tests.simulation.plan import RunShape
 from tests.simulation.world import World
 
 TRAIN = Path(workload.__file__)
+RECOVERIES = ("recovery-0", "recovery-1")
 
 
 class SimulatedTarget:
@@ -28,7 +29,8 @@ class SimulatedTarget:
         self.listen = f"{self.host}:0"
         self.judges: list[Callable[[], list[str]]] = []  # that find what is wrong at rest
         leases = {"lease_seconds": shape.shard_lease} if shape.shard_lease else {}
-        settings = dict.fromkeys(shape.shard_names, leases)
+        moves = {"traffic_seconds": shape.traffic, "traffic_bytes": 1}
+        settings = dict.fromkeys(shape.shard_names, leases) | dict.fromkeys(RECOVERIES, moves)
         self.cluster = Cluster(world, "one", *shape.coordinators, *shape.shard_names, settings=settings)
         others = {kind: self.cluster.names[kind] for kind in ("checkpoint", "detector")}
         self._observer = ClusterObserver(self.recovery, others)

@@ -1,5 +1,5 @@
-"""The coordinator is killed at every step of a recovery, a join and a departure. Its successor leaves
-nothing undone.
+"""The coordinator is killed at every step of a recovery, a join, a departure and an exchange of hot blocks.
+Its successor leaves nothing undone.
 """
 
 from collections.abc import Callable
@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from scar.blocks import BlockState
-from scar.placement import BlockSource, Role
+from scar.placement import BlockSource, Role, concatenate_owners
 from scar_chaos.oracles.checkers import epochs_linear
 from scar_recovery.core.events import BlocksMoved, FailureReport, MemberFailed, MemberLeft
+from scar_recovery.core.settings import PlannerSettings
 from scar_recovery.executor import COLLECT, Executor
 from scar_recovery.shard_client import UnreadableBlocks
 from scar_runtime.checkpoint.manifest import Manifest
@@ -48,13 +49,22 @@ def drain_one(world: World, leader: Executor) -> None:
     leader.state.post(MemberLeft(next(iter(world.shards.values())).member))
 
 
-FAULTS: list[Fault] = [kill_one, kill_all, restart_one, add_one, drain_one]
+def heat_one(world: World, leader: Executor) -> None:
+    epoch = leader.state.epoch
+    assert epoch is not None
+    world.block_rates = np.full(world.job.blocks, float(PlannerSettings().traffic_bytes))
+    world.block_rates[np.flatnonzero(concatenate_owners(world.job, epoch.owners) == 1)[:8]] *= 10
 
 
-def trained(recovery: str = "partial") -> tuple[World, Executor]:
+FAULTS: list[Fault] = [kill_one, kill_all, restart_one, add_one, drain_one, heat_one]
+MOVES = (add_one, drain_one, heat_one)
+
+
+def trained(recovery: str = "partial", traffic_seconds: float = 0.0) -> tuple[World, Executor]:
     """Three shards in epoch 1, loaded, every block with a value of its own."""
     options = {} if recovery == "partial" else {"recovery": "full", "checkpoint": full_checkpoint()}
-    world = World(make_job(3, **options))
+    settings = PlannerSettings(move_bytes=400, traffic_seconds=traffic_seconds)
+    world = World(make_job(3, **options), settings=settings)
     for name in ("ps-0", "ps-1", "ps-2"):
         world.start(name)
     leader = world.lead("a")
@@ -71,7 +81,7 @@ def full_checkpoint() -> object:
 
 
 def killed_at(fault: Fault, step: int, after: bool, recovery: str) -> tuple[World, Executor, bool]:
-    world, first = trained(recovery)
+    world, first = trained(recovery, 5.0 if fault is heat_one else 0.0)
     world.fuse.steps, world.fuse.at, world.fuse.after = 0, step, after
     try:
         fault(world, first)
@@ -107,7 +117,7 @@ def test_successor_finishes_whatever_was_begun(fault: Fault, after: bool, recove
         values = world.values()
         epochs = world.epochs()
         epochs_linear(world.job, epochs)
-        moves_only = fault in (add_one, drain_one)
+        moves_only = fault in MOVES
         assert not moves_only or bool((values == np.arange(world.job.blocks) + 1).all()), (
             "a live move changed a value"
         )

@@ -1526,20 +1526,86 @@ class ShardStatusRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SINCE_CLOCK_FIELD_NUMBER: _builtins.int
+    BUSIEST_FIELD_NUMBER: _builtins.int
     since_clock: _builtins.int
     """losses of clocks from here on"""
+    busiest: _builtins.int
+    """so many blocks with the most traffic, and as many with the least"""
     def __init__(
         self,
         *,
         since_clock: _builtins.int = ...,
+        busiest: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["since_clock", b"since_clock"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busiest", b"busiest", "since_clock", b"since_clock"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ShardStatusRequest: _TypeAlias = ShardStatusRequest  # noqa: Y015
+
+@_typing.final
+class Traffic(_message.Message):
+    """Bytes of values that workers and readers pulled from a shard, and of gradients that were pushed to it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SECONDS_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
+    seconds: _builtins.float
+    """of which it is: since the epoch came; of a longer time, the later part counts more"""
+    bytes: _builtins.int
+    """in these seconds"""
+    @_builtins.property
+    def blocks(self) -> _containers.RepeatedCompositeFieldContainer[Global___BlockTraffic]:
+        """those that the request wants, by table"""
+
+    def __init__(
+        self,
+        *,
+        seconds: _builtins.float = ...,
+        bytes: _builtins.int = ...,
+        blocks: _abc.Iterable[Global___BlockTraffic] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "bytes", b"bytes", "seconds", b"seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Traffic: _TypeAlias = Traffic  # noqa: Y015
+
+@_typing.final
+class BlockTraffic(_message.Message):
+    """What blocks of one table have of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    BLOCK_IDS_FIELD_NUMBER: _builtins.int
+    TRAFFIC_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    """name"""
+    block_ids: _builtins.bytes
+    """uint32[n], ascending"""
+    traffic: _builtins.bytes
+    """float64[n], bytes, estimated from some of the messages"""
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+        block_ids: _builtins.bytes = ...,
+        traffic: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_ids", b"block_ids", "table", b"table", "traffic", b"traffic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BlockTraffic: _TypeAlias = BlockTraffic  # noqa: Y015
 
 @_typing.final
 class LossPoint(_message.Message):
@@ -1786,6 +1852,7 @@ class ShardStatus(_message.Message):
     REPLICAS_FIELD_NUMBER: _builtins.int
     UNREADABLE_FIELD_NUMBER: _builtins.int
     ADOPTED_FIELD_NUMBER: _builtins.int
+    TRAFFIC_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """newest adopted; 0: none"""
     clock: _builtins.int
@@ -1832,6 +1899,10 @@ class ShardStatus(_message.Message):
     def adopted(self) -> _containers.ScalarMap[_builtins.int, _builtins.int]:
         """newest epochs -> open clock when each was adopted"""
 
+    @_builtins.property
+    def traffic(self) -> Global___Traffic:
+        """unset: an older version, which does not count it"""
+
     def __init__(
         self,
         *,
@@ -1852,10 +1923,11 @@ class ShardStatus(_message.Message):
         replicas: _builtins.int = ...,
         unreadable: _abc.Iterable[Global___Unreadable] | None = ...,
         adopted: _abc.Mapping[_builtins.int, _builtins.int] | None = ...,
+        traffic: Global___Traffic | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["member", b"member"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["member", b"member", "traffic", b"traffic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "clock", b"clock", "duplicates", b"duplicates", "epoch", b"epoch", "finished", b"finished", "losses", b"losses", "member", b"member", "problem", b"problem", "pushes", b"pushes", "replicas", b"replicas", "round", b"round", "saved_age", b"saved_age", "saved_clock", b"saved_clock", "serving", b"serving", "stale", b"stale", "tables", b"tables", "unreadable", b"unreadable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "clock", b"clock", "duplicates", b"duplicates", "epoch", b"epoch", "finished", b"finished", "losses", b"losses", "member", b"member", "problem", b"problem", "pushes", b"pushes", "replicas", b"replicas", "round", b"round", "saved_age", b"saved_age", "saved_clock", b"saved_clock", "serving", b"serving", "stale", b"stale", "tables", b"tables", "traffic", b"traffic", "unreadable", b"unreadable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

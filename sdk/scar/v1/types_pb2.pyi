@@ -789,7 +789,7 @@ class Epoch(_message.Message):
     clock: _builtins.int
     """clock at which a shard without a clock of its own starts"""
     cause: _builtins.str
-    """"start" | "failure" | "join" | "leave" | "workers" | "leader" | "resume" | "end" """
+    """"start" | "failure" | "join" | "leave" | "workers" | "leader" | "resume" | "traffic" | "end" """
     failure: _builtins.int
     """number of the ledger record it belongs to; 0: none"""
     restart: _builtins.int

@@ -20,6 +20,7 @@ from scar_ps.core.push_sequences import PushSequences
 from scar_ps.core.replica_store import ReplicaStore
 from scar_ps.core.replication_chain import ReplicationChain
 from scar_ps.core.requests import ShardCounts, ShardView
+from scar_ps.core.traffic import TrafficCounter
 
 ADOPTED_KEPT = 16  # epochs: a leader that stood still asks late for the clock of a failure
 
@@ -72,6 +73,7 @@ class CoreState:
         self.replicas = ReplicaStore(self.member.key)
         self.pull_notes = PullNotes()
         self.pull_holders = PullHolders()
+        self.traffic = TrafficCounter()
 
     @property
     def number(self) -> int:

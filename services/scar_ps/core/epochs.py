@@ -137,6 +137,7 @@ class EpochHandler:
         self._clocks.apply_overdue()
         state.replicas.adopt_epoch(epoch)
         state.chain.adopt_epoch(job, epoch, gained)
+        state.traffic.begin(state.ownership.tables, state.now)
         state.publish_view()
         self._clocks.advance_clock()
         return loads

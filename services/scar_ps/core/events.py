@@ -201,7 +201,10 @@ class StoreChecked(Event):
 
 @dataclass(frozen=True, slots=True)
 class StatusRequested(Event):
-    """Answered by :class:`scar_ps.core.status.ShardSummary`, with losses of clocks from ``since_clock``."""
+    """Answered by :class:`scar_ps.core.status.ShardSummary`, with losses of clocks from ``since_clock``, and
+    with the traffic of so many of the busiest and of the quietest blocks.
+    """
 
     changes: ClassVar[bool] = False
     since_clock: int = 0
+    busiest: int = 0

@@ -83,6 +83,7 @@ class PushHandler:
         self._admission.require_available(list(push.parts.values()))
         state.sequences.record_push(push.sender, push.seq)
         state.counts.pushes += 1
+        state.traffic.count(push.parts.values())
         if state.is_bsp:
             buffered = BufferedPush(push.sender, push.push_id, push.clock, push.clock, push.parts)
             return False, state.bsp_buffer.add_received(buffered, state.clock)
@@ -138,6 +139,7 @@ class PushHandler:
         if event.exact >= 0:
             self._require_exact(event.exact)
             parts = [replace(part, store=part.store.freeze()) for part in parts]
+        state.traffic.count(parts)
         loss = state.barrier.last_loss
         return PulledBlocks(parts, state.number, state.announced_clock, loss, contents, event.loss_clock > 0)
 

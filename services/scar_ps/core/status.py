@@ -17,6 +17,7 @@ from scar_ps.core.loads import LoadHandler, UnreadableLoad
 from scar_ps.core.replication import ReplicationHandler
 from scar_ps.core.requests import ShardCounts
 from scar_ps.core.rounds import RoundHandler
+from scar_ps.core.traffic import TrafficSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class ShardSummary:
     unreadable: Sequence[UnreadableLoad]
     adopted: Mapping[int, int]
     problem: str
+    traffic: TrafficSummary
 
 
 class StatusHandler:
@@ -85,6 +87,7 @@ class StatusHandler:
             unreadable=self._loads.unreadable,
             adopted=dict(state.adopted),
             problem=self._loads.problem or state.dismissed or self._replication.problem,
+            traffic=state.traffic.read(state.now, event.busiest),
         )
 
 

@@ -7,6 +7,7 @@ from scar.v1 import ps_pb2
 from scar.wire import codec, loss_messages
 from scar_ps.core.loads import UnreadableLoad
 from scar_ps.core.status import ShardSummary, TableSummary
+from scar_ps.core.traffic import TrafficSummary
 
 
 def encode_status(summary: ShardSummary, serving: bool, problem: str) -> ps_pb2.ShardStatus:
@@ -28,6 +29,7 @@ def encode_status(summary: ShardSummary, serving: bool, problem: str) -> ps_pb2.
         replicas=summary.replicas,
         unreadable=[_encode_unreadable(one) for one in summary.unreadable],
         adopted=summary.adopted,
+        traffic=_encode_traffic(summary.traffic),
     )
 
 
@@ -55,6 +57,16 @@ def _encode_keys(table: TableSummary) -> ps_pb2.KeyedRows | None:
         unadmitted=tally.unadmitted,
         refused=tally.refused,
     )
+
+
+def _encode_traffic(traffic: TrafficSummary) -> ps_pb2.Traffic:
+    blocks = [
+        ps_pb2.BlockTraffic(
+            table=table, block_ids=codec.ids_to_bytes(ids), traffic=amounts.astype("<f8").tobytes()
+        )
+        for table, (ids, amounts) in traffic.blocks.items()
+    ]
+    return ps_pb2.Traffic(seconds=traffic.seconds, bytes=int(traffic.bytes), blocks=blocks)
 
 
 def _encode_unreadable(one: UnreadableLoad) -> ps_pb2.Unreadable:

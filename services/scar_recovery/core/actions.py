@@ -123,6 +123,14 @@ class MoveBlocksSummary:
 
 
 @dataclass(frozen=True)
+class ReadTraffic:
+    """Ask these shards of epoch ``number`` what they move, beside everything else: ``TrafficRead``."""
+
+    number: int
+    shards: tuple[Member, ...]
+
+
+@dataclass(frozen=True)
 class SaveShard:
     """Save a shard that goes, its most changed blocks first, beside everything else: ``ShardSaved``."""
 
@@ -130,5 +138,12 @@ class SaveShard:
 
 
 PlannerAction = (
-    CommitEpoch | CollectReplicas | CollectOffers | ReadClocks | ConfirmSuspects | MoveBlocks | SaveShard
+    CommitEpoch
+    | CollectReplicas
+    | CollectOffers
+    | ReadClocks
+    | ConfirmSuspects
+    | MoveBlocks
+    | ReadTraffic
+    | SaveShard
 )

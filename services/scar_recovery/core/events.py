@@ -11,6 +11,7 @@ from scar.placement import Epoch, Member
 from scar.tables import Job
 from scar_recovery.core.block_sources import ReplicaCopy, WorkerOffer
 from scar_recovery.core.epoch_intent import FrozenTransfer, GlobalIds, RollbackRequest
+from scar_recovery.core.hot_blocks import ShardTraffic
 from scar_recovery.core.story_summaries import (
     EpochSummary,
     TransferSummary,
@@ -241,6 +242,25 @@ class BlocksMovedSummary:
 
 
 @dataclass(frozen=True)
+class TrafficRead:
+    """What each shard of epoch ``number`` moves; (): not all have said it, or it is level."""
+
+    number: int
+    traffic: tuple[ShardTraffic, ...]
+
+    def for_story(self) -> TrafficReadSummary:
+        return TrafficReadSummary(self.number, {one.shard: round(one.rate) for one in self.traffic})
+
+
+@dataclass(frozen=True)
+class TrafficReadSummary:
+    """``rates``: bytes a second by shard."""
+
+    number: int
+    rates: dict[str, int]
+
+
+@dataclass(frozen=True)
 class ShardSaved:
     """What would be missed most of this leaving shard is saved, or cannot be."""
 
@@ -261,6 +281,7 @@ ResultEvent = (
     | OffersCollected
     | ClocksRead
     | BlocksMoved
+    | TrafficRead
     | ShardSaved
     | LeaderReplaced
 )

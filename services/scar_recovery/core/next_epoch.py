@@ -25,10 +25,11 @@ from scar_recovery.core.rendezvous import awaits_workers, lacks_workers
 class PendingChanges:
     """Everything that waits for an epoch.
 
-    ``moved`` None: no move has ended; else its transfers, perhaps none. ``departures``, ``finished``: member
-    keys. ``shards``, ``workers``: that wait; ``admit_without_survivors``: such shards need not wait for more
-    of them. ``loaded``: every shard of ``epoch`` has all its blocks. ``former``: keys of workers of the run
-    before, when a run has begun since ``epoch``; None: none has. ``rollback``: that a worker has asked for.
+    ``moved`` None: no move has ended; else its transfers, perhaps none; ``levels_traffic``: of hot blocks.
+    ``departures``, ``finished``: member keys. ``shards``, ``workers``: that wait;
+    ``admit_without_survivors``: such shards need not wait for more of them. ``loaded``: every shard of
+    ``epoch`` has all its blocks. ``former``: keys of workers of the run before, when a run has begun since
+    ``epoch``; None: none has. ``rollback``: that a worker has asked for.
     """
 
     author: str
@@ -37,6 +38,7 @@ class PendingChanges:
     newest_failure: int
     failures: tuple[MemberFailure, ...] = ()
     moved: tuple[FrozenTransfer, ...] | None = None
+    levels_traffic: bool = False
     shards: tuple[Member, ...] = ()
     workers: tuple[Member, ...] = ()
     admit_without_survivors: bool = False
@@ -147,7 +149,9 @@ def _cause(
         return "failure" if pending.orphan_failure else "resume"
     if emptied or any(done.transfer.donor.key in pending.departures for done in moved):
         return "leave"
-    return "join" if admitted or pending.moved is not None else "workers"
+    if admitted or pending.moved is None:
+        return "join" if admitted else "workers"
+    return "traffic" if pending.levels_traffic else "join"
 
 
 def _loses_shard(pending: PendingChanges) -> bool:

@@ -41,8 +41,9 @@ from scar_recovery.core.events import (
     RunBegun,
     ShardSaved,
     TimePassed,
+    TrafficRead,
 )
-from scar_recovery.core.live_moves import NEVER, LiveMoves
+from scar_recovery.core.live_moves import LiveMoves
 from scar_recovery.core.membership import Membership
 from scar_recovery.core.next_epoch import (
     PendingChanges,
@@ -55,6 +56,7 @@ from scar_recovery.core.next_epoch import (
 from scar_recovery.core.pending_rollback import PendingRollback
 from scar_recovery.core.rendezvous import WorkerRendezvous
 from scar_recovery.core.settings import PlannerSettings
+from scar_recovery.core.traffic_watch import NEVER
 from scar_recovery.core.waits import describe_wait
 
 FAILURE_BATCH = 0.03  # failures that arrive within this time are repaired by one epoch
@@ -141,8 +143,8 @@ class Planner:
                 self.outage = self.problem
             case LeaderReplaced(author):
                 self.replaced_by = author
-            case BlocksMoved() | ShardSaved():
-                self._record_move(event, now)
+            case BlocksMoved() | ShardSaved() | TrafficRead():
+                self._moves.record_answer(event, self.epoch_number, now)
             case EpochLoaded(number):
                 self._loaded = max(self._loaded, number)
                 self._moves.epoch_loaded(now)
@@ -168,12 +170,6 @@ class Planner:
         self.members.handle(event, now)
         if isinstance(event, MemberFailed) and event.report.proved:
             self._moves.stop_waiting_for(event.report.member.key)
-
-    def _record_move(self, event: BlocksMoved | ShardSaved, now: float) -> None:
-        if isinstance(event, ShardSaved):
-            self._moves.stop_waiting_for(event.key)
-        elif event.number == self.epoch_number and self._moves.in_progress:
-            self._moves.move_ended(event, now)  # else a newer epoch has ended the freeze
 
     def _start_job(self, event: JobStarted, now: float) -> None:
         self.job = event.job
@@ -321,6 +317,7 @@ class Planner:
             newest_failure=self._newest_failure,
             failures=tuple(self.members.proved_dead()),
             moved=self._moves.moved,
+            levels_traffic=self._moves.levels_traffic,
             shards=tuple(arrival.member for arrival in self.members.arrivals_of(Role.SHARD)),
             workers=tuple(arrival.member for arrival in self.members.arrivals_of(Role.WORKER)),
             admit_without_survivors=self._admission_due(survivors=False) <= now,

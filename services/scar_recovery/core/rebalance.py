@@ -25,6 +25,11 @@ def block_bytes(job: Job) -> NDArray[np.int64]:
     return np.concatenate([table.block_bytes for table in job.tables])
 
 
+def most_bytes(job: Job, slice_bytes: int) -> int:
+    """Values and slots that move at once."""
+    return max(slice_bytes, int(SLICE_SHARE * block_bytes(job).sum()))
+
+
 def plan_transfers(
     job: Job, epoch: Epoch, leaving: frozenset[str], level: bool, slice_bytes: int
 ) -> tuple[Transfer, ...]:
@@ -43,7 +48,7 @@ def plan_transfers(
     sizes = block_bytes(job)
     transfers: list[Transfer] = []
     shares = _divide_surplus(job, epoch, owners, surplus)
-    most = max(slice_bytes, int(SLICE_SHARE * sizes.sum()))
+    most = most_bytes(job, slice_bytes)
     most = most if leaving else most // len(shares)
     for (donor, target), blocks in shares.items():
         fitting = max(1, int(np.searchsorted(np.cumsum(sizes[blocks]), most, side="right")))
