@@ -1,7 +1,9 @@
-"""What a step costs between machines, beside Ray and torch RPC; how it grows from one machine to eight.
+"""What a step costs between machines, beside Ray and torch RPC; how it grows from one machine to eight; what
+it costs that some rows are hot.
 
     sudo python -m benchmarks.machines peers [--ray PYTHON] [--rounds 3] [--steps 9]
     sudo python -m benchmarks.machines growth [--megabits 40] [--most 8] [--steps 9]
+    sudo python -m benchmarks.machines hot [--megabits 40] [--rounds 3] [--steps 120]
 
 Machines are network namespaces of this one, so all share its cores. Linux, as root.
 """
@@ -14,7 +16,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from benchmarks.machines import growth, peers
+from benchmarks.machines import growth, hot, peers
 
 WARM_UPS = 2
 RAY_HINT = "Ray is left out: give --ray PYTHON, made by: python -m venv DIR && DIR/bin/pip install ray numpy"
@@ -22,17 +24,17 @@ RAY_HINT = "Ray is left out: give --ray PYTHON, made by: python -m venv DIR && D
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = make_parser().parse_args(arguments)
-    {"peers": _show_peers, "growth": _show_growth}[options.what](options)
+    {"peers": _show_peers, "growth": _show_growth, "hot": _show_hot}[options.what](options)
     return 0
 
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.machines", description=__doc__)
-    parser.add_argument("what", choices=("peers", "growth"))
+    parser.add_argument("what", choices=("peers", "growth", "hot"))
     parser.add_argument("--ray", metavar="PYTHON", default="", help="an interpreter that has Ray")
     parser.add_argument("--rounds", type=int, default=3, help="turns of all systems")
     parser.add_argument("--steps", type=int, default=9, help="that are measured, after two others")
-    parser.add_argument("--megabits", type=float, default=40, help="growth: of each machine's link, each way")
+    parser.add_argument("--megabits", type=float, default=40, help="of each link, each way; not for peers")
     parser.add_argument("--most", type=int, default=8, help="growth: machines")
     return parser
 
@@ -69,6 +71,14 @@ def _show_growth(options: argparse.Namespace) -> None:
             f" {alone / grown.seconds:.2f} | {1000 * grown.least:.0f} ms | {grown.cores:.2f} |"
         )
         count *= 2
+
+
+def _show_hot(options: argparse.Namespace) -> None:
+    for turn in range(options.rounds):
+        for looks in (False, True):
+            steps = hot.measure_hot(looks, options.megabits, options.steps)
+            halves = f"{1000 * steps.first:.0f} ms a clock at first, {1000 * steps.second:.0f} ms then"
+            _say(f"{turn + 1}/{options.rounds} {'with' if looks else 'without'} exchanges: {halves}")
 
 
 def _say(line: str) -> None:

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import json
 import statistics
-import sys
 import time
 from dataclasses import dataclass
 
 from benchmarks.machines.network import Machines, read_line, write_line
 from benchmarks.machines.scar_cluster import WIDTH
-from benchmarks.machines.scar_system import start_cluster, start_worker
+from benchmarks.machines.scar_system import start_cluster, start_shards, start_worker
 
 SIZE = 4 << 20  # of the table
 ROWS = SIZE // (4 * WIDTH)
@@ -37,10 +36,8 @@ class GrownStep:
 def measure_growth(count: int, megabits: float, warm_ups: int, steps: int) -> GrownStep:
     """The coordinators share the first shard's machine."""
     with Machines(2 * count, megabits) as machines:
-        settings = start_cluster(machines, 0, 1, count, count, ROWS)
-        for number in range(1, count):
-            place = {"SCAR_LISTEN": f"{machines.address(number)}:0", "SCAR_NAME": f"ps-{number}"}
-            machines.start(number, [sys.executable, "-m", "scar_ps"], {**settings, **place}, quiet=True)
+        settings = start_cluster(machines, 0, (1, count, count, ROWS))
+        start_shards(machines, count, settings)
         workers = [
             start_worker(machines, count + number, f"worker-{number}", warm_ups + steps, settings)
             for number in range(count)

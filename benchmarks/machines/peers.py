@@ -23,7 +23,7 @@ TORCH_PORT, RAY_PORT = 29511, 6379
 def measure_scar(steps: int) -> list[float]:
     """Seconds of each step, as of all here."""
     with Machines(2) as machines:
-        settings = start_cluster(machines, SERVER, SHARDS, SHARDS, 1, ROWS)
+        settings = start_cluster(machines, SERVER, (SHARDS, SHARDS, 1, ROWS))
         worker = start_worker(machines, CLIENT, "worker-0", steps, settings)
         read_line(worker)
         write_line(worker, "go")

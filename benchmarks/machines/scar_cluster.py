@@ -1,6 +1,6 @@
 """A cluster on one machine whose shards other machines reach.
 
-    python -m benchmarks.machines.scar_cluster HOST SHARDS JOB_SHARDS WORKERS ROWS
+    python -m benchmarks.machines.scar_cluster HOST SHARDS JOB_SHARDS WORKERS ROWS BLOCK_ROWS
 
 Prints, as a line of JSON, where it is and the variables of processes that belong to it, and serves until its
 input ends.
@@ -30,10 +30,10 @@ START_SECONDS = 10.0
 
 def main(arguments: Sequence[str]) -> None:
     host = arguments[0]
-    shards, job_shards, workers, rows = map(int, arguments[1:])
+    shards, job_shards, workers, rows, block_rows = map(int, arguments[1:])
     job = scar.Job(
         "machines",
-        [scar.Table("w", (rows, WIDTH), rule=scar.sgd(lr=0.1))],
+        [scar.Table("w", (rows, WIDTH), rule=scar.sgd(lr=0.1), blocks=scar.rows(block_rows))],
         shards=job_shards,
         workers=workers,
         checkpoint=NEVER,

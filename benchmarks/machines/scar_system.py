@@ -13,18 +13,33 @@ MODULE = "benchmarks.machines"
 
 
 def start_cluster(
-    machines: Machines, number: int, shards: int, job_shards: int, workers: int, rows: int
+    machines: Machines,
+    number: int,
+    sizes: tuple[int, int, int, int],
+    block_rows: int = 1,
+    environment: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """With so many ``shards`` on this machine. Returns the settings of processes that belong to it."""
+    """``sizes``: shards on this machine, all shards, workers, rows of the table. Returns the settings of
+    processes that belong to it.
+    """
     command = [sys.executable, "-m", f"{MODULE}.scar_cluster", machines.address(number)]
-    sizes = map(str, (shards, job_shards, workers, rows))
-    settings: dict[str, str] = json.loads(read_line(machines.start(number, [*command, *sizes])))
+    cluster = machines.start(number, [*command, *map(str, (*sizes, block_rows))], environment)
+    settings: dict[str, str] = json.loads(read_line(cluster))
     return settings
 
 
+def start_shards(machines: Machines, count: int, settings: Mapping[str, str]) -> None:
+    """One on each of the next machines: the first one's is the cluster's."""
+    for number in range(1, count):
+        place = {"SCAR_LISTEN": f"{machines.address(number)}:0", "SCAR_NAME": f"ps-{number}"}
+        machines.start(number, [sys.executable, "-m", "scar_ps"], {**settings, **place}, quiet=True)
+
+
 def start_worker(
-    machines: Machines, number: int, name: str, steps: int, settings: Mapping[str, str]
+    machines: Machines, number: int, name: str, steps: int, settings: Mapping[str, str], drawn: int = 0
 ) -> subprocess.Popen[str]:
-    """It says a line when it has joined, and begins when it is told one."""
-    command = [sys.executable, "-m", f"{MODULE}.scar_worker", name, str(steps)]
+    """It says a line when it has joined, and begins when it is told one. ``drawn``: rows that it pulls and
+    pushes in a step; 0: all.
+    """
+    command = [sys.executable, "-m", f"{MODULE}.scar_worker", name, str(steps), str(drawn)]
     return machines.start(number, command, settings)

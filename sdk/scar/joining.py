@@ -44,8 +44,9 @@ def join(
     and for the other workers; it ends early when ``stopping`` is set. ``outage_timeout``: seconds that an
     operation waits longer while the object store is away and blocks wait for their recovery.
     ``unacked_bytes``: of pushes to one shard that may be unacknowledged before a push waits. ``detector``
-    ("host:port"): send it heartbeats; for a process that is no service of the cluster. ``incarnation``,
-    ``address``, ``secret``: of a process that is one.
+    ("host:port"): send it heartbeats; for a process that is no service of the cluster, whose death is noticed
+    within seconds then, and without some ten seconds later. ``incarnation``, ``address``, ``secret``: of a
+    process that is one.
 
     Raises :class:`DeadlineExceeded` when the job does not start in time, :class:`JobNotFound` when it ends
     before this worker is part of it, :class:`ConfigError` for a heartbeat that cannot be

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from scar.v1.ps_pb2 import ShardStatus
 from scar.v1.types_pb2 import JobSpec
 from scar.v1.worker_pb2 import WorkerStatus
 from scar_admin.status import DONE, HINDERED, ClusterStatus, ProcessInfo, health_word
@@ -129,7 +130,7 @@ def shard_table(status: ClusterStatus, processes: Processes) -> Table:
             shard.replicas or "",
             sum(table.loading for table in shard.tables) or "",
             output.format_size(sum(table.bytes for table in shard.tables)),
-            shard.pushes,
+            _traffic_cell(shard),
             format_seconds(shard.saved_age),
             shard.member.address,
             *_process_cells(name, processes),
@@ -140,7 +141,7 @@ def shard_table(status: ClusterStatus, processes: Processes) -> Table:
         (name, health_text(name, status, processes), *[""] * 8, *_process_cells(name, processes))
         for name in sorted(_shard_names(status, processes) - set(status.shards))
     ]
-    counts = (">CLOCK", ">BLOCKS", ">COPIES", ">LOADING", ">BYTES", ">PUSHES", ">SAVED")
+    counts = (">CLOCK", ">BLOCKS", ">COPIES", ">LOADING", ">BYTES", ">TRAFFIC", ">SAVED")
     return output.make_table(("SHARD", "HEALTH", *counts, "ADDRESS", ">PID", ">RESTARTS"), rows)
 
 
@@ -226,6 +227,12 @@ def status_document(status: ClusterStatus, processes: Processes) -> dict[str, An
 def _shard_names(status: ClusterStatus, processes: Processes) -> set[str]:
     members = {member.name for member in status.epoch.shards} if status.epoch else set()
     return members | {name for name, process in processes.items() if process.component == "ps"}
+
+
+def _traffic_cell(shard: ShardStatus) -> str:
+    """What it sends and receives of values and gradients."""
+    seconds = shard.traffic.seconds
+    return f"{output.format_size(shard.traffic.bytes / seconds)}/s" if seconds > 0 else ""
 
 
 def _process_cells(name: str, processes: Processes) -> tuple[object, object]:

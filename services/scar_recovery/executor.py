@@ -140,8 +140,10 @@ class Executor:
     def _ask_who_lives(self, members: Sequence[Member]) -> tuple[list[Member], list[Member]]:
         """(gone for certain, silent).
 
-        The detector's reports about them may have been taken by the former leader.
+        The detector's reports about them may have been taken by the former leader. Whom no detector watches
+        nobody has reported.
         """
+        members = [member for member in members if self.shards.is_watched(member)]
         asks = (self.shards.is_gone, self.shards.is_serving)
         questions = [partial(ask, member) for ask in asks for member in members]
         answers = call_in_parallel(lambda question: question(), questions)

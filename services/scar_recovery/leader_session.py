@@ -18,6 +18,7 @@ from scar.wire.timing import TIMING
 from scar_recovery.background_writer import BackgroundWriter
 from scar_recovery.checkpoint_client import CheckpointClient
 from scar_recovery.config import RecoverySettings
+from scar_recovery.core.events import FailureReport
 from scar_recovery.core.planner import RETRY, Planner
 from scar_recovery.core.settings import PlannerSettings
 from scar_recovery.core.wait_timer import WaitTimer
@@ -29,6 +30,7 @@ from scar_recovery.job_registry import JobRegistry
 from scar_recovery.leader_state import LeaderState
 from scar_recovery.membership_api import MembershipApi
 from scar_recovery.shard_client import GrpcShardClient
+from scar_recovery.unaddressed_members import MISSING_SECONDS, UnaddressedMembers
 from scar_runtime.process.app import App
 from scar_runtime.store import Store
 
@@ -40,7 +42,7 @@ class RecoverySession:
     """``app``: the process; its liveness shows that the loop turns and which epoch is the newest.
 
     ``must_leave``: whether this shard has to go, because of its pod or node. ``members``: what is told about
-    members; ``jobs``: the job that runs.
+    members; ``jobs``: the job that runs; ``unaddressed``: who can only call us.
     """
 
     def __init__(
@@ -53,7 +55,8 @@ class RecoverySession:
         self._app = app
         self._state = LeaderState(Planner(app.incarnation, settings), must_leave=must_leave)
         self._state.admit_member(app.member)
-        self._shards = GrpcShardClient()
+        self.unaddressed = UnaddressedMembers(app.heartbeats)
+        self._shards = GrpcShardClient(self.unaddressed)
         self._saves = CheckpointClient(app.settings.checkpoint, self._state.checkpoint_coordinators)
         self.members = MembershipApi(self._state, self._shards)
         self.jobs = self._make_jobs(store)
@@ -107,10 +110,20 @@ class RecoverySession:
         self._app.liveness.epoch = executor.epochs.newest if executor is not None else 0
         self._app.liveness.record_progress()
         self._waited.observe(self.problem, self._state.now())
+        self._report_missing()
         if not self.opened:
             self._open()
         elif executor is None or not executor.step():
             self._state.wait_for_work(TICK)
+
+    def _report_missing(self) -> None:
+        """Workers that nobody can ask, and that do not ask us any more."""
+        workers = self._state.epoch.workers if self._state.epoch is not None else ()
+        known = {worker.key: worker for worker in workers if not worker.address}
+        for key in self.unaddressed.find_missing(known):
+            evidence = "it does not ask for epochs any more"
+            report = FailureReport(known[key], False, MISSING_SECONDS, MISSING_SECONDS, evidence)
+            self.members.report_failure(report)
 
     def _open(self) -> None:
         """Find out which job this cluster runs, and which members there are."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import grpc
 
@@ -83,13 +84,24 @@ class RecoveryServicer(recovery_pb2_grpc.RecoveryServicer):
         tracing.remember_operation(("failure", report.member.key))
         return pb.FailureReply(epoch=self._opened().members.report_failure(report))
 
-    def GetEpochs(self, request: pb.GetEpochsRequest, _context: grpc.ServicerContext) -> pb.GetEpochsReply:
+    def GetEpochs(self, request: pb.GetEpochsRequest, context: grpc.ServicerContext) -> pb.GetEpochsReply:
         session = self._leading()
         answered = request.answered if request.offers else None
-        epochs = session.epochs_after(request.after, request.wait, answered)
+        with self._waiting(session, request, context):
+            epochs = session.epochs_after(request.after, request.wait, answered)
         return pb.GetEpochsReply(
             epochs=epochs, outage=session.outage, question=session.open_question(answered)
         )
+
+    def _waiting(
+        self, session: RecoverySession, request: pb.GetEpochsRequest, context: grpc.ServicerContext
+    ) -> AbstractContextManager[None]:
+        """A worker lives while its call waits here."""
+        if not request.HasField("worker"):
+            return nullcontext()
+        worker = self._claims.read_caller(request.worker, context)
+        session.members.check_secret(worker, request.secret)
+        return session.unaddressed.waiting(worker.key, context)
 
     def Offer(self, request: pb.OfferRequest, context: grpc.ServicerContext) -> pb.OfferReply:
         worker = self._claims.read_caller(request.worker, context)

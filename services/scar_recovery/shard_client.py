@@ -31,6 +31,7 @@ from scar.wire.loss_messages import point_from_proto
 from scar_recovery.core.block_sources import ReplicaCopy
 from scar_recovery.core.epoch_intent import BlocksByTable, FreezeAnswer
 from scar_recovery.core.hot_blocks import BlockRates, ShardTraffic
+from scar_recovery.unaddressed_members import UnaddressedMembers
 from scar_runtime.process.addresses import is_ours, split_address
 from scar_runtime.store.records import message_digest
 
@@ -82,7 +83,8 @@ class ShardProgress:
 class ShardClient(Protocol):
     """What the coordinator asks of members.
 
-    All raise :class:`ScarError`, but :meth:`is_serving`, :meth:`refuses_connection`, :meth:`is_gone`.
+    All raise :class:`ScarError`, but :meth:`is_serving`, :meth:`is_watched`, :meth:`refuses_connection`,
+    :meth:`is_gone`.
     """
 
     def send_epoch(self, member: Member, epoch: types_pb2.Epoch) -> tuple[int, int]:
@@ -113,6 +115,10 @@ class ShardClient(Protocol):
         """Does this very incarnation still work?"""
         ...
 
+    def is_watched(self, member: Member) -> bool:
+        """Whether its silence means anything. Takes no time."""
+        ...
+
     def refuses_connection(self, member: Member) -> bool:
         """True when nobody listens at the member's address any more, or something on the way rejects us."""
         ...
@@ -125,9 +131,12 @@ class ShardClient(Protocol):
 
 
 class GrpcShardClient:
-    """:class:`ShardClient` over gRPC. ``job``: of which shards are told; set it before the first epoch."""
+    """:class:`ShardClient` over gRPC. ``job``: of which shards are told; set it before the first epoch.
+    ``unaddressed``: knows of members that have no address.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, unaddressed: UnaddressedMembers) -> None:
+        self._unaddressed = unaddressed
         self.job = types_pb2.JobSpec()
         self.links = ShardLinks()
 
@@ -221,8 +230,13 @@ class GrpcShardClient:
             return False
 
     def answers_probe(self, member: Member) -> bool:
-        """Does this very incarnation answer?"""
+        """Does this very incarnation answer? One without an address cannot, and gives other signs."""
+        if not member.address:
+            return self._unaddressed.is_alive(member.key)
         return self._probe(member) is not None
+
+    def is_watched(self, member: Member) -> bool:
+        return bool(member.address) or self._unaddressed.may_be_missed(member.key)
 
     def _probe(self, member: Member) -> member_pb2.ProbeReply | None:
         request = member_pb2.ProbeRequest(incarnation=member.incarnation)

@@ -44,6 +44,7 @@ def refuse_all(cluster: Cluster, worker: types_pb2.Member, shard: types_pb2.Memb
             (cluster.stub.Renew, pb.RenewRequest(member=shard, secret=secret)),
             (cluster.stub.ReportReroute, pb.RerouteReport(worker=worker, epoch=1, secret=secret)),
             (cluster.stub.Join, pb.JoinRequest(member=worker, secret=secret, protocol=PROTOCOL)),
+            (cluster.stub.GetEpochs, pb.GetEpochsRequest(worker=worker, secret=secret)),
         ):
             with pytest.raises(PermissionDenied):
                 cluster.link.call(method, request, 10)

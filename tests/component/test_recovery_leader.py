@@ -40,6 +40,9 @@ class Lease:
         self._check()
         return {}
 
+    def read_heartbeat(self, _key: str) -> None:
+        self._check()
+
     def publish_epoch(self, number: int) -> None:
         self._check()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from unittest.mock import Mock
 
 import grpc
 import pytest
@@ -13,9 +14,11 @@ from scar.v1 import member_pb2_grpc, types_pb2, worker_pb2, worker_pb2_grpc
 from scar.version import PROTOCOL
 from scar.wire import codec
 from scar_recovery.shard_client import GrpcShardClient
+from scar_recovery.unaddressed_members import UnaddressedMembers
 from scar_runtime.liveness.progress_monitor import ProgressMonitor
 from scar_runtime.process.member_servicer import MemberServicer
 from scar_runtime.process.server import bind_port, make_server
+from tests.component.recovery_cluster import NoRedis
 
 WORKER = Member(Role.WORKER, "worker-0", "aaaaaaaaaaaa")
 
@@ -35,8 +38,15 @@ class Worker(worker_pb2_grpc.WorkerServicer):
 
 
 @pytest.fixture
-def shards() -> Iterator[GrpcShardClient]:
-    asked = GrpcShardClient()
+def unaddressed() -> UnaddressedMembers:
+    redis = NoRedis()
+    redis.beating = [replace(WORKER, name="worker-1")]
+    return UnaddressedMembers(redis)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def shards(unaddressed: UnaddressedMembers) -> Iterator[GrpcShardClient]:
+    asked = GrpcShardClient(unaddressed)
     asked.job = types_pb2.JobSpec(name="mine")
     yield asked
     asked.close()
@@ -100,6 +110,16 @@ def test_elsewhere_a_rejection_is_no_certainty(
     nobody = replace(served[1], address="127.0.0.1:1")
     assert shards.refuses_connection(nobody)
     assert not shards.is_gone(nobody)
+
+
+def test_who_has_no_address_lives_by_its_own_signs(unaddressed: UnaddressedMembers) -> None:
+    asked = GrpcShardClient(unaddressed)
+    assert WORKER.address == ""
+    assert not asked.is_serving(WORKER)
+    assert not asked.is_watched(WORKER), "it never sent a heartbeat"
+    with unaddressed.waiting(WORKER.key, Mock(is_active=lambda: True)):
+        assert asked.is_serving(WORKER)
+    asked.close()
 
 
 def test_who_was_only_asked_leaves_no_connection(

@@ -330,6 +330,9 @@ class World:
         shard = self.shards.get(member.key)
         return shard is not None and shard.running and not shard.silent
 
+    def is_watched(self, member: Member) -> bool:
+        return True
+
     def refuses_connection(self, member: Member) -> bool:
         return member.key in self.shards and not self.shards[member.key].running
 

@@ -39,7 +39,7 @@ from scar_recovery.codec import (
 )
 from scar_recovery.given_arrays import GivenArrays
 from scar_recovery.offer_board import offer_from_proto
-from scar_recovery.shard_client import kept_from_proto
+from scar_recovery.shard_client import kept_from_proto, traffic_from_proto
 from scar_runtime.checkpoint.selection import RoundSelection
 from scar_runtime.checkpoint.selection_codec import range_from_proto, read_selection, write_selection
 from scar_runtime.checkpoint.top_keys import KeyRange
@@ -211,6 +211,19 @@ def _kept() -> ps_pb2.Kept:
     return ps_pb2.Kept(table="w", block_ids=ids, clock=3, watermark={WORKER.key: 4})
 
 
+def _traffic() -> ps_pb2.Traffic:
+    ids = samples.all_ids(JOB.tables[0])
+    amounts = np.arange(len(ids), dtype="<f8").tobytes()
+    one = ps_pb2.BlockTraffic(table="w", block_ids=codec.ids_to_bytes(ids), traffic=amounts)
+    return ps_pb2.Traffic(seconds=2.0, bytes=1000, blocks=[one])
+
+
+def _read_traffic(message: ps_pb2.Traffic) -> None:
+    found = traffic_from_proto("ps-0", message)
+    assert np.isfinite(found.rate)
+    assert all(np.isfinite(one.rates).all() for one in found.blocks.values())
+
+
 def _job_start() -> recovery_pb2.StartJobRequest:
     given = {"w": ones(JOB.tables[0]).tobytes()}
     uploaded = {"r": recovery_pb2.UploadedArray(keys=[codec.initial_key("r", b"")])}
@@ -336,6 +349,7 @@ TARGETS = [
     message_target("selection", [_selection()], read_selection),
     message_target("offer", [_offer()], _read_offer, cost=2),
     message_target("kept-blocks", [_kept()], kept_from_proto),
+    message_target("shard-traffic", [_traffic()], _read_traffic),
     message_target("reroute-report", [_reroute()], _read_reroute, cost=2),
     message_target("failure-report", [_failure_report()], failure_report_from_proto),
     message_target("job-start", [_job_start()], _read_start),

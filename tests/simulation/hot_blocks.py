@@ -1,5 +1,5 @@
-"""Hot blocks change places while workers train, and servers or the coordinator die meanwhile: no push is lost,
-and none counts twice.
+"""Hot blocks change places while workers train, and servers or the coordinator die meanwhile: no push is
+lost, and none counts twice.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ RECOVERIES = ("recovery-0", "recovery-1")
 RESTED = 10.0  # seconds in which workers go on after the last death
 HEALED = 90.0  # seconds within which the training ends then
 COLD_EVERY = 5  # clocks, in one of which all blocks are pushed to
+HEAT = 4  # pushes to hot blocks in each of the others
 
 
 def play_hot_blocks(world: World, job: Job) -> None:
@@ -44,7 +45,7 @@ def play_hot_blocks(world: World, job: Job) -> None:
     for number in range(2):
         cluster.work(f"worker-{number}", _make_training(job, hot, ends, over))
     for _ in range(2):
-        world.scheduler.sleep(world.random.uniform(0.5, 4 * LOOK))
+        world.scheduler.sleep(world.random.uniform(1.0, 5.0))
         cluster.crash(world.random.choice([*SHARDS, *SHARDS, *RECOVERIES]))
     world.scheduler.sleep(RESTED)
     over.append(True)
@@ -78,7 +79,8 @@ def _make_training(
             amount = _amount(worker.member.name)
             if clock % COLD_EVERY:
                 asked = {name: np.full_like(values[name][ids], amount) for name, ids in hot.items()}
-                worker.push(asked, ids=hot)
+                for _ in range(HEAT):
+                    worker.push(asked, ids=hot)
             else:
                 worker.push({name: np.full_like(one, amount) for name, one in values.items()})
         ends.append(worker.pull(names))
@@ -95,8 +97,9 @@ def _judge_sums(job: Job, hot: dict[str, np.ndarray], ends: list[dict[str, np.nd
     """Who has pulled last has everything."""
     both = _amount("worker-0") + _amount("worker-1")
     for table in job.tables:
-        pushes = np.full(table.shape[0], -(-CLOCKS // COLD_EVERY))
-        pushes[hot.get(table.name, [])] = CLOCKS
+        cold = CLOCKS // COLD_EVERY
+        pushes = np.full(table.shape[0], cold)
+        pushes[hot.get(table.name, [])] += HEAT * (CLOCKS - cold)
         expected = pushes[:, None] * both
         wrong = min(np.abs(expected - end[table.name]).max() for end in ends)
         assert not wrong, f"missing of what was pushed to {table.name}, or twice: {wrong}"

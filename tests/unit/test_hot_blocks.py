@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import scar
 from scar.placement import Epoch, concatenate_owners, global_ids
 from scar.tables import Job, Table
 from scar_recovery.core.block_sources import NothingSaved
@@ -118,6 +119,18 @@ def test_one_block_that_has_all_the_traffic_stays_where_it_is() -> None:
     assert plan_exchanges(JOB, epoch, traffic_of(epoch, rates), QUIET, PLENTY) == ()
 
 
+def test_a_block_that_is_too_hot_stays_and_others_go() -> None:
+    """The quiet shard would be the busy one."""
+    epoch = first_epoch()
+    rates = skewed(epoch, 2, 8)
+    [giant, *_] = epoch.owned("b", 2)
+    rates[global_ids(JOB, "b", np.array([giant]))] = 500 * BUSY
+    moves = plan_exchanges(JOB, epoch, traffic_of(epoch, rates), QUIET, PLENTY)
+    assert giant not in moves[0].blocks.get("b", [])
+    after = shard_rates(applied(epoch, moves), rates)
+    assert after.max() < shard_rates(epoch, rates).max()
+
+
 def test_blocks_of_other_sizes_do_not_change_places() -> None:
     job = Job("layers", [Table("w", (20, 10)), Table("b", 20)], seed=1, shards=2)
     epoch = first_epoch(job, 2)
@@ -125,6 +138,20 @@ def test_blocks_of_other_sizes_do_not_change_places() -> None:
     rates[:20] *= np.where(epoch.owners["w"] == 0, 10.0, 0.1)
     moves = plan_exchanges(job, epoch, traffic_of(epoch, rates, job), QUIET, PLENTY)
     assert [set(move.blocks) for move in moves] == [{"w"}, {"w"}]
+
+
+def test_ragged_blocks_change_places_with_some_of_their_size() -> None:
+    ends = np.cumsum(np.tile([1, 10], 20))
+    ragged = Table("layers", (int(ends[-1]), 2), blocks=scar.ragged([0, *ends]))
+    job = Job("ragged", [ragged], seed=2, shards=2)
+    epoch = first_epoch(job, 2)
+    sizes = ragged.block_bytes
+    rates = BUSY * np.where((epoch.owners["layers"] == 0) & (sizes > sizes.min()), 10.0, 1.0)
+    rates[np.flatnonzero(epoch.owners["layers"] == 0)[:2]] *= 2
+    moves = plan_exchanges(job, epoch, traffic_of(epoch, rates, job), QUIET, PLENTY)
+    there, back = (move.blocks["layers"] for move in moves)
+    assert sizes[there].sum() <= ALIKE * sizes[back].sum()
+    assert sizes[back].sum() <= ALIKE * sizes[there].sum()
 
 
 def test_an_exchange_carries_no_more_than_it_may() -> None:
@@ -146,7 +173,7 @@ def test_what_a_shard_says_of_blocks_that_it_does_not_own_is_not_believed() -> N
     epoch = first_epoch()
     told = traffic_of(epoch, skewed(epoch, 2, 8))
     foreign = epoch.owned("a", 1)
-    lie = {"a": BlockRates(np.append(foreign, np.uint32(999)), np.full(len(foreign) + 1, BUSY))}
+    lie = {"a": BlockRates(np.append(foreign, np.uint32(999)), np.full(len(foreign) + 1, 10 * BUSY))}
     told[2] = replace(told[2], blocks=lie)
     assert plan_exchanges(JOB, epoch, told, QUIET, PLENTY) == ()
 

@@ -11,7 +11,7 @@ from scar_recovery.core.epoch_intent import FreezeAnswer, FrozenTransfer
 from scar_recovery.core.events import BlocksMoved, EpochLoaded, MemberArrived, MemberLeft, TrafficRead
 from scar_recovery.core.planner import Planner
 from scar_recovery.core.settings import PlannerSettings
-from scar_recovery.core.traffic_watch import REST
+from scar_recovery.core.traffic_watch import REST, REST_MOST
 from tests.framework.recovery import World, due, make_job, owned_counts
 from tests.unit.planner_steps import commit, shard, started, worker
 from tests.unit.test_hot_blocks import QUIET, first_epoch, skewed, traffic_of
@@ -119,6 +119,34 @@ def test_a_failed_exchange_is_an_epoch_and_is_tried_again_later() -> None:
     planner.handle(EpochLoaded(2), EVERY)
     assert due(planner, EVERY + 5) is None
     read(planner, 2 * EVERY, uneven=True)
+
+
+def test_exchanges_that_are_of_no_use_become_rare() -> None:
+    planner, now, waits = started(JOB, traffic_seconds=EVERY), EVERY, []
+    for _ in range(12):
+        read(planner, now, uneven=True)
+        exchange(planner, now, now)
+        began = now
+        now += EVERY
+        read(planner, now, uneven=True)  # as if nothing had moved
+        assert due(planner, now) is None
+        now += planner.wake_after(now)
+        waits.append(now - began - EVERY)
+    assert waits[:4] == pytest.approx([2 * EVERY, 4 * EVERY, 8 * EVERY, 16 * EVERY])
+    assert waits[-1] == pytest.approx(REST_MOST)
+
+
+def test_what_became_level_is_looked_at_as_often_as_ever() -> None:
+    planner = started(JOB, traffic_seconds=EVERY)
+    read(planner, EVERY, uneven=True)
+    exchange(planner, EVERY, EVERY)
+    read(planner, 2 * EVERY, uneven=True)
+    assert due(planner, 2 * EVERY) is None
+    read(planner, 4 * EVERY, uneven=False)
+    read(planner, 5 * EVERY, uneven=True)
+    exchange(planner, 5 * EVERY, 5 * EVERY)
+    read(planner, 6 * EVERY, uneven=True)
+    assert planner.wake_after(6 * EVERY) == pytest.approx(2 * EVERY)
 
 
 def busy_world() -> World:

@@ -87,7 +87,7 @@ class Client:
         """Follow from this epoch on; begin with the first clock of which no shard has heard."""
         self.follow_epoch(epoch)
         answer = self._copies.answer_question if self.job.strategy.asks_workers else None
-        self._follower = EpochFollower(self.view, self._recovery, self.follow_epoch, answer)
+        self._follower = EpochFollower(self.view, self._recovery, self.follow_epoch, answer, self.member)
         with self.view.lock:
             self.pushes.wait_until(self._is_introduced, deadline, "every shard to answer")
             self.state.resume_clocks(self.view.epoch)

@@ -94,6 +94,8 @@ class RecoveryClient:
 
     def get_news(self, request: recovery_pb2.GetEpochsRequest) -> RecoveryNews:
         """The same, and what else the coordinator says."""
+        if request.HasField("worker"):
+            request.secret = self._secret
         reply = self._call_once(lambda stub: stub.GetEpochs, request, request.wait + ATTEMPT_SECONDS)
         question = reply.question if reply.HasField("question") else None
         return RecoveryNews([epoch_from_proto(one) for one in reply.epochs], reply.outage, question)
@@ -154,6 +156,7 @@ class EpochFollower:
     """Asks the coordinator for the next epoch, until closed, and hands each to ``follow`` in order.
 
     ``answer``: answers its questions, and says whether it did; None: this worker is not to be asked.
+    ``worker``: who asks; None: a reader.
     """
 
     def __init__(
@@ -162,8 +165,10 @@ class EpochFollower:
         recovery: RecoveryClient,
         follow: Callable[[Epoch], None],
         answer: Callable[[recovery_pb2.HoldingsQuestion], bool] | None = None,
+        worker: Member | None = None,
     ) -> None:
         self._view = view
+        self._worker = None if worker is None else codec.member_to_proto(worker)
         self._answer = answer
         self._answered = ""  # id of the last question
         self._recovery = recovery
@@ -202,6 +207,7 @@ class EpochFollower:
             wait=POLL_SECONDS,
             offers=self._answer is not None,
             answered=self._answered,
+            worker=self._worker,
         )
 
     def _take_news(self, news: RecoveryNews) -> None:

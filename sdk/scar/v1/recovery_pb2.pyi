@@ -529,6 +529,8 @@ class GetEpochsRequest(_message.Message):
     WAIT_FIELD_NUMBER: _builtins.int
     OFFERS_FIELD_NUMBER: _builtins.int
     ANSWERED_FIELD_NUMBER: _builtins.int
+    WORKER_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
     after: _builtins.int
     """0: only the newest"""
     wait: _builtins.float
@@ -537,6 +539,12 @@ class GetEpochsRequest(_message.Message):
     """the caller holds blocks: a question ends the wait, too"""
     answered: _builtins.str
     """id of the last question that it has answered"""
+    secret: _builtins.bytes
+    """with which it has joined"""
+    @_builtins.property
+    def worker(self) -> _types_pb2.Member:
+        """who asks: it lives while its call waits; unset: no worker, or an older version"""
+
     def __init__(
         self,
         *,
@@ -544,10 +552,12 @@ class GetEpochsRequest(_message.Message):
         wait: _builtins.float = ...,
         offers: _builtins.bool = ...,
         answered: _builtins.str = ...,
+        worker: _types_pb2.Member | None = ...,
+        secret: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "answered", b"answered", "offers", b"offers", "wait", b"wait"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "answered", b"answered", "offers", b"offers", "secret", b"secret", "wait", b"wait", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

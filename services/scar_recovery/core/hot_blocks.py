@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,16 @@ class _Pairs(NamedTuple):
     gains: Rates
     bytes: NDArray[np.int64]  # of both
 
+    def take(self, positions: NDArray[Any]) -> _Pairs:
+        """Those at these positions, or of this mask."""
+        return _Pairs(
+            self.table[positions],
+            self.hot[positions],
+            self.cold[positions],
+            self.gains[positions],
+            self.bytes[positions],
+        )
+
 
 def is_uneven(rates: Sequence[float], least: float) -> bool:
     """Whether these shards' traffic is worth a look at their blocks: the busiest has more than ``least``, and
@@ -73,49 +83,44 @@ def plan_exchanges(
     """
     seats = sorted(traffic, key=lambda one: epoch.shard_index(one.shard))
     rates = np.array([one.rate for one in seats])
-    if [one.shard for one in seats] != [one.key for one in epoch.shards] or not is_uneven(
-        rates.tolist(), least
-    ):
+    complete = [one.shard for one in seats] == [one.key for one in epoch.shards]
+    if not complete or not is_uneven(rates.tolist(), least):
         return ()
     mean = float(rates.mean())
     busy = [seat for seat in np.argsort(-rates).tolist() if rates[seat] > UNEVEN * mean]
     quiet = [seat for seat in np.argsort(rates).tolist() if rates[seat] < mean]
     after = rates.copy()
     transfers: list[Transfer] = []
-    for hot, cool in _couples(busy, quiet):
+    for hot, cool in zip(cycle(busy), quiet[:MOST_COUPLES], strict=False):
         excess = min(after[hot] - mean, mean - after[cool])
-        pairs = _find_pairs(job, epoch, seats[hot], seats[cool], excess)
-        fit = (np.cumsum(pairs.gains) <= excess) & (np.cumsum(pairs.bytes) <= most_bytes)
-        chosen = _Pairs(*(column[fit] for column in pairs))
-        if not len(chosen.gains):
+        pairs = _choose_pairs(job, epoch, (seats[hot], seats[cool]), excess, most_bytes)
+        if not len(pairs.gains):
             continue
-        most_bytes -= int(chosen.bytes.sum())
-        after[hot] -= chosen.gains.sum()
-        after[cool] += chosen.gains.sum()
-        there, back = _by_table(job, chosen.table, chosen.hot), _by_table(job, chosen.table, chosen.cold)
+        most_bytes -= int(pairs.bytes.sum())
+        after[hot] -= pairs.gains.sum()
+        after[cool] += pairs.gains.sum()
+        there = _by_table(job, pairs.table, pairs.hot)
+        back = _by_table(job, pairs.table, pairs.cold)
         seats[hot] = _without_blocks(seats[hot], there)
-        transfers += [
-            Transfer(epoch.shards[hot], epoch.shards[cool], there),
-            Transfer(epoch.shards[cool], epoch.shards[hot], back),
-        ]
+        transfers.append(Transfer(epoch.shards[hot], epoch.shards[cool], there))
+        transfers.append(Transfer(epoch.shards[cool], epoch.shards[hot], back))
     return tuple(transfers) if after.max() <= (1 - GAIN) * rates.max() else ()
 
 
-def _couples(busy: Sequence[int], quiet: Sequence[int]) -> list[tuple[int, int]]:
-    """Which shards exchange blocks: each quiet one with one busy one, in turns."""
-    return list(zip(cycle(busy), quiet[:MOST_COUPLES], strict=False))
-
-
-def _find_pairs(job: Job, epoch: Epoch, hot: ShardTraffic, cool: ShardTraffic, excess: float) -> _Pairs:
-    """Those with the largest gains first; none takes more than ``excess`` from the hot shard."""
+def _choose_pairs(
+    job: Job, epoch: Epoch, couple: tuple[ShardTraffic, ShardTraffic], excess: float, most_bytes: int
+) -> _Pairs:
+    """Of a busy and a quiet shard: those with the largest gains, which take no more than ``excess`` together
+    from the busy one, and have no more than ``most_bytes``.
+    """
     found = []
     for number, table in enumerate(job.tables):
-        given = _owned_rates(epoch, table, hot)
-        taken = _owned_rates(epoch, table, cool)
+        given, taken = (_owned_rates(epoch, table, shard) for shard in couple)
         found.append(_pair_blocks(number, table, given, taken, excess))
     columns = [np.concatenate(parts) for parts in zip(*found, strict=True)]
-    order = np.argsort(-columns[3], kind="stable")
-    return _Pairs(*(column[order] for column in columns))
+    pairs = _Pairs(*columns)
+    pairs = pairs.take(np.argsort(-pairs.gains, kind="stable"))
+    return pairs.take((np.cumsum(pairs.gains) <= excess) & (np.cumsum(pairs.bytes) <= most_bytes))
 
 
 def _pair_blocks(number: int, table: Table, given: BlockRates, taken: BlockRates, excess: float) -> _Pairs:
@@ -128,9 +133,8 @@ def _pair_blocks(number: int, table: Table, given: BlockRates, taken: BlockRates
     theirs = taken.ids[coldest[:count]].astype(np.int64)
     gains = given.rates[hottest[:count]] - taken.rates[coldest[:count]]
     sizes = np.stack([table.block_bytes[ours], table.block_bytes[theirs]])
-    fit = (gains > 0) & (sizes.max(axis=0) <= ALIKE * sizes.min(axis=0))
-    together = sizes.sum(axis=0)[fit]
-    return _Pairs(np.full(len(together), number), ours[fit], theirs[fit], gains[fit], together)
+    pairs = _Pairs(np.full(count, number), ours, theirs, gains, sizes.sum(axis=0))
+    return pairs.take((gains > 0) & (sizes.max(axis=0) <= ALIKE * sizes.min(axis=0)))
 
 
 def _owned_rates(epoch: Epoch, table: Table, traffic: ShardTraffic) -> BlockRates:

@@ -127,8 +127,11 @@ class LiveMoves:
             return (self._traffic.ask(epoch),)
         limit = most_bytes(job, self._settings.move_bytes)
         transfers = plan_exchanges(job, epoch, traffic, self._settings.traffic_bytes, limit)
-        self.levels_traffic = bool(transfers)
-        return self._begin_move(epoch, transfers, now) if transfers else ()
+        if not transfers:
+            return ()
+        self.levels_traffic = True
+        self._traffic.begin_exchange(traffic)
+        return self._begin_move(epoch, transfers, now)
 
     def _begin_move(self, epoch: Epoch, transfers: Sequence[Transfer], now: float) -> tuple[MoveBlocks, ...]:
         self.in_progress = True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from scar.placement import Epoch
 from scar_recovery.core.actions import ReadTraffic
 from scar_recovery.core.events import TrafficRead
@@ -9,6 +11,8 @@ from scar_recovery.core.hot_blocks import ShardTraffic
 
 # training has so many times as long for itself as it waited for an exchange, before the next one
 REST = 20.0
+HELPED = 0.95  # of the busiest shard's share before an exchange, at most, or the exchange was of no use
+REST_MOST = 3600.0  # seconds after exchanges that were of no use: twice as long after each
 NEVER = float("inf")
 
 
@@ -24,6 +28,9 @@ class TrafficWatch:
         self._next = NEVER
         self._rest_until = 0.0
         self._answer: tuple[ShardTraffic, ...] = ()
+        # of the busiest shard, by the mean, as the last exchange began; 0: none did
+        self._share_before = 0.0
+        self._useless = 0  # exchanges in a row
 
     def adopt_epoch(self) -> None:
         """What was counted is of another placement."""
@@ -51,11 +58,30 @@ class TrafficWatch:
         return ReadTraffic(epoch.number, epoch.shards)
 
     def record(self, event: TrafficRead, now: float) -> None:
-        """An answer to :meth:`ask`, of this epoch."""
+        """An answer to :meth:`ask`, of this epoch. Rates of blocks are estimates: where an exchange did not
+        do what they promised, the next one has to wait.
+        """
         self._answer = event.traffic
         self._next = now + self._seconds
+        before, self._share_before = self._share_before, 0.0
+        if self._answer and before and _busiest_share(self._answer) > HELPED * before:
+            self._useless += 1
+            self._rest_until = now + min(REST_MOST, self._seconds * 2**self._useless)
+            self._answer = ()
+        elif before or not self._answer:
+            self._useless = 0
 
     def take_answer(self) -> tuple[ShardTraffic, ...]:
         """(): none is there, or traffic is level."""
         answer, self._answer = self._answer, ()
         return answer
+
+    def begin_exchange(self, traffic: Sequence[ShardTraffic]) -> None:
+        """Because of this answer."""
+        self._share_before = _busiest_share(traffic)
+
+
+def _busiest_share(traffic: Sequence[ShardTraffic]) -> float:
+    """By the mean."""
+    rates = [one.rate for one in traffic]
+    return max(rates) * len(rates) / sum(rates)

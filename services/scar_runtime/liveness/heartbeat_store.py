@@ -125,6 +125,12 @@ class HeartbeatStore:
         heartbeats = {key: _decode_heartbeat(key, text) for key, text in found.items()}
         return {key: beat for key, beat in heartbeats.items() if beat is not None}
 
+    def read_heartbeat(self, key: str) -> Heartbeat | None:
+        """The newest of this member; None: it never beat, or was forgotten, or its heartbeat is malformed."""
+        with self._typed_errors:
+            found = self._redis.hget(f"{self._prefix}:beats", key)
+        return None if found is None else _decode_heartbeat(key, str(found))
+
     def forget_member(self, key: str) -> None:
         with self._typed_errors:
             self._redis.hdel(f"{self._prefix}:beats", key)
