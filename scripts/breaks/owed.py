@@ -12,7 +12,7 @@ BREAKS = (
         "owed-replays",  # it joins the open clock, which workers have to finish although they are done
         "services/scar_ps/core/ownership.py",
         'if job.consistency == "bsp" and restored and pushed:',
-        "if job.replays and restored and pushed:",
+        "if job.heals_by_clock and restored and pushed:",
         f"{PS_OWNERSHIP}::test_what_is_owed_to_lost_blocks_is_applied_as_they_settle_with_its_own_clock",
     ),
     Break(

@@ -309,7 +309,7 @@ class Job:
         return strategy.with_sources(named.sources, self.replicate, rewinds)
 
     @cached_property
-    def replays(self) -> bool:
+    def heals_by_clock(self) -> bool:
         """What comes back from memory is the state of a clock, and what was lost since is sent again: BSP,
         where workers or replicas have all that is acknowledged.
         """

@@ -82,7 +82,7 @@ FRESH_EDITS = (
         "what is owed to lost blocks of a closed clock joins the open one, which workers have to finish",
         "services/scar_ps/core/ownership.py",
         'if job.consistency == "bsp" and restored and pushed:',
-        "if job.replays and restored and pushed:",
+        "if job.heals_by_clock and restored and pushed:",
     ),
     _edit(
         "own-lease",

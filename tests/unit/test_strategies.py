@@ -97,7 +97,7 @@ def test_workers_as_sources_go_with_partial_recovery_alone() -> None:
     for consistency, replays in (("bsp", True), ("ssp", False), ("asp", False)):
         asked = job("partial", sources="workers", consistency=consistency)
         assert asked.strategy.asks_workers
-        assert asked.replays is replays
+        assert asked.heals_by_clock is replays
     assert not job("partial").strategy.asks_workers
     for options in (
         {"replicas": 1},

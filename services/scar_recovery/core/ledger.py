@@ -225,7 +225,7 @@ class Ledger:
 
     def _is_replayed(self, epoch: Epoch) -> bool:
         """Whether blocks came from memory, to have all that was pushed since sent again."""
-        exact = self._job.replays or self._job.heals_by_watermark
+        exact = self._job.heals_by_clock or self._job.heals_by_watermark
         return exact and any(group.source in MEMORIES for group in epoch.moved)
 
     def _seconds_since(self, number: int, now: float | None) -> float:

@@ -326,7 +326,7 @@ class PushState:
         return abandoned
 
     def _queue_comparisons(self, epoch: Epoch, cache: Mapping[str, PullBuffer]) -> int:
-        recovered = list(take_recovered(epoch, cache, self.clocks.finished, self._job.replays))
+        recovered = list(take_recovered(epoch, cache, self.clocks.finished, self._job.heals_by_clock))
         for key, blocks in recovered:
             self.streams[key].comparisons.append(blocks)
         return len(recovered)
