@@ -1,7 +1,8 @@
 """How many bytes workers and readers move to and from this shard, in all and for each block. Pure.
 
-The sum is exact. Which blocks a message touches is noted of one message in eight, as it costs about as much
-as to find its rows: drawn at random, or a rhythm of pulls and pushes could hide a table.
+The sum is exact. Which blocks a message touches is noted of one message in eight, and of at most 512 of its
+blocks or rows, as it costs about as much as to find them: drawn at random, or a rhythm of pulls and pushes
+could hide a table.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scar.blocks import Ids
-from scar_ps.core.block_store import BlockStore, StoreSlice
+from scar_ps.core.block_store import BlockStore, StoreRows, StoreSlice
 
 SAMPLED = 1 / 8  # of the messages
+MOST_SAMPLED = 512  # blocks or rows of one message
 HALVED_AFTER = 30.0  # seconds; what was counted until then counts half
 
 Amounts = NDArray[np.float64]
@@ -64,11 +66,18 @@ class TrafficCounter:
         found = self._sampled.get(table.name)
         if found is None:
             found = self._sampled[table.name] = np.zeros(len(part.store))
-        if part.rows is None:
-            found[part.positions] += part.layout.sizes * table.dtype.itemsize
-        else:
+        if part.rows is not None:
+            rows, weight = self._draw_some(part.rows)
             row_bytes = table.row_elements * table.dtype.itemsize
-            np.add.at(found, part.store.find_row_blocks(part.rows), row_bytes)
+            np.add.at(found, part.store.find_row_blocks(rows), weight * row_bytes)
+        elif part.positions is not None:
+            at, weight = self._draw_some(part.positions)
+            found[at] += part.store.packed_layout(at).sizes * (weight * table.dtype.itemsize)
+
+    def _draw_some(self, touched: StoreRows) -> tuple[StoreRows, int]:
+        """Some of them, as many in each part of the table, and of how many each is one."""
+        stride = -(-len(touched) // MOST_SAMPLED) or 1
+        return touched[self._draw.randrange(stride) :: stride], stride
 
     def read(self, now: float, busiest: int) -> TrafficSummary:
         """So far, with so many blocks that have the most of it, and as many that have the least."""
@@ -98,8 +107,8 @@ class TrafficCounter:
     def _amounts(self, store: BlockStore) -> Amounts:
         """Of each block, in the messages that were looked at."""
         table = store.table
-        amounts = store.layout.sizes.astype(np.float64)
-        amounts *= self._whole[table.name] * table.dtype.itemsize
+        whole = self._whole[table.name] * table.dtype.itemsize
+        amounts = np.multiply(store.layout.sizes, whole) if whole else np.zeros(len(store))
         if table.name in self._sampled:
             amounts += self._sampled[table.name]
         return amounts
@@ -113,8 +122,16 @@ def _count_bytes(part: StoreSlice) -> int:
 
 
 def _extreme_positions(amounts: Amounts, most: int) -> NDArray[np.int64]:
-    """Ascending positions of the ``most`` largest and the ``most`` smallest."""
+    """Ascending positions of the ``most`` largest, and of ``most`` small ones: of many blocks those are
+    looked for among some of what is below the mean.
+    """
     if len(amounts) <= 2 * most:
         return np.arange(len(amounts))
-    order = np.argpartition(amounts, (most, len(amounts) - most))
-    return np.sort(np.concatenate([order[:most], order[-most:]]))
+    below = amounts <= amounts.mean()
+    large = np.flatnonzero(~below)
+    small = np.flatnonzero(below)[:: 1 + len(amounts) // (16 * most)]
+    if len(large) > most:
+        large = large[np.argpartition(amounts[large], -most)[-most:]]
+    if len(small) > most:
+        small = small[np.argpartition(amounts[small], most)[:most]]
+    return np.sort(np.concatenate([large, small]))
