@@ -10,11 +10,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scar.blocks import Ids
+from scar.blocks import Ids, Positions
 from scar_ps.core.block_store import BlockStore, StoreRows, StoreSlice
 
 SAMPLED = 1 / 8  # of the messages
@@ -22,6 +23,7 @@ MOST_SAMPLED = 512  # blocks or rows of one message
 HALVED_AFTER = 30.0  # seconds; what was counted until then counts half
 
 Amounts = NDArray[np.float64]
+Touched = TypeVar("Touched", Positions, StoreRows)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -74,7 +76,7 @@ class TrafficCounter:
             at, weight = self._draw_some(part.positions)
             found[at] += part.store.packed_layout(at).sizes * (weight * table.dtype.itemsize)
 
-    def _draw_some(self, touched: StoreRows) -> tuple[StoreRows, int]:
+    def _draw_some(self, touched: Touched) -> tuple[Touched, int]:
         """Some of them, as many in each part of the table, and of how many each is one."""
         stride = -(-len(touched) // MOST_SAMPLED) or 1
         return touched[self._draw.randrange(stride) :: stride], stride
