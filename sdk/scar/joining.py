@@ -55,7 +55,7 @@ def join(
     heartbeat_seconds(os.environ)
     secret = secret or new_secret()
     incarnation = incarnation or secrets.token_hex(6)
-    member = Member(Role.WORKER, name, incarnation, address, hash_secret(secret))
+    member = Member(Role.WORKER, name, incarnation, address, hash_secret(secret), named_calls=True)
     tracing.start_from_environment("worker", name, incarnation)
     recovery_client = RecoveryClient(recovery, secret)
     deadline = Deadline(start_timeout, stopping)

@@ -54,7 +54,8 @@ class Member:
     """One life of one process.
 
     ``lease_seconds``: a shard serves so long after its last accepted heartbeat, at most 60; 0: not told,
-    which is as long as the recovery coordinator thinks.
+    which is as long as the recovery coordinator thinks. ``named_calls``: a worker says who it is as it asks
+    for epochs.
     """
 
     role: Role
@@ -63,6 +64,7 @@ class Member:
     address: str = field(default="", compare=False)
     secret_hash: bytes = field(default=b"", compare=False, repr=False)  # see scar.member_secrets
     lease_seconds: float = field(default=0.0, compare=False)
+    named_calls: bool = field(default=False, compare=False)
 
     @property
     def key(self) -> str:

@@ -119,7 +119,7 @@ class RecoverySession:
     def _report_missing(self) -> None:
         """Workers that nobody can ask, and that do not ask us any more."""
         workers = self._state.epoch.workers if self._state.epoch is not None else ()
-        known = {worker.key: worker for worker in workers if not worker.address}
+        known = {worker.key: worker for worker in workers if worker.named_calls and not worker.address}
         for key in self.unaddressed.find_missing(known):
             evidence = "it does not ask for epochs any more"
             report = FailureReport(known[key], False, MISSING_SECONDS, MISSING_SECONDS, evidence)

@@ -34,7 +34,8 @@ class UnaddressedMembers:
     def __init__(self, heartbeats: HeartbeatStore) -> None:
         self._heartbeats = heartbeats
         self._calls: set[tuple[str, CallContext]] = set()
-        self._called: dict[str, float] = {}  # when a member was last seen to call, or to wait
+        # when a member was last seen to call, or to wait; of one that has not called us, when we met it
+        self._called: dict[str, float] = {}
         self._lock = threading.Lock()
 
     @contextmanager
@@ -67,12 +68,14 @@ class UnaddressedMembers:
         return True
 
     def find_missing(self, keys: Iterable[str]) -> list[str]:
-        """Those that have called once, and not for :data:`MISSING_SECONDS`; each again after as long."""
+        """Those that have not called for :data:`MISSING_SECONDS`, of members that say who calls; each again
+        after as long.
+        """
         now = time.monotonic()
         wanted = set(keys)
         with self._lock:
             waiting = wanted & {key for key, call in self._calls if call.is_active()}
-            self._called = {key: when for key, when in self._called.items() if key in wanted}
+            self._called = {key: self._called.get(key, now) for key in wanted}
             self._called |= dict.fromkeys(waiting, now)
             missing = [key for key, when in self._called.items() if now - when > MISSING_SECONDS]
             self._called |= dict.fromkeys(missing, now)

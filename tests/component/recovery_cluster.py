@@ -227,9 +227,12 @@ class Cluster:
             server.shard.values[owned] = np.flatnonzero(owned) + 1
         return servers
 
-    def worker(self, name: str) -> types_pb2.Member:
+    def worker(self, name: str, named_calls: bool = False) -> types_pb2.Member:
         self.lives += 1
-        member = types_pb2.Member(role=types_pb2.ROLE_WORKER, name=name, incarnation=f"{self.lives:012x}")
+        life = f"{self.lives:012x}"
+        member = types_pb2.Member(
+            role=types_pb2.ROLE_WORKER, name=name, incarnation=life, named_calls=named_calls
+        )
         self.join(member)
         return member
 

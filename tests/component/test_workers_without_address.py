@@ -27,10 +27,10 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     found.close()
 
 
-def hire(cluster: Cluster) -> Member:
-    """A worker that is part of an epoch."""
+def hire(cluster: Cluster, named_calls: bool = False) -> Member:
+    """A worker that is part of an epoch. ``named_calls``: of a version that says who calls."""
     cluster.start()
-    worker = codec.member_from_proto(cluster.worker("worker-0"))
+    worker = codec.member_from_proto(cluster.worker("worker-0", named_calls))
     cluster.epoch_with(lambda epoch: bool(epoch.workers))
     assert not worker.address
     return worker
@@ -76,14 +76,19 @@ def test_whose_call_waits_lives_though_its_heartbeats_do_not_arrive(cluster: Clu
     call.join(5)
 
 
-def test_who_does_not_call_again_is_dead(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("replaced", [False, True], ids=["same leader", "new leader"])
+def test_who_does_not_call_again_is_dead(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
     monkeypatch.setattr("scar_recovery.unaddressed_members.MISSING_SECONDS", 0.3)
-    worker = hire(cluster)
+    worker = hire(cluster, named_calls=True)
     cluster.heartbeats.beating = [replace(worker, name="worker-1")]
     asked = pb.GetEpochsRequest(after=100, wait=0.1, worker=codec.member_to_proto(worker))
     for _ in range(8):
         cluster.call(cluster.stub.GetEpochs, asked)
     assert cluster.epochs()[-1].workers
+    if replaced:
+        cluster.lead()
     cluster.epoch_with(lambda epoch: not epoch.workers and epoch.number > 1)
     [failure] = cluster.failures()
     assert list(failure.members) == [worker.key]

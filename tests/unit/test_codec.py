@@ -105,8 +105,9 @@ def test_member_round_trip(member: Member) -> None:
 
 @pytest.mark.parametrize("lease", [0.0, 2.0, 60.0])
 def test_a_members_lease_travels_with_it(lease: float) -> None:
-    member = Member(Role.SHARD, "ps-0", "a", "host:1", lease_seconds=lease)
-    assert codec.member_from_proto(codec.member_to_proto(member)).lease_seconds == lease
+    member = Member(Role.SHARD, "ps-0", "a", "host:1", lease_seconds=lease, named_calls=True)
+    found = codec.member_from_proto(codec.member_to_proto(member))
+    assert (found.lease_seconds, found.named_calls) == (lease, True)
 
 
 @pytest.mark.parametrize("lease", [-1.0, 60.1, float("inf"), float("nan")])

@@ -86,7 +86,9 @@ def test_only_who_has_sent_heartbeats_can_be_missed() -> None:
 def test_who_does_not_call_again_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     members, now = known(Beats()), [100.0]
     monkeypatch.setattr("scar_recovery.unaddressed_members.time.monotonic", lambda: now[0])
-    assert members.find_missing([WORKER.key]) == [], "it has never called"
+    assert members.find_missing([WORKER.key]) == []
+    now[0] += MISSING_SECONDS - 0.1
+    assert members.find_missing([WORKER.key]) == [], "it may not know this leader yet"
     with members.waiting(WORKER.key, Call()):
         now[0] += 10 * MISSING_SECONDS
         assert members.find_missing([WORKER.key]) == []
@@ -112,4 +114,12 @@ def test_a_call_whose_client_is_gone_is_none(monkeypatch: pytest.MonkeyPatch) ->
         now[0] += MISSING_SECONDS - 0.1
     assert members.find_missing([WORKER.key]) == [], "the end of such a call is no sign of life"
     now[0] += 0.2
+    assert members.find_missing([WORKER.key]) == [WORKER.key]
+
+
+def test_who_never_calls_this_leader_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    members, now = known(Beats()), [100.0]
+    monkeypatch.setattr("scar_recovery.unaddressed_members.time.monotonic", lambda: now[0])
+    assert members.find_missing([WORKER.key]) == []
+    now[0] += MISSING_SECONDS + 0.1
     assert members.find_missing([WORKER.key]) == [WORKER.key]

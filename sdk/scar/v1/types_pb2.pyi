@@ -89,6 +89,7 @@ class Member(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     SECRET_HASH_FIELD_NUMBER: _builtins.int
     LEASE_SECONDS_FIELD_NUMBER: _builtins.int
+    NAMED_CALLS_FIELD_NUMBER: _builtins.int
     role: Global___Role.ValueType
     """what kind of process"""
     name: _builtins.str
@@ -101,6 +102,8 @@ class Member(_message.Message):
     """SHA-256 of what it shows in calls that speak for it; empty: it joined an older version"""
     lease_seconds: _builtins.float
     """shard: serves so long after its last accepted heartbeat, at most 60; 0: as long as the recovery coordinator thinks"""
+    named_calls: _builtins.bool
+    """worker: its GetEpochs says who asks, so it is missed when it does not ask any more"""
     def __init__(
         self,
         *,
@@ -110,10 +113,11 @@ class Member(_message.Message):
         address: _builtins.str = ...,
         secret_hash: _builtins.bytes = ...,
         lease_seconds: _builtins.float = ...,
+        named_calls: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "incarnation", b"incarnation", "lease_seconds", b"lease_seconds", "name", b"name", "role", b"role", "secret_hash", b"secret_hash"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "incarnation", b"incarnation", "lease_seconds", b"lease_seconds", "name", b"name", "named_calls", b"named_calls", "role", b"role", "secret_hash", b"secret_hash"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

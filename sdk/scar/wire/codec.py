@@ -181,6 +181,7 @@ def member_to_proto(member: Member) -> types_pb2.Member:
         address=member.address,
         secret_hash=member.secret_hash,
         lease_seconds=member.lease_seconds,
+        named_calls=member.named_calls,
     )
 
 
@@ -199,7 +200,15 @@ def member_from_proto(message: types_pb2.Member) -> Member:
         raise InvalidRequest(
             f"member {message.name!r} has a lease of {lease:g} s, and {MOST_LEASE:g} are the most"
         )
-    return Member(role, message.name, message.incarnation, message.address, message.secret_hash, lease)
+    return Member(
+        role,
+        message.name,
+        message.incarnation,
+        message.address,
+        message.secret_hash,
+        lease,
+        message.named_calls,
+    )
 
 
 # --- jobs
