@@ -160,6 +160,14 @@ class ProcessInfo:
         return self.part or self.name.rstrip("0123456789").removesuffix("-")
 
 
+def traffic_rate(shard: ps_pb2.ShardStatus) -> float:
+    """Bytes a second of values that were pulled from it, and of gradients that were pushed; -1: it is too old
+    to count them, or has just begun.
+    """
+    traffic = shard.traffic
+    return traffic.bytes / traffic.seconds if traffic.seconds > 0 else -1.0
+
+
 HINDERED = {"paused": "frozen", "cut": "cut off"}  # by the state of a process: what somebody has done to it
 
 

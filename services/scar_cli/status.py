@@ -9,10 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from scar.v1.ps_pb2 import ShardStatus
 from scar.v1.types_pb2 import JobSpec
 from scar.v1.worker_pb2 import WorkerStatus
-from scar_admin.status import DONE, HINDERED, ClusterStatus, ProcessInfo, health_word
+from scar_admin.status import DONE, HINDERED, ClusterStatus, ProcessInfo, health_word, traffic_rate
 from scar_admin.stragglers import find_stragglers
 from scar_cli import output
 from scar_cli.cluster_ref import ClusterRef
@@ -130,7 +129,7 @@ def shard_table(status: ClusterStatus, processes: Processes) -> Table:
             shard.replicas or "",
             sum(table.loading for table in shard.tables) or "",
             output.format_size(sum(table.bytes for table in shard.tables)),
-            _traffic_cell(shard),
+            _traffic_cell(traffic_rate(shard)),
             format_seconds(shard.saved_age),
             shard.member.address,
             *_process_cells(name, processes),
@@ -229,10 +228,8 @@ def _shard_names(status: ClusterStatus, processes: Processes) -> set[str]:
     return members | {name for name, process in processes.items() if process.component == "ps"}
 
 
-def _traffic_cell(shard: ShardStatus) -> str:
-    """What it sends and receives of values and gradients."""
-    seconds = shard.traffic.seconds
-    return f"{output.format_size(shard.traffic.bytes / seconds)}/s" if seconds > 0 else ""
+def _traffic_cell(rate: float) -> str:
+    return f"{output.format_size(rate)}/s" if rate >= 0 else ""
 
 
 def _process_cells(name: str, processes: Processes) -> tuple[object, object]:

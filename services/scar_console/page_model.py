@@ -15,7 +15,7 @@ from scar.v1.checkpoint_pb2 import CheckpointStatus, RoundReport
 from scar.v1.recovery_pb2 import FailureRecord
 from scar.v1.worker_pb2 import WorkerStatus
 from scar_admin.iteration_costs import MeasuredCost
-from scar_admin.status import DONE, HINDERED, ClusterStatus, ProcessInfo, health_word
+from scar_admin.status import DONE, HINDERED, ClusterStatus, ProcessInfo, health_word, traffic_rate
 from scar_admin.stragglers import find_stragglers
 from scar_admin.waits import Wait, waits
 
@@ -143,7 +143,8 @@ def _shard_row(name: str, status: ClusterStatus, processes: ProcessTable) -> Doc
     row = _member_row(name, status, processes)
     shard = status.shards.get(name)
     if shard is None:
-        return row | {"clock": None, "blocks": 0, "copies": 0, "loading": 0, "bytes": 0, "saved_age": -1.0}
+        empty = {"clock": None, "blocks": 0, "copies": 0, "loading": 0, "bytes": 0}
+        return row | empty | {"saved_age": -1.0, "traffic": -1.0}
     return row | {
         "clock": _open_clock(shard.clock),
         "blocks": sum(table.blocks for table in shard.tables),
@@ -151,6 +152,7 @@ def _shard_row(name: str, status: ClusterStatus, processes: ProcessTable) -> Doc
         "loading": sum(table.loading for table in shard.tables),
         "bytes": sum(table.bytes for table in shard.tables),
         "pushes": shard.pushes,
+        "traffic": traffic_rate(shard),
         "unsettled": sum(table.unsettled for table in shard.tables),
         "saved_age": shard.saved_age,
     }

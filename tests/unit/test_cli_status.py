@@ -47,7 +47,10 @@ RECORD = recovery_pb2.FailureRecord(
 
 def shard(number: int, clock: int = 40) -> ps_pb2.ShardStatus:
     table = ps_pb2.TableStatus(table="w", blocks=5, loading=number, bytes=2048)
-    return ps_pb2.ShardStatus(member=SHARDS[number], clock=clock, tables=[table], pushes=80, saved_age=0.5)
+    traffic = ps_pb2.Traffic(seconds=2.0 * number, bytes=3 << 20)
+    return ps_pb2.ShardStatus(
+        member=SHARDS[number], clock=clock, tables=[table], pushes=80, saved_age=0.5, traffic=traffic
+    )
 
 
 STATUS = ClusterStatus(
@@ -122,6 +125,8 @@ def test_every_shard_is_listed_even_one_outside_the_epoch() -> None:
         ["ps-2", "running", "13"],
     ]
     assert "2.0 KiB" in lines[1]
+    assert "MiB/s" not in lines[1]
+    assert "1.5 MiB/s" in lines[2]
     assert "127.0.0.1:7000" in lines[1]
 
 

@@ -149,6 +149,8 @@ def test_without_a_job_there_is_a_page() -> None:
 def test_each_figure_of_a_row_is_what_its_process_says() -> None:
     busy = shard("ps-0")
     busy.pushes = 700
+    busy.traffic.seconds = 4.0
+    busy.traffic.bytes = 1000
     busy.tables[0].loading = 2
     busy.tables[0].unsettled = 1
     busy.replicas = 3
@@ -193,6 +195,7 @@ def test_each_figure_of_a_row_is_what_its_process_says() -> None:
         "unsettled": 1,
         "bytes": 2048,
         "pushes": 700,
+        "traffic": 250.0,
         "saved_age": 0.5,
         "rate": 12.5,
         "oldest": 30,

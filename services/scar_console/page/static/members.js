@@ -11,11 +11,11 @@ export function showShards(state, breakMember) {
   const most = Math.max(1, ...state.shards.rows.map((row) => row.blocks));
   showCount("shard-count", state.shards);
   setText(byId("cannot-break"), state.cannot_break.join(" "));
-  fillTable(byId("shards"), ["shard", "~break", "health", "owns", ">blocks", ">bytes", ">pushes/s", ">clock", ">last saved", ">oldest block"],
+  fillTable(byId("shards"), ["shard", "~break", "health", "owns", ">blocks", ">bytes", ">pushes/s", ">traffic/s", ">clock", ">last saved", ">oldest block"],
     state.shards.rows.map((row) => [
       row.name, breakButtons(row, state, breakMember), health(row), barOf(row.name, row.blocks / most, `${(100 * row.blocks / (state.job?.blocks || 1)).toFixed(1)} %`),
       row.loading ? [`${row.blocks} (${row.loading} loading)`, "warn"] : row.blocks,
-      size(row.bytes), row.rate < 0 ? "-" : number(row.rate, 3), clockWord(row.clock, row.blocks),
+      size(row.bytes), row.rate < 0 ? "-" : number(row.rate, 3), row.traffic < 0 ? "-" : size(row.traffic), clockWord(row.clock, row.blocks),
       row.saved_age < 0 ? "-" : `${seconds(row.saved_age)} ago`, oldestWords(row, state.clock),
     ]));
 }
