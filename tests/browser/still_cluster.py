@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from scar.placement import BlockGroup, BlockSource, Epoch, Member, Role
 from scar.tables import Job, Table
-from scar.v1 import checkpoint_pb2, recovery_pb2, worker_pb2
+from scar.v1 import checkpoint_pb2, ps_pb2, recovery_pb2, worker_pb2
 from scar.wire.codec import job_to_proto
 from scar.wire.epoch_messages import epoch_to_proto
 from scar_admin.log_text import LogText
@@ -85,6 +85,13 @@ def written(name: str, level: str, event: str, **fields: object) -> LogText:
     return LogText(name, json.dumps(record))
 
 
+def busy_shard(name: str, blocks: int) -> ps_pb2.ShardStatus:
+    """One that says what it sends and receives."""
+    found = shard(name, blocks)
+    found.traffic.CopyFrom(ps_pb2.Traffic(seconds=2.0, bytes=3 << 20))
+    return found
+
+
 class StillCluster:
     """Always the same. Its second failure is open."""
 
@@ -102,7 +109,7 @@ class StillCluster:
             STATUS,
             job=job_to_proto(job),
             epoch=epoch_to_proto(self._epoch),
-            shards={"ps-0": shard("ps-0", 3), "ps-1": shard("ps-1", 7, clock=42)},
+            shards={"ps-0": busy_shard("ps-0", 3), "ps-1": shard("ps-1", 7, clock=42)},
             workers={
                 "worker-0": worker_pb2.WorkerStatus(
                     state="training", clock=41, seconds_per_clock=0.0125, waited=0.25, per_clock=SPLIT
