@@ -48,7 +48,7 @@ BREAKS = (
     Break(
         "traffic-useless",
         "services/scar_recovery/core/traffic_watch.py",
-        "            self._useless += 1\n",
+        "            self._useless = min(self._useless + 1, USELESS_MOST)\n",
         "            pass\n",
         f"{MOVES}::test_exchanges_that_are_of_no_use_become_rare",
     ),

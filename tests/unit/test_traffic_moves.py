@@ -123,7 +123,7 @@ def test_a_failed_exchange_is_an_epoch_and_is_tried_again_later() -> None:
 
 def test_exchanges_that_are_of_no_use_become_rare() -> None:
     planner, now, waits = started(JOB, traffic_seconds=EVERY), EVERY, []
-    for _ in range(12):
+    for _ in range(40):
         read(planner, now, uneven=True)
         exchange(planner, now, now)
         began = now

@@ -13,6 +13,7 @@ from scar_recovery.core.hot_blocks import ShardTraffic
 REST = 20.0
 HELPED = 0.95  # of the busiest shard's share before an exchange, at most, or the exchange was of no use
 REST_MOST = 3600.0  # seconds after exchanges that were of no use: twice as long after each
+USELESS_MOST = 32  # in a row that are counted
 NEVER = float("inf")
 
 
@@ -65,7 +66,7 @@ class TrafficWatch:
         self._next = now + self._seconds
         before, self._share_before = self._share_before, 0.0
         if self._answer and before and _busiest_share(self._answer) > HELPED * before:
-            self._useless += 1
+            self._useless = min(self._useless + 1, USELESS_MOST)
             self._rest_until = now + min(REST_MOST, self._seconds * 2**self._useless)
             self._answer = ()
         elif before or not self._answer:
