@@ -6,6 +6,7 @@ not call again is missing. And a detector may hand its heartbeats on to Redis. A
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -18,6 +19,8 @@ from scar_runtime.liveness.heartbeat_store import HeartbeatStore
 
 LOOK_SECONDS = TIMING.heartbeat / 2
 ANSWER_SECONDS = 4 * TIMING.heartbeat  # of silence in which one that lives would have called, or beaten
+# since a call that is sign enough: where many wait, most are answered at once, and call again
+RECENT_SECONDS = 10 * TIMING.heartbeat
 # without a call: a user's code may keep Python's lock for seconds
 MISSING_SECONDS = 100 * TIMING.heartbeat
 
@@ -34,8 +37,8 @@ class UnaddressedMembers:
     def __init__(self, heartbeats: HeartbeatStore) -> None:
         self._heartbeats = heartbeats
         self._calls: set[tuple[str, CallContext]] = set()
-        # when a member was last seen to call, or to wait; of one that has not called us, when we met it
-        self._called: dict[str, float] = {}
+        self._called: dict[str, float] = {}  # when a member was last seen to call, or to wait
+        self._missed: dict[str, float] = {}  # when we met a member, or said last that it is missing
         self._lock = threading.Lock()
 
     @contextmanager
@@ -53,12 +56,12 @@ class UnaddressedMembers:
                     self._called[key] = time.monotonic()
 
     def is_alive(self, key: str) -> bool:
-        """Whether it waits for an answer, or sends heartbeats. Looks for :data:`ANSWER_SECONDS`, as there is
-        a moment between two calls. Without Redis nobody knows, so it is.
+        """Whether it waits for an answer, or has just had one, or sends heartbeats. Looks for
+        :data:`ANSWER_SECONDS`. Without Redis nobody knows, so it is.
         """
         first = self._count_beats(key)
         end = time.monotonic() + ANSWER_SECONDS
-        while not self._is_waiting(key):
+        while not self._has_called(key):
             count = self._count_beats(key)
             if count != first or count is None:
                 return True
@@ -75,10 +78,12 @@ class UnaddressedMembers:
         wanted = set(keys)
         with self._lock:
             waiting = wanted & {key for key, call in self._calls if call.is_active()}
-            self._called = {key: self._called.get(key, now) for key in wanted}
+            self._called = {key: when for key, when in self._called.items() if key in wanted}
             self._called |= dict.fromkeys(waiting, now)
-            missing = [key for key, when in self._called.items() if now - when > MISSING_SECONDS]
-            self._called |= dict.fromkeys(missing, now)
+            self._missed = {key: self._missed.get(key, now) for key in wanted}
+            seen = self._missed | {key: max(when, self._missed[key]) for key, when in self._called.items()}
+            missing = [key for key, when in seen.items() if now - when > MISSING_SECONDS]
+            self._missed |= dict.fromkeys(missing, now)
         return missing
 
     def may_be_missed(self, key: str) -> bool:
@@ -87,10 +92,11 @@ class UnaddressedMembers:
         """
         return bool(self._count_beats(key))
 
-    def _is_waiting(self, key: str) -> bool:
+    def _has_called(self, key: str) -> bool:
         with self._lock:
             calls = [call for caller, call in self._calls if caller == key]
-        return any(call.is_active() for call in calls)
+            recent = time.monotonic() - self._called.get(key, -math.inf) < RECENT_SECONDS
+        return recent or any(call.is_active() for call in calls)
 
     def _count_beats(self, key: str) -> int | None:
         """0: there are none; None: Redis does not say."""

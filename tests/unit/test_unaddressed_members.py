@@ -43,6 +43,7 @@ class Call:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unaddressed_members, "ANSWER_SECONDS", 0.03)
     monkeypatch.setattr(unaddressed_members, "LOOK_SECONDS", 0.005)
+    monkeypatch.setattr(unaddressed_members, "RECENT_SECONDS", 0.0)
 
 
 def known(beats: Beats) -> UnaddressedMembers:
@@ -123,3 +124,23 @@ def test_who_never_calls_this_leader_is_missing(monkeypatch: pytest.MonkeyPatch)
     assert members.find_missing([WORKER.key]) == []
     now[0] += MISSING_SECONDS + 0.1
     assert members.find_missing([WORKER.key]) == [WORKER.key]
+
+
+def test_who_has_just_called_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where many wait, most are answered at once, and call again."""
+    monkeypatch.setattr(unaddressed_members, "RECENT_SECONDS", 1.0)
+    members, now = known(Beats()), [100.0]
+    monkeypatch.setattr("scar_recovery.unaddressed_members.time.monotonic", lambda: now[0])
+    with members.waiting(WORKER.key, Call()):
+        pass
+    now[0] += 0.9
+    assert members.is_alive(WORKER.key)
+
+
+def test_that_somebody_is_missing_is_no_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unaddressed_members, "RECENT_SECONDS", 0.5)
+    monkeypatch.setattr(unaddressed_members, "MISSING_SECONDS", 0.0)
+    members = known(Beats())
+    members.find_missing([WORKER.key])
+    assert members.find_missing([WORKER.key]) == [WORKER.key]
+    assert not members.is_alive(WORKER.key)
