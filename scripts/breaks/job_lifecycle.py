@@ -47,7 +47,7 @@ BREAKS = (
     ),
     Break(
         "start-id",
-        "services/scar_runtime/job_start.py",
+        "sdk/scar/job_start.py",
         "request_id=str(uuid.uuid4())",
         'request_id="start"',
         "tests/unit/test_job_start.py"

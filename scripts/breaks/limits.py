@@ -88,14 +88,14 @@ BREAKS = (
     ),
     Break(
         "start-too-large",  # a model of more than 64 MiB could not be started
-        "services/scar_runtime/job_start.py",
+        "sdk/scar/job_start.py",
         "    if total + framing + request.ByteSize() <= MAX_MESSAGE_BYTES:\n",
         "    if True:\n",
         "tests/unit/test_job_start.py::test_initial_values_that_do_not_go_into_one_message_are_uploaded_first",
     ),
     Break(
         "resume-sends-again",
-        "services/scar_runtime/job_start.py",
+        "sdk/scar/job_start.py",
         "    if not resume:\n",
         "    if True:\n",
         "tests/unit/test_job_start.py::test_a_job_that_is_resumed_keeps_its_own_however_large",

@@ -13,6 +13,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 from scar._client.pull_requests import PullFuture
 from scar.batches import BatchSampler
 from scar.errors import ScarError
+from scar.job_start import start
 from scar.jobfile import load_job
 from scar.joining import join
 from scar.keyed_rows import KeyedValues, KeyPolicy
@@ -96,6 +97,7 @@ __all__ = [
     "rows",
     "rule",
     "sgd",
+    "start",
     "uniform",
     "worker_state_table",
     "zeros",

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from scar.errors import ConfigError
+from scar.job_start import start_job
 from scar.tables import Job
 from scar.v1.recovery_pb2_grpc import RecoveryStub
 from scar.wire.transport import RECOVERY, open_channel
@@ -25,7 +26,6 @@ from scar_local import LocalCluster
 from scar_local.directory import default_directory
 from scar_local.jobs import WorkerGroup
 from scar_local.worker_output import WorkerOutput
-from scar_runtime.job_start import start_job
 
 
 @dataclass(frozen=True)

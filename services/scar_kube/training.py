@@ -22,13 +22,13 @@ import grpc
 import yaml
 
 from scar.errors import ConfigError, DeadlineExceeded, Unreachable
+from scar.job_start import start_job
 from scar.tables import Job
 from scar.v1 import recovery_pb2_grpc, worker_pb2, worker_pb2_grpc
 from scar.wire.transport import RECOVERY, open_channel
 from scar_admin.channels import ChannelCache
 from scar_admin.status import ProcessInfo
 from scar_kube.release import GRPC_PORT, Release
-from scar_runtime.job_start import start_job
 
 MOST_BYTES = 900 << 10  # of a training file: a ConfigMap holds 1 MiB, with all that surrounds it
 FOLDER = "/etc/scar/training"

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from scar.errors import ConfigError
+from scar.job_start import start_job
 from scar.tables import Job
 from scar.training import Worker
 from scar_admin.observer import ClusterObserver
@@ -31,7 +32,6 @@ from scar_local.private_files import ensure_key
 from scar_local.processes import Supervisor
 from scar_local.startup import START_TIMEOUT, ServiceStart, start_redis
 from scar_local.wanted_shards import ShardScaler, WantedShardsFile
-from scar_runtime.job_start import start_job
 from scar_runtime.store.signatures import key_beside
 
 WORKER_GRACE = 3.0  # seconds for workers to reach their next clock after SIGTERM
@@ -186,7 +186,7 @@ class LocalCluster:
     def start_job(self, job: Job, resume: bool = False, **how: Any) -> str:
         """Create the job, or go on with it; returns what it has otherwise than before, in words.
 
-        Raises what the coordinator answers. ``how``: see :func:`scar_runtime.job_start.start_job`.
+        Raises what the coordinator answers. ``how``: see :func:`scar.job_start.start_job`.
         """
         changes = start_job(self.endpoints.recovery, job, resume, **how)
         self._job = job.name

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 
 from scar.errors import DeadlineExceeded, JobExists, NotServing, ScarError, Temporary
+from scar.job_start import start_job
 from scar.tables import Job
 from scar.v1 import recovery_pb2, recovery_pb2_grpc
 from scar.wire.transport import RECOVERY, Deadline, Link, retry
-from scar_runtime.job_start import start_job
 
 _log = logging.getLogger(__name__)
 

@@ -9,12 +9,12 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 import scar
+from scar.job_start import start_job
 from scar.v1.recovery_pb2 import UploadInitialReply, UploadInitialRequest
 from scar_cli.checkpoints import open_job
 from scar_cli.cluster_ref import ClusterRef
 from scar_cli.export import export_tables
 from scar_local import LocalCluster
-from scar_runtime.job_start import start_job
 from tests.framework.cluster import TIMEOUT
 
 

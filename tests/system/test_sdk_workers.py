@@ -10,17 +10,20 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import scar
+from scar.errors import DeadlineExceeded, JobExists, JobNotFound
 from scar.wire.timing import TIMING
 from scar_local import LocalCluster
 from tests.framework.cluster import TIMEOUT
 
 TABLE = scar.Table("w", (16, 4), rule=scar.sgd(1.0))
+FASTER = scar.Table("w", (16, 4), rule=scar.sgd(2.0))
 PROGRAM = """
 import sys, time, numpy, scar
 with scar.join(sys.argv[1], sys.argv[2], detector=sys.argv[3]) as worker:
@@ -78,6 +81,37 @@ def test_one_that_died_together_with_the_recovery_coordinator_is_missed(tmp_path
         workers[1].kill()
         cluster.kill("recovery-0")
         lose_one(cluster)
+
+
+def test_a_job_is_started_and_resumed_without_a_training_file(tmp_path: Path) -> None:
+    job = scar.Job("own", [TABLE], shards=2, workers=1, consistency="bsp")
+    with LocalCluster(tmp_path / "home", shards=2) as cluster:
+        recovery = cluster.endpoints.recovery_address
+        with pytest.raises(JobNotFound):
+            scar.start(recovery, job, resume=True)
+        assert scar.start(recovery, job) == ""
+        assert push_ones(recovery, 7) == 7
+        cluster.until(lambda status: status.finished is not None, TIMEOUT, "the end of the job")
+        with pytest.raises(JobExists):
+            scar.start(recovery, job)
+        assert "lr" in scar.start(recovery, replace(job, tables=[FASTER]), resume=True)
+        assert push_ones(recovery, 10) == 7 + 2 * 3
+
+
+def test_nobody_to_start_a_job_is_said_with_the_address() -> None:
+    with pytest.raises(DeadlineExceeded, match=r"no recovery coordinator at 127\.0\.0\.1:1 "):
+        scar.start("127.0.0.1:1", scar.Job("own", [TABLE]), timeout=0.5)
+
+
+def push_ones(recovery: str, until: int) -> float:
+    """A worker trains to this clock. The value of all elements then."""
+    with scar.join(recovery, "worker-0", job="own") as worker:
+        for _ in worker.clocks(limit=until):
+            worker.push("w", np.full((16, 4), -1, np.float32))
+        values = worker.pull("w")
+        worker.leave()
+    assert len(np.unique(values)) == 1
+    return float(values[0, 0])
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import pytest
 
 import scar
 from scar.errors import ConfigError, CorruptCheckpoint, InvalidRequest, JobExists, ObjectNotFound, TooLarge
+from scar.job_start import start_job
 from scar.v1 import recovery_pb2, types_pb2
 from scar.wire.codec import MAX_MESSAGE_BYTES, job_from_proto
 from scar.wire.table_messages import INITIAL_PART_BYTES
@@ -20,7 +21,6 @@ from scar_recovery.codec import uploaded_from_proto
 from scar_recovery.given_arrays import GivenArrays
 from scar_recovery.job_registry import JobRegistry
 from scar_runtime.checkpoint.initial_arrays import read_initial
-from scar_runtime.job_start import start_job
 from scar_runtime.store.records import create_record
 from tests.framework.recovery import MemoryStore
 

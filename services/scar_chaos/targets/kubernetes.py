@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from scar.errors import ConfigError, DeadlineExceeded
+from scar.job_start import start_job
 from scar.tables import Job
 from scar.v1.recovery_pb2_grpc import RecoveryStub
 from scar.wire.transport import RECOVERY, open_channel
@@ -27,7 +28,6 @@ from scar_chaos.targets.pod_api import PARTITIONED, PodApi, ReleasePods
 from scar_chaos.targets.release import ReleaseEnvironment, fill_worker_template
 from scar_kube.pod_cut import PodCut, begin_pod_cut
 from scar_kube.pods import COMPONENT
-from scar_runtime.job_start import start_job
 from scar_runtime.store import Store, open_store
 
 _ANY = ("kill", "kill", "crash", "delete", "freeze", "slow", "cut")

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from scar.errors import ScarError
+from scar.job_start import start_job
 from scar.tables import Job
 from scar_local import LocalCluster
-from scar_runtime.job_start import start_job
 
 ASK_SECONDS = 3.0  # for which it asks again when the answer is "not now"
 END_SECONDS = 60.0  # for it to be gone

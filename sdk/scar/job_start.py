@@ -1,4 +1,4 @@
-"""Starting a job on a cluster, whoever asks for it."""
+"""Starting a job on a cluster, whoever asks for it: users by :func:`start`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import TypeVar
 
 import grpc
 
-from scar.errors import Temporary, from_rpc
+from scar.errors import DeadlineExceeded, Temporary, from_rpc
 from scar.tables import Job
 from scar.v1 import recovery_pb2, recovery_pb2_grpc
 from scar.wire.codec import MAX_MESSAGE_BYTES, job_arrays, job_to_proto
 from scar.wire.table_messages import INITIAL_PART_BYTES
+from scar.wire.transport import RECOVERY, Link
 
 START_JOB_TIMEOUT = 20.0  # seconds of a request, with retries while coordinator or store are not ready
 UPLOAD_TIMEOUT = 120.0  # seconds of one part of initial values, which may come over a slow link
@@ -22,6 +23,37 @@ FRAMING_BYTES = 32  # of an array in the message, beside its name and values, at
 
 Waits = Callable[[str], None]
 StartReply = TypeVar("StartReply")
+
+
+def start(
+    recovery: str,
+    job: Job,
+    *,
+    resume: bool = False,
+    take_over: bool = False,
+    timeout: float = START_JOB_TIMEOUT,
+) -> str:
+    """Start a job on the cluster whose recovery coordinator is at ``recovery`` ("host:port"). Its workers are
+    processes that :func:`scar.join`, wherever they run; one of them, or another process, starts it once.
+
+    ``resume``: go on with the job of this name where its checkpoint is. Returns what it has otherwise than
+    before then, in words. ``take_over``: even if another cluster trains it. ``timeout``: seconds of a
+    request, with retries while the coordinator or the store are not ready.
+
+    Raises :class:`JobExists` for a name that has been trained under, and for a cluster that trains another
+    job; :class:`JobNotFound` when there is nothing to resume; :class:`DeadlineExceeded` when nobody answers.
+    """
+    link = Link(recovery, "recovery", RECOVERY)
+    try:
+        stub = recovery_pb2_grpc.RecoveryStub(link.channel)
+        return start_job(stub, job, resume, timeout, take_over=take_over)
+    except DeadlineExceeded as error:
+        raise DeadlineExceeded(
+            f"no recovery coordinator at {recovery} has taken job {job.name!r} within {timeout:g} s",
+            "Give host:port as `scar up` prints it; on Kubernetes: the service scar-recovery, port 7070",
+        ) from error
+    finally:
+        link.close()
 
 
 def start_job(
