@@ -144,15 +144,14 @@ def _shard_row(name: str, status: ClusterStatus, processes: ProcessTable) -> Doc
     shard = status.shards.get(name)
     if shard is None:
         empty = {"clock": None, "blocks": 0, "copies": 0, "loading": 0, "bytes": 0}
-        return row | empty | {"saved_age": -1.0, "traffic": -1.0}
+        return row | empty | {"saved_age": -1.0, "traffic": -1}
     return row | {
         "clock": _open_clock(shard.clock),
         "blocks": sum(table.blocks for table in shard.tables),
         "copies": shard.replicas,
         "loading": sum(table.loading for table in shard.tables),
         "bytes": sum(table.bytes for table in shard.tables),
-        "pushes": shard.pushes,
-        "traffic": traffic_rate(shard),
+        "traffic": round(traffic_rate(shard)),
         "unsettled": sum(table.unsettled for table in shard.tables),
         "saved_age": shard.saved_age,
     }

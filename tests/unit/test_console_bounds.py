@@ -67,6 +67,7 @@ def large_status(shards: int, losses: dict[int, float]) -> ClusterStatus:
 def _busy_shard(name: str) -> ps_pb2.ShardStatus:
     made = shard(name, clock=CLOCKS)
     made.pushes = 123_456_789
+    made.traffic.CopyFrom(ps_pb2.Traffic(seconds=12.3, bytes=123_456_789_012))
     return made
 
 
