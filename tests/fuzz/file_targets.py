@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from multiprocessing.util import Finalize
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 
+import scar
 from scar.datasets import read_idx
 from scar.jobfile import load_job
 from scar.placement import Role
@@ -127,8 +128,21 @@ def _read_wanted(data: bytes) -> None:
 
 
 def _read_program(data: bytes) -> None:
-    with scratch("train_file.py", data) as path, contextlib.redirect_stderr(None):
+    with scratch("train_file.py", data) as path, contextlib.redirect_stderr(None), same_names(scar):
         load_job(str(path))
+
+
+@contextlib.contextmanager
+def same_names(module: ModuleType) -> Iterator[None]:
+    """A program may write into what it imports, and the next ones would find that: ``scar.Job = ...``"""
+    before = dict(vars(module))
+    try:
+        yield
+    finally:
+        now = vars(module)
+        if now != before:
+            now.clear()
+            now.update(before)
 
 
 def _mutate_program(mutator: Mutator, data: bytes) -> bytes:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import scar
 from scar.errors import InvalidRequest
 from tests.fuzz import __main__ as command
 from tests.fuzz import engine
@@ -188,6 +189,14 @@ def test_a_batch_that_showed_a_defect_is_not_recorded(found: Path, monkeypatch: 
     record = FuzzRecord(found / "fuzz.json", "first")
     assert len(command.run_targets(["block-ids"], "record", 60, record)) == 1
     assert record.batches_of("block-ids") == 0
+
+
+def test_what_one_program_writes_into_scar_no_other_finds() -> None:
+    target = TARGETS["training-file"]
+    [written] = target.seeds()
+    target.decode(written + b"scar.Job = scar.Table = scar.more = None\n")
+    assert not hasattr(scar, "more")
+    target.decode(written)
 
 
 def test_the_page_says_how_much_was_tried() -> None:
