@@ -8,14 +8,13 @@ times the work in the same time.
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from dataclasses import dataclass
 
-from benchmarks.machines.network import Machines, read_line, write_line
+from benchmarks.machines.network import Machines, read_line
 from benchmarks.machines.scar_cluster import WIDTH
-from benchmarks.machines.scar_system import start_cluster, start_shards, start_worker
+from benchmarks.machines.scar_system import start_cluster, start_shards, start_worker, train_together
 
 SIZE = 4 << 20  # of the table
 ROWS = SIZE // (4 * WIDTH)
@@ -45,11 +44,9 @@ def measure_growth(count: int, megabits: float, warm_ups: int, steps: int) -> Gr
         for worker in workers:
             read_line(worker)
         began, busy = time.monotonic(), _busy_seconds()
-        for worker in workers:
-            write_line(worker, "go")
-        found = [json.loads(read_line(worker))[warm_ups:] for worker in workers]
+        found = train_together(workers)[warm_ups:]
         cores = (_busy_seconds() - busy) / (time.monotonic() - began)
-        seconds = statistics.median([max(step) for step in zip(*found, strict=True)])
+        seconds = statistics.median(found)
         return GrownStep(count, seconds, 2 * SIZE * 8e-6 / megabits, cores)
 
 

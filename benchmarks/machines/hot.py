@@ -4,12 +4,11 @@ change places, where each shard is on a machine of its own, and its link is what
 
 from __future__ import annotations
 
-import json
 import statistics
 from dataclasses import dataclass
 
-from benchmarks.machines.network import Machines, read_line, write_line
-from benchmarks.machines.scar_system import start_cluster, start_shards, start_worker
+from benchmarks.machines.network import Machines, read_line
+from benchmarks.machines.scar_system import start_cluster, start_shards, start_worker, train_together
 
 SHARDS, WORKERS = 4, 8
 ROWS, BLOCK_ROWS = 200_000, 1024
@@ -37,9 +36,6 @@ def measure_hot(looks: bool, megabits: float, steps: int) -> HotSteps:
         ]
         for worker in workers:
             read_line(worker)
-        for worker in workers:
-            write_line(worker, "go")
-        found = [json.loads(read_line(worker)) for worker in workers]
-    seconds = [max(step) for step in zip(*found, strict=True)]
+        seconds = train_together(workers)
     half = len(seconds) // 2
     return HotSteps(statistics.median(seconds[:half]), statistics.median(seconds[half:]))

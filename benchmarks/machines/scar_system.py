@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from benchmarks.machines.network import Machines, read_line
+from benchmarks.machines.network import Machines, read_line, write_line
 
 MODULE = "benchmarks.machines"
 
@@ -43,3 +43,11 @@ def start_worker(
     """
     command = [sys.executable, "-m", f"{MODULE}.scar_worker", name, str(steps), str(drawn)]
     return machines.start(number, command, settings)
+
+
+def train_together(workers: Sequence[subprocess.Popen[str]]) -> list[float]:
+    """Workers that have joined begin. Seconds of each step, of the slowest of them."""
+    for worker in workers:
+        write_line(worker, "go")
+    found = [json.loads(read_line(worker)) for worker in workers]
+    return [max(step) for step in zip(*found, strict=True)]

@@ -81,7 +81,7 @@ class UnaddressedMembers:
             self._called = {key: when for key, when in self._called.items() if key in wanted}
             self._called |= dict.fromkeys(waiting, now)
             self._missed = {key: self._missed.get(key, now) for key in wanted}
-            seen = self._missed | {key: max(when, self._missed[key]) for key, when in self._called.items()}
+            seen = {key: max(met, self._called.get(key, met)) for key, met in self._missed.items()}
             missing = [key for key, when in seen.items() if now - when > MISSING_SECONDS]
             self._missed |= dict.fromkeys(missing, now)
         return missing

@@ -4,18 +4,16 @@ lost, and none counts twice.
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 
 import scar
 from scar.placement import Epoch
 from scar.tables import Job
-from scar.v1 import recovery_pb2
 from scar.wire.epoch_messages import epoch_from_proto
 from tests.simulation.cluster import Cluster
+from tests.simulation.lasting_workers import BOTH, Values, make_training, require_nothing_lost
 from tests.simulation.network import Weather
 from tests.simulation.world import World
 
@@ -39,11 +37,21 @@ def play_hot_blocks(world: World, job: Job) -> None:
     cluster.start_job(job)
     first = _first_epoch(cluster, job)
     hot = {table: ids[::2] for table, ids in first.owned_by(first.shards[0].key).items() if len(ids)}
-    ends: list[dict[str, np.ndarray]] = []
+    names = [table.name for table in job.tables]
+    ends: list[Values] = []
     over: list[bool] = []
+
+    def push(worker: scar.Worker, clock: int, values: Values, amount: float) -> None:
+        if clock % COLD_EVERY:
+            asked = {name: np.full_like(values[name][ids], amount) for name, ids in hot.items()}
+            for _ in range(HEAT):
+                worker.push(asked, ids=hot)
+        else:
+            worker.push({name: np.full_like(one, amount) for name, one in values.items()})
+
     world.network.weather = Weather(delayed=0.5, late=0.02)
     for number in range(2):
-        cluster.work(f"worker-{number}", _make_training(job, hot, ends, over))
+        cluster.work(f"worker-{number}", make_training(names, CLOCKS, over, ends, push))
     for _ in range(2):
         world.scheduler.sleep(world.random.uniform(1.0, 5.0))
         cluster.crash(world.random.choice([*SHARDS, *SHARDS, *RECOVERIES]))
@@ -52,9 +60,7 @@ def play_hot_blocks(world: World, job: Job) -> None:
     cluster.wait_for(lambda: len(ends) == 2, HEALED, "the end of the training")
     causes = [epoch.cause for epoch in cluster.epochs(job.name)]
     world.tally.update(f"epoch {cause}" for cause in causes)
-    ledger = cluster.insist("ListFailures", recovery_pb2.ListFailuresRequest()).failures
-    lost = {record.number: record.lost_pushes for record in ledger if record.lost_pushes}
-    assert not lost, f"pushes were lost, by failure: {lost}"
+    require_nothing_lost(cluster)
     _judge_sums(job, hot, ends)
 
 
@@ -63,43 +69,12 @@ def _first_epoch(cluster: Cluster, job: Job) -> Epoch:
     return epoch_from_proto(found[0])
 
 
-def _make_training(
-    job: Job, hot: dict[str, np.ndarray], ends: list[dict[str, np.ndarray]], over: list[bool]
-) -> Callable[[scar.Worker], None]:
-    """Each worker adds an amount of its own: whose push is missing can be read."""
-    names = [table.name for table in job.tables]
-
-    def train(worker: scar.Worker) -> None:
-        draw = random.Random(worker.member.name)
-        for clock in worker.clocks(limit=CLOCKS):
-            while clock == CLOCKS - 5 and not over:  # who has left is no source
-                time.sleep(0.1)
-            values = worker.pull(names)
-            time.sleep(draw.uniform(0.02, 0.2))  # it computes
-            amount = _amount(worker.member.name)
-            if clock % COLD_EVERY:
-                asked = {name: np.full_like(values[name][ids], amount) for name, ids in hot.items()}
-                for _ in range(HEAT):
-                    worker.push(asked, ids=hot)
-            else:
-                worker.push({name: np.full_like(one, amount) for name, one in values.items()})
-        ends.append(worker.pull(names))
-        worker.leave()
-
-    return train
-
-
-def _amount(worker: str) -> float:
-    return float(64 ** int(worker.rpartition("-")[2]))
-
-
-def _judge_sums(job: Job, hot: dict[str, np.ndarray], ends: list[dict[str, np.ndarray]]) -> None:
+def _judge_sums(job: Job, hot: Values, ends: Sequence[Values]) -> None:
     """Who has pulled last has everything."""
-    both = _amount("worker-0") + _amount("worker-1")
     for table in job.tables:
         cold = CLOCKS // COLD_EVERY
         pushes = np.full(table.shape[0], cold)
         pushes[hot.get(table.name, [])] += HEAT * (CLOCKS - cold)
-        expected = pushes[:, None] * both
+        expected = pushes[:, None] * BOTH
         wrong = min(np.abs(expected - end[table.name]).max() for end in ends)
         assert not wrong, f"missing of what was pushed to {table.name}, or twice: {wrong}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
 from functools import partial
@@ -13,12 +12,13 @@ import numpy as np
 import scar
 from scar.errors import JobExists
 from scar.tables import Job, Table, add
-from scar.v1 import recovery_pb2, types_pb2
+from scar.v1 import types_pb2
 from scar.wire import codec
 from tests.simulation.cluster import Cluster
 from tests.simulation.focus import FOCUSES
 from tests.simulation.held_leaders import draw_held_leaders
 from tests.simulation.hot_blocks import play_hot_blocks
+from tests.simulation.lasting_workers import BOTH, Values, make_training, require_nothing_lost
 from tests.simulation.network import Weather
 from tests.simulation.oracles.lives import living_shards
 from tests.simulation.plan import ANYWHERE, Focus
@@ -167,21 +167,13 @@ def server_deaths(world: World, **options: Any) -> None:
         cluster.supervise(shard)
     cluster.start_job(small_job(4, workers=2, sources="workers", **options))
     names = [f"t{number}" for number in range(TABLES)]
-    ends: list[dict[str, np.ndarray]] = []
+    ends: list[Values] = []
     over: list[bool] = []
 
-    def train(worker: scar.Worker) -> None:
-        amount = float(64 ** int(worker.member.name.rpartition("-")[2]))  # whose push is missing can be read
-        draw = random.Random(worker.member.name)
-        for clock in worker.clocks(limit=DEATH_CLOCKS):
-            while clock == DEATH_CLOCKS - 5 and not over:  # who has left is no source
-                time.sleep(0.1)
-            values = worker.pull(names)
-            time.sleep(draw.uniform(0.02, 0.2))  # it computes
-            worker.push({name: np.full_like(one, amount) for name, one in values.items()})
-        ends.append(worker.pull(names))
-        worker.leave()
+    def push(worker: scar.Worker, _clock: int, values: Values, amount: float) -> None:
+        worker.push({name: np.full_like(one, amount) for name, one in values.items()})
 
+    train = make_training(names, DEATH_CLOCKS, over, ends, push)
     world.network.weather = Weather(delayed=0.5, late=0.02)
     for number in range(2):
         cluster.work(f"worker-{number}", train)
@@ -196,10 +188,8 @@ def server_deaths(world: World, **options: Any) -> None:
     world.scheduler.sleep(RESTED)
     over.append(True)
     cluster.wait_for(lambda: len(ends) == 2, HEALED, "the end of the training")
-    ledger = cluster.insist("ListFailures", recovery_pb2.ListFailuresRequest()).failures
-    lost = {record.number: record.lost_pushes for record in ledger if record.lost_pushes}
-    assert not lost, f"pushes were lost, by failure: {lost}"
-    total = DEATH_CLOCKS * (1 + 64)
+    require_nothing_lost(cluster)
+    total = DEATH_CLOCKS * BOTH
     # who has pulled last has everything
     least = {name: min(np.abs(total - end[name]).max() for end in ends) for name in names}
     assert not any(least.values()), f"missing of what was pushed, or twice: {least}"

@@ -70,7 +70,12 @@ def is_uneven(rates: Sequence[float], least: float) -> bool:
     """Whether these shards' traffic is worth a look at their blocks: the busiest has more than ``least``, and
     much more than the others.
     """
-    return len(rates) > 1 and max(rates) > max(least, UNEVEN * sum(rates) / len(rates))
+    return len(rates) > 1 and max(rates) > least and busiest_share(rates) > UNEVEN
+
+
+def busiest_share(rates: Sequence[float]) -> float:
+    """Of the busiest of these shards, by the mean."""
+    return max(rates) * len(rates) / sum(rates)
 
 
 def plan_exchanges(

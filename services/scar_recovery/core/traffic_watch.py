@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from scar.placement import Epoch
 from scar_recovery.core.actions import ReadTraffic
 from scar_recovery.core.events import TrafficRead
-from scar_recovery.core.hot_blocks import ShardTraffic
+from scar_recovery.core.hot_blocks import ShardTraffic, busiest_share
 
 # training has so many times as long for itself as it waited for an exchange, before the next one
 REST = 20.0
@@ -65,7 +65,7 @@ class TrafficWatch:
         self._answer = event.traffic
         self._next = now + self._seconds
         before, self._share_before = self._share_before, 0.0
-        if self._answer and before and _busiest_share(self._answer) > HELPED * before:
+        if self._answer and before and busiest_share([one.rate for one in self._answer]) > HELPED * before:
             self._useless = min(self._useless + 1, USELESS_MOST)
             self._rest_until = now + min(REST_MOST, self._seconds * 2**self._useless)
             self._answer = ()
@@ -79,10 +79,4 @@ class TrafficWatch:
 
     def begin_exchange(self, traffic: Sequence[ShardTraffic]) -> None:
         """Because of this answer."""
-        self._share_before = _busiest_share(traffic)
-
-
-def _busiest_share(traffic: Sequence[ShardTraffic]) -> float:
-    """By the mean."""
-    rates = [one.rate for one in traffic]
-    return max(rates) * len(rates) / sum(rates)
+        self._share_before = busiest_share([one.rate for one in traffic])
