@@ -1,5 +1,5 @@
-"""Small calls: what a request costs when it carries next to nothing, beside unary calls of bare gRPC; on one
-machine, and as between machines, where gRPC carries them.
+"""Small calls: what a request costs when it carries next to nothing, beside unary calls of bare gRPC; over
+direct connections, and by gRPC, which carries them where no other port can be reached.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import numpy as np
 import scar
 from benchmarks.bare import GrpcPeer, grpc_peer
 from benchmarks.measure import BenchRow, Pair, TimedAction, duration_row, time_pairs
-from benchmarks.training import AS_BETWEEN_MACHINES, BenchTraining, start_training
+from benchmarks.training import BY_GRPC, BenchTraining, start_training
 
 CALLS = 100  # timed together
-WAYS: dict[str, dict[str, str]] = {"": {}, ", by gRPC": AS_BETWEEN_MACHINES}  # settings
+WAYS: dict[str, dict[str, str]] = {"": {}, ", by gRPC": BY_GRPC}  # settings
 Arrays = Mapping[str, np.ndarray]
 ROW = {"w": np.ones((1, 64), np.float32)}
 LAYERS = {f"layer{number}": np.ones((8, 16), np.float32) for number in range(10)}

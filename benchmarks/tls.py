@@ -1,8 +1,11 @@
-"""What TLS costs, and what the token of a local cluster does: the same cluster with and without, in turns."""
+"""What TLS costs, and what the token of a local cluster does: the same cluster with and without, in turns, at
+an address by which other machines would call it.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
+import socket
 import statistics
 import tempfile
 import time
@@ -18,7 +21,7 @@ from benchmarks import bare
 from benchmarks.measure import WARM_UPS, BenchRow, Pair, duration_row, time_action, time_pairs
 from benchmarks.training import AS_BETWEEN_MACHINES, NEVER, SECONDS, STEPS
 from scar.wire.cluster_token import TOKEN_FILE
-from scar.wire.credentials import use_certificate
+from scar.wire.credentials import INSECURE, use_certificate
 from scar_local import LocalCluster
 from scar_local.authority import create_authority, role_files
 from scar_runtime.process.memory import keep_freed
@@ -97,7 +100,8 @@ def _serve_calls(trust: str, orders: Connection) -> None:
         scar.Table("e", (ROWS, 64), rule=scar.adagrad(lr=0.1)),
     ]
     job = scar.Job("bench", tables=tables, shards=2, workers=1, consistency="asp", checkpoint=NEVER)
-    environment = {**AS_BETWEEN_MACHINES, **({TOKEN_FILE: ""} if trust == "nothing" else {})}
+    address = {"SCAR_LISTEN": f"{_own_address()}:0", INSECURE: "true"}
+    environment = AS_BETWEEN_MACHINES | address | ({TOKEN_FILE: ""} if trust == "nothing" else {})
     with LocalCluster(shards=2, tls=trust == "tls", environment=environment) as cluster:
         _become(trust, cluster, "operator")
         cluster.start_job(job)
@@ -112,6 +116,13 @@ def _serve_calls(trust: str, orders: Connection) -> None:
                     orders.send(actions[orders.recv()]())
             except EOFError:
                 _become(trust, cluster, "operator")
+
+
+def _own_address() -> str:
+    """Of this machine, other than loopback. Raises OSError if it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # sends nothing
+        return str(probe.getsockname()[0])
 
 
 def _become(trust: str, cluster: LocalCluster, role: str) -> None:

@@ -17,7 +17,8 @@ from scar_runtime.process.memory import keep_freed
 
 # rounds only when a benchmark asks for one
 NEVER = scar.Checkpoint("priority", fraction=1 / 8, period=1 << 40)
-AS_BETWEEN_MACHINES = {"SCAR_SHARED_MEMORY": "false", "SCAR_LOOPBACK": "false"}
+AS_BETWEEN_MACHINES = {"SCAR_SHARED_MEMORY": "false"}
+BY_GRPC = {**AS_BETWEEN_MACHINES, "SCAR_DIRECT_CALLS": "false"}  # as where no other port can be reached
 STEPS = 1 << 30
 SECONDS = 60.0
 ROUND = checkpoint_pb2.TriggerRequest(selection="full", fraction=1.0)

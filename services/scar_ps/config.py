@@ -21,10 +21,16 @@ class PsSettings(RedisSettings):
             "Take large payloads of processes of this machine through memory that they share, where they can"
         ),
     )
-    loopback: bool = Field(
+    direct_calls: bool = Field(
         True,
+        description="Take pushes, pulls and ends of clocks over TCP connections of their own, not by gRPC",
+    )
+    direct_port: int = Field(
+        0,
+        ge=0,
+        le=65535,
         description=(
-            "Take small calls of processes of this machine over TCP connections of their own, not by gRPC"
+            "Where callers of other machines connect for that, on the host of `SCAR_LISTEN`; 0: any free port"
         ),
     )
     load_threads: int = Field(

@@ -35,7 +35,7 @@ from scar_ps.servicer import CONTROL_SERVICE, DATA_SERVICE, ControlServicer, Dat
 from scar_ps.wire.push_decoder import PushStaging
 from scar_ps.wire.shared_memory_pool import SharedMemoryPool
 from scar_runtime.process.app import App, Service
-from scar_runtime.process.server import make_loopback_server
+from scar_runtime.process.server import make_direct_server
 from scar_runtime.store import await_store
 from scar_runtime.store.signatures import read_key
 
@@ -61,7 +61,9 @@ class ShardService:
         self._staging = PushStaging(settings.staged_bytes, lambda: self.state.bsp_buffer.bytes)
         self._sender = ReplicaSender(self.state, self._apply_thread)
         self._shared = SharedMemoryPool(settings.shared_memory)
-        self.loopback = make_loopback_server(app.requests, settings.loopback)
+        self.direct = make_direct_server(
+            app.requests, settings.direct_calls, settings.listen, settings.direct_port
+        )
         self._membership = MembershipThread(
             self.state, settings.recovery, app.secret, self._apply_thread, self._epochs, self._shared
         )
@@ -85,9 +87,9 @@ class ShardService:
     def register(self, server: grpc.Server) -> None:
         data = DataServicer(self.state, self._apply_thread, self._staging, self._shared)
         control = ControlServicer(
-            self.state, self._apply_thread, self._epochs, self._rounds, self._shared, self.loopback.offer_port
+            self.state, self._apply_thread, self._epochs, self._rounds, self._shared, self.direct.offer_port
         )
-        for one in (server, self.loopback):
+        for one in (server, self.direct):
             data.register(one)
             ps_pb2_grpc.add_ShardControlServicer_to_server(control, one)
 
@@ -155,5 +157,5 @@ def build(app: App) -> Service:
         service.ready,
         settled=service.settled,
         stories=lambda: [StorySource("shard", service.state.story, time.monotonic)],
-        loopback=service.loopback,
+        direct=service.direct,
     )

@@ -11,7 +11,7 @@ import grpc
 from scar.errors import Fenced, InvalidRequest, NotServing, StaleEpoch
 from scar.tables import MAX_ROWS
 from scar.v1 import ps_pb2, ps_pb2_grpc
-from scar.v1.loopback_pb2 import LoopbackReply, LoopbackRequest
+from scar.v1.direct_pb2 import DirectReply, DirectRequest
 from scar.wire import codec, loss_messages, tracing
 from scar.wire.codec import Chunk
 from scar.wire.row_names import images_from_bytes
@@ -186,7 +186,7 @@ class ControlServicer(ps_pb2_grpc.ShardControlServicer):
         epochs: EpochSync,
         rounds: RoundRunner,
         shared: SharedMemoryPool,
-        offer_port: Callable[[grpc.ServicerContext], LoopbackReply],
+        offer_port: Callable[[grpc.ServicerContext], DirectReply],
     ) -> None:
         self._offer_port = offer_port
         self._state = state
@@ -201,7 +201,7 @@ class ControlServicer(ps_pb2_grpc.ShardControlServicer):
         offer = SegmentOffer(request.pid, request.number, request.bytes, request.key)
         return ps_pb2.ShareReply(found=self._shared.attach_segment(offer))
 
-    def Loopback(self, _request: LoopbackRequest, context: grpc.ServicerContext) -> LoopbackReply:
+    def DirectPort(self, _request: DirectRequest, context: grpc.ServicerContext) -> DirectReply:
         return self._offer_port(context)
 
     def Clock(self, request: ps_pb2.ClockRequest, context: grpc.ServicerContext) -> ps_pb2.ClockReply:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -16,13 +17,14 @@ from scar.tables import Job, Table
 from scar.v1 import ps_pb2
 from scar.wire import codec
 from scar.wire.codec import Chunk
+from scar.wire.credentials import bind_server
 from scar.wire.epoch_messages import epoch_to_proto
 from scar.wire.shard_link import ShardLink
 from scar_ps.config import PsSettings
 from scar_ps.service import ShardService
 from scar_runtime.liveness.progress_monitor import ProgressMonitor
 from scar_runtime.process.request_streams import RequestStreams
-from scar_runtime.process.server import make_server
+from scar_runtime.process.server import bind_port, make_server
 from scar_runtime.store import open_store
 from scar_runtime.store.layout import JOB, epoch_key
 from scar_runtime.store.records import message_digest, put_record
@@ -56,7 +58,8 @@ class Running:
 
     def __init__(self, number: int, store: str, life: str = "a", recovery: str = "", **settings) -> None:
         self.server = make_server(16)
-        address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+        listen = settings.get("listen", "127.0.0.1:0")
+        address = bind_port(self.server, listen, bind=partial(bind_server, insecure=True))
         self.member = Member(Role.SHARD, f"ps-{number}", life * 12, address)
         self.process = Process(
             self.member, PsSettings(name=self.member.name, store=store, recovery=recovery, **settings)
@@ -186,7 +189,7 @@ class Running:
         self.process.stopping.set()
         self.link.close()
         self.service.stop()
-        self.service.loopback.stop(0)
+        self.service.direct.stop(0)
         self.server.stop(0).wait()
 
 

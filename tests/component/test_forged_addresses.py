@@ -25,6 +25,7 @@ from scar_runtime.liveness.progress_monitor import ProgressMonitor
 from scar_runtime.process.claims import ClaimCheck
 from scar_runtime.process.member_servicer import MemberServicer
 from scar_runtime.process.server import bind_port, make_server
+from tests.component.machine_address import own_address
 from tests.component.processes import Process, Processes, eventually, running_redis
 from tests.component.ps_scene import Running, after, declared, first, run_pair
 
@@ -94,16 +95,6 @@ def test_a_shard_receives_from_shards_of_the_epoch_where_the_epoch_says(
     with pytest.raises(StaleEpoch):
         receive("ps-7", "0" * 12)
     assert listener.calls == 0
-
-
-def own_address() -> str:
-    """An address of this machine that is not loopback."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing
-        except OSError:
-            pytest.skip("this machine has no address but loopback")
-        return str(probe.getsockname()[0])
 
 
 @contextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import ssl
 from pathlib import Path
 
 import grpc
@@ -22,6 +24,7 @@ from scar.wire.transport import open_channel
 from scar_runtime.process.access import allowed_roles
 
 SECONDS = 10.0
+DIRECT_PORT = 7072
 RELEASE = "scar"
 SERVED = {  # file of proto/ -> (its services' host, the role that answers)
     "recovery": (f"{RELEASE}-recovery", "recovery"),
@@ -78,7 +81,32 @@ def strangers() -> dict[str, str]:
             "without TLS": ask(plain, path),
             "without a certificate": ask(nameless, path),
             "with a certificate": ask(own, path),
+            "in the clear, where tensors go": knock(host, None),
+            "without a certificate, where tensors go": knock(host, nobody()),
         }
+
+
+def nobody() -> ssl.SSLContext:
+    """Of one who believes everybody, and has nothing to show."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def knock(host: str, context: ssl.SSLContext | None) -> str:
+    """What becomes of a connection to the port of direct calls that shows some key."""
+    try:
+        plain = socket.create_connection((host, DIRECT_PORT), SECONDS)
+        with plain if context is None else context.wrap_socket(plain) as connection:
+            connection.sendall(bytes(16))
+            while connection.recv(1024):
+                pass  # what TLS says to one who does not speak it
+    except ConnectionRefusedError:
+        return "nobody is there"
+    except OSError as error:
+        return "still open" if isinstance(error, TimeoutError) else "closed"
+    return "closed"
 
 
 if __name__ == "__main__":

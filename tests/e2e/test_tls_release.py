@@ -22,6 +22,13 @@ DENIED = (ROOT / "tests" / "e2e" / "denied.py").read_text()
 KUBELET_SECONDS = 480.0  # a kubelet looks at Secrets once a minute or two, and at fewer when its node is busy
 RENEWED_SECONDS = 60.0  # from the files to the process
 OWN_FILE = "import os; print(open(os.environ['SCAR_TLS_CERT']).read())"
+CONNECTED = """
+import ipaddress, json
+rows = [line.split() for line in open("/proc/net/tcp").read().splitlines()[1:]]
+port, established = ":%04X" % 7072, "01"
+peers = {row[2].partition(":")[0] for row in rows if row[1].endswith(port) and row[3] == established}
+print(json.dumps([str(ipaddress.ip_address(bytes.fromhex(peer)[::-1])) for peer in peers]))
+"""
 SMALL = {"ps__replicas": "2", "bundled__minio__persistence__enabled": "false", "chaos__enabled": "false"}
 
 
@@ -73,8 +80,22 @@ def test_a_workers_pod_is_denied_what_workers_may_not_do(site: Site) -> None:
         "without TLS": "UNAVAILABLE",
         "without a certificate": "UNAVAILABLE",
         "with a certificate": "OK",
+        "in the clear, where tensors go": "closed",
+        "without a certificate, where tensors go": "closed",
     }
     goes_on(site, before)
+
+
+def test_pushes_and_pulls_go_over_direct_connections(site: Site) -> None:
+    """Of both workers at both shards, on the port that the network policies know."""
+    site.until(lambda status: training(status, 5), "training")
+    for shard in ("scar-ps-0", "scar-ps-1"):
+        assert set(json.loads(site.python(shard, CONNECTED))) == addresses(site, "worker")
+
+
+def addresses(site: Site, component: str) -> set[str]:
+    pods = [site.core.read_namespaced_pod(name, site.namespace) for name in site.pods(component)]
+    return {pod.status.pod_ip for pod in pods}
 
 
 def test_an_upgrade_keeps_certificates_and_pods(site: Site) -> None:

@@ -19,8 +19,8 @@ from scar.lost_ranges import LostRanges
 from scar.rule_expressions import parse_expression
 from scar.tables import Table
 from scar.v1 import ps_pb2, recovery_pb2, types_pb2
-from scar.v1.loopback_pb2 import LoopbackAnswer, LoopbackCall
-from scar.wire import codec, loopback_calls, loss_messages
+from scar.v1.direct_pb2 import DirectAnswer, DirectCall
+from scar.wire import codec, direct_frames, loss_messages
 from scar.wire.codec import Chunk
 from scar.wire.epoch_messages import epoch_from_proto
 from scar.wire.lost_pushes import pack_losses
@@ -268,7 +268,7 @@ def _error() -> bytes:
     return "\n".join(f"{key}={value}" for key, value in to_metadata(StaleEpoch("old", epoch=3))).encode()
 
 
-# --- loopback connections
+# --- direct connections
 
 
 class _Arriving:
@@ -291,13 +291,16 @@ class _Arriving:
 
 
 def _calls() -> list[bytes]:
-    call = LoopbackCall(method="ShardData/PushSmall", seconds=5.0)
-    return [_frame(call, b"x" * 12), _frame(LoopbackCall(), b"")]
+    call = DirectCall(method="ShardData/PushSmall", seconds=5.0)
+    begun = DirectCall(method="ShardData/Push", seconds=5.0, more=True)
+    stream = _frame(begun, b"") + _frame(DirectCall(more=True), b"x" * 12) + _frame(DirectCall(), b"")
+    return [_frame(call, b"x" * 12), _frame(DirectCall(), b""), stream]
 
 
 def _answers() -> list[bytes]:
-    refused = LoopbackAnswer(code=9, details="no", trailing={"scar-error": "NotServing"})
-    return [_frame(LoopbackAnswer(), b"x" * 12), _frame(refused, b"")]
+    refused = DirectAnswer(code=9, details="no", trailing={"scar-error": "NotServing"})
+    stream = _frame(DirectAnswer(more=True), b"x" * 12) + _frame(DirectAnswer(), b"")
+    return [_frame(DirectAnswer(), b"x" * 12), _frame(refused, b""), stream]
 
 
 def _frame(head: Message, message: bytes) -> bytes:
@@ -305,19 +308,23 @@ def _frame(head: Message, message: bytes) -> bytes:
     return struct.pack(">II", len(about), len(message)) + about + message
 
 
-def _read_frame(data: bytes) -> bytes:
+def _read_frames(data: bytes, decode: Callable[[bytes], DirectCall | DirectAnswer]) -> None:
+    """Until one says that no more follow."""
+    reader = direct_frames.FrameReader(_Arriving(data))  # type: ignore[arg-type]
     try:
-        return loopback_calls.receive_frame(_Arriving(data), 1.0)[0]  # type: ignore[arg-type]
+        while decode(reader.read(1.0)[0]).more:
+            pass
+        reader.ensure_end()
     except ConnectionResetError as error:  # what ends a connection
         raise InvalidRequest(str(error)) from None
 
 
 def _read_call(data: bytes) -> None:
-    loopback_calls.decode_call(_read_frame(data))
+    _read_frames(data, direct_frames.decode_call)
 
 
 def _read_answer(data: bytes) -> None:
-    loopback_calls.decode_answer(_read_frame(data))
+    _read_frames(data, direct_frames.decode_answer)
 
 
 TARGETS = [
@@ -363,7 +370,7 @@ TARGETS = [
         [loss_messages.point_to_proto(LossPoint(3, 0.5, 1.0, (("accuracy", 0.5),)))],
         loss_messages.point_from_proto,
     ),
-    FuzzTarget("loopback-call", _calls, _read_call),
-    FuzzTarget("loopback-answer", _answers, _read_answer),
+    FuzzTarget("direct-call", _calls, _read_call),
+    FuzzTarget("direct-answer", _answers, _read_answer),
     message_target("pull-header", [ps_pb2.TensorHeader(loss_clock=3, loss=0.5)], _read_losses),
 ]

@@ -27,7 +27,7 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
 # values of training with names of their own
 GIVEN = {"train", "job", "start", "workers", "shards", "function"}
 GIVEN |= {"arguments", "output"}  # said by `scar train` alone
-GIVEN |= {"release"}  # said by the chart itself
+GIVEN |= {"release", "direct_port"}  # said by the chart itself
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())["properties"]
 
 
@@ -81,8 +81,9 @@ def test_settings_arrive_as_the_service_reads_them(render: Render, monkeypatch: 
                 monkeypatch.setenv(name, value.replace("$(POD_IP)", "10.0.0.1"))
     shard, recovery = PsSettings(_cli_parse_args=[]), RecoverySettings(_cli_parse_args=[])
     assert (shard.staged_bytes, shard.leave_seconds, recovery.rebalance) == (1 << 30, 2.5, False)
-    assert (shard.listen, shard.advertise, shard.recovery) == (
+    assert (shard.listen, shard.direct_port, shard.advertise, shard.recovery) == (
         "0.0.0.0:7070",
+        7072,
         "10.0.0.1:7070",
         "scar-recovery:7070",
     )

@@ -49,7 +49,7 @@ class Program(NamedTuple):
 
 
 PROGRAMS = {
-    "ps": Program(Role.SHARD, PsSettings, build_shard, {"shared_memory": False, "loopback": False}),
+    "ps": Program(Role.SHARD, PsSettings, build_shard, {"shared_memory": False, "direct_calls": False}),
     "recovery": Program(Role.RECOVERY, RecoverySettings, build_recovery, {"traffic_seconds": 0.0}),
     "checkpoint": Program(Role.CHECKPOINT, CheckpointSettings, build_checkpoint, {}),
     "detector": Program(Role.DETECTOR, DetectorSettings, build_detector, {}),

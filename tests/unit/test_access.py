@@ -32,14 +32,14 @@ OWN = TlsIdentity("shard", "one")
 WORKER = {
     *("Recovery/StartJob", "Recovery/GetJob", "Recovery/Join", "Recovery/Leave", "Recovery/GetEpochs"),
     *("Recovery/ReportReroute", "ShardData/Push", "ShardData/Pull", "ShardControl/Share"),
-    *("ShardControl/Clock", "ShardControl/Settle", "ShardControl/Loopback", "Detector/Beat"),
+    *("ShardControl/Clock", "ShardControl/Settle", "ShardControl/DirectPort", "Detector/Beat"),
     *("ShardData/PushSmall", "ShardData/PullSmall"),
     *("Recovery/Offer", "Recovery/RequestRollback", "Recovery/UploadInitial", "ShardData/Restore"),
 }
 LOOKS = {
     *("Recovery/GetJob", "Recovery/GetEpochs", "Recovery/ListFailures", "Recovery/Status"),
     *("ShardData/Pull", "ShardData/PullSmall", "ShardControl/Share", "ShardControl/Status"),
-    *("ShardControl/Loopback", "Checkpoint/Status", "Worker/Status", "Worker/Stack"),
+    *("ShardControl/DirectPort", "Checkpoint/Status", "Worker/Status", "Worker/Stack"),
     *("Detector/ListMembers", "MemberService/Probe", "MemberService/GetStory"),
 }
 TABLE = {

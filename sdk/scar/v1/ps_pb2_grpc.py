@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from scar.v1 import loopback_pb2 as scar_dot_v1_dot_loopback__pb2
+from scar.v1 import direct_pb2 as scar_dot_v1_dot_direct__pb2
 from scar.v1 import ps_pb2 as scar_dot_v1_dot_ps__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
@@ -380,10 +380,10 @@ class ShardControlStub(object):
                 request_serializer=scar_dot_v1_dot_ps__pb2.ShareRequest.SerializeToString,
                 response_deserializer=scar_dot_v1_dot_ps__pb2.ShareReply.FromString,
                 _registered_method=True)
-        self.Loopback = channel.unary_unary(
-                '/scar.v1.ShardControl/Loopback',
-                request_serializer=scar_dot_v1_dot_loopback__pb2.LoopbackRequest.SerializeToString,
-                response_deserializer=scar_dot_v1_dot_loopback__pb2.LoopbackReply.FromString,
+        self.DirectPort = channel.unary_unary(
+                '/scar.v1.ShardControl/DirectPort',
+                request_serializer=scar_dot_v1_dot_direct__pb2.DirectRequest.SerializeToString,
+                response_deserializer=scar_dot_v1_dot_direct__pb2.DirectReply.FromString,
                 _registered_method=True)
         self.Clock = channel.unary_unary(
                 '/scar.v1.ShardControl/Clock',
@@ -457,8 +457,8 @@ class ShardControlServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def Loopback(self, request, context):
-        """A caller on the same machine asks where small calls can go without gRPC.
+    def DirectPort(self, request, context):
+        """A caller asks where its calls can go without gRPC.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -556,10 +556,10 @@ def add_ShardControlServicer_to_server(servicer, server):
                     request_deserializer=scar_dot_v1_dot_ps__pb2.ShareRequest.FromString,
                     response_serializer=scar_dot_v1_dot_ps__pb2.ShareReply.SerializeToString,
             ),
-            'Loopback': grpc.unary_unary_rpc_method_handler(
-                    servicer.Loopback,
-                    request_deserializer=scar_dot_v1_dot_loopback__pb2.LoopbackRequest.FromString,
-                    response_serializer=scar_dot_v1_dot_loopback__pb2.LoopbackReply.SerializeToString,
+            'DirectPort': grpc.unary_unary_rpc_method_handler(
+                    servicer.DirectPort,
+                    request_deserializer=scar_dot_v1_dot_direct__pb2.DirectRequest.FromString,
+                    response_serializer=scar_dot_v1_dot_direct__pb2.DirectReply.SerializeToString,
             ),
             'Clock': grpc.unary_unary_rpc_method_handler(
                     servicer.Clock,
@@ -660,7 +660,7 @@ class ShardControl(object):
             _registered_method=True)
 
     @staticmethod
-    def Loopback(request,
+    def DirectPort(request,
             target,
             options=(),
             channel_credentials=None,
@@ -673,9 +673,9 @@ class ShardControl(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/scar.v1.ShardControl/Loopback',
-            scar_dot_v1_dot_loopback__pb2.LoopbackRequest.SerializeToString,
-            scar_dot_v1_dot_loopback__pb2.LoopbackReply.FromString,
+            '/scar.v1.ShardControl/DirectPort',
+            scar_dot_v1_dot_direct__pb2.DirectRequest.SerializeToString,
+            scar_dot_v1_dot_direct__pb2.DirectReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -5,7 +5,7 @@ Parameter server shard: data (streams of raw bytes) and control."""
 
 from collections import abc as _abc
 from grpc import aio as _aio
-from scar.v1 import loopback_pb2 as _loopback_pb2
+from scar.v1 import direct_pb2 as _direct_pb2
 from scar.v1 import ps_pb2 as _ps_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -137,8 +137,8 @@ class ShardControlStub:
     def __new__(cls, channel: _aio.Channel) -> ShardControlAsyncStub: ...
     Share: _grpc.UnaryUnaryMultiCallable[_ps_pb2.ShareRequest, _ps_pb2.ShareReply]
     """A caller on the same machine offers memory to share, for the payloads of its pushes and pulls."""
-    Loopback: _grpc.UnaryUnaryMultiCallable[_loopback_pb2.LoopbackRequest, _loopback_pb2.LoopbackReply]
-    """A caller on the same machine asks where small calls can go without gRPC."""
+    DirectPort: _grpc.UnaryUnaryMultiCallable[_direct_pb2.DirectRequest, _direct_pb2.DirectReply]
+    """A caller asks where its calls can go without gRPC."""
     Clock: _grpc.UnaryUnaryMultiCallable[_ps_pb2.ClockRequest, _ps_pb2.ClockReply]
     """A worker has finished a clock."""
     Settle: _grpc.UnaryUnaryMultiCallable[_ps_pb2.SettleRequest, _ps_pb2.SettleReply]
@@ -169,8 +169,8 @@ class ShardControlAsyncStub(ShardControlStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Share: _aio.UnaryUnaryMultiCallable[_ps_pb2.ShareRequest, _ps_pb2.ShareReply]  # type: ignore[assignment]
     """A caller on the same machine offers memory to share, for the payloads of its pushes and pulls."""
-    Loopback: _aio.UnaryUnaryMultiCallable[_loopback_pb2.LoopbackRequest, _loopback_pb2.LoopbackReply]  # type: ignore[assignment]
-    """A caller on the same machine asks where small calls can go without gRPC."""
+    DirectPort: _aio.UnaryUnaryMultiCallable[_direct_pb2.DirectRequest, _direct_pb2.DirectReply]  # type: ignore[assignment]
+    """A caller asks where its calls can go without gRPC."""
     Clock: _aio.UnaryUnaryMultiCallable[_ps_pb2.ClockRequest, _ps_pb2.ClockReply]  # type: ignore[assignment]
     """A worker has finished a clock."""
     Settle: _aio.UnaryUnaryMultiCallable[_ps_pb2.SettleRequest, _ps_pb2.SettleReply]  # type: ignore[assignment]
@@ -206,12 +206,12 @@ class ShardControlServicer(metaclass=_abc_1.ABCMeta):
         """A caller on the same machine offers memory to share, for the payloads of its pushes and pulls."""
 
     @_abc_1.abstractmethod
-    def Loopback(
+    def DirectPort(
         self,
-        request: _loopback_pb2.LoopbackRequest,
+        request: _direct_pb2.DirectRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_loopback_pb2.LoopbackReply, _abc.Awaitable[_loopback_pb2.LoopbackReply]]:
-        """A caller on the same machine asks where small calls can go without gRPC."""
+    ) -> _typing.Union[_direct_pb2.DirectReply, _abc.Awaitable[_direct_pb2.DirectReply]]:
+        """A caller asks where its calls can go without gRPC."""
 
     @_abc_1.abstractmethod
     def Clock(

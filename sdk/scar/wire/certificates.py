@@ -89,12 +89,13 @@ def files_of(settings: Mapping[str, str]) -> TlsFiles | None:
 @dataclass(frozen=True)
 class Certificate:
     """What the files held when they were read. ``expires``: seconds since 1970. ``context``: for connections
-    that are no gRPC channel; it checks the peer's name.
+    that are no gRPC channel; it checks the peer's name. ``server_context``: for those who open them.
     """
 
     identity: TlsIdentity
     expires: float
     context: ssl.SSLContext
+    server_context: ssl.SSLContext
     cert: bytes
     key: bytes
     ca: bytes
@@ -106,7 +107,8 @@ def read_certificate(files: TlsFiles) -> Certificate:
     try:
         cert, key, ca = (path.read_bytes() for path in (files.cert, files.key, files.ca))
         context = client_context(files, ca.decode("ascii"))
-        shown = _handshake_with_itself(files, ca.decode("ascii"), context)
+        server = server_context(files, ca.decode("ascii"))
+        shown = _handshake(context, server)
     except ssl.SSLError as error:
         reason = getattr(error, "verify_message", "") or error.reason or str(error)
         raise _unusable(str(files.cert), f"it does not fit its key and authority ({reason})") from error
@@ -118,7 +120,7 @@ def read_certificate(files: TlsFiles) -> Certificate:
     if identity is None:
         raise _unusable(str(files.cert), "it has no DNS name ROLE.CLUSTER.scar, or several")
     expires = float(ssl.cert_time_to_seconds(shown["notAfter"]))
-    return Certificate(identity, expires, context, cert, key, ca)
+    return Certificate(identity, expires, context, server, cert, key, ca)
 
 
 class CertificateSource:
@@ -177,12 +179,18 @@ def client_context(files: TlsFiles, authorities: str) -> ssl.SSLContext:
     return context
 
 
-def _handshake_with_itself(files: TlsFiles, authorities: str, client: ssl.SSLContext) -> dict[str, Any]:
+def server_context(files: TlsFiles, authorities: str) -> ssl.SSLContext:
+    """It demands a certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cadata=authorities)
+    context.load_cert_chain(files.cert, files.key, password=_no_password)
+    context.num_tickets = 0  # nobody resumes
+    return context
+
+
+def _handshake(client: ssl.SSLContext, server: ssl.SSLContext) -> dict[str, Any]:
     """Both ends of a connection in memory: what they accept, a peer will. What the certificate says."""
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.verify_mode = ssl.CERT_REQUIRED
-    server.load_verify_locations(cadata=authorities)
-    server.load_cert_chain(files.cert, files.key, password=_no_password)
     client.check_hostname = False
     there = ssl.MemoryBIO()
     back = ssl.MemoryBIO()

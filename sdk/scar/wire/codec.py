@@ -58,16 +58,21 @@ class Chunk:
 
 def encode_chunk(chunk: Chunk) -> bytes:
     """Serializer for gRPC: wire bytes of a ``TensorChunk``."""
+    return b"".join(encode_parts(chunk))
+
+
+def encode_parts(chunk: Chunk) -> tuple[Wire, ...]:
+    """The same in pieces that follow each other, the data where they are."""
     head = b""
     if chunk.header is not None:
         header = chunk.header.SerializeToString()
         head = bytes([_HEADER_TAG]) + _encode_varint(len(header)) + header
     if chunk.shared is not None:
         shared = chunk.shared.SerializeToString()
-        return head + bytes([_SHARED_TAG]) + _encode_varint(len(shared)) + shared
+        return (head + bytes([_SHARED_TAG]) + _encode_varint(len(shared)) + shared,)
     if not len(chunk.data):
-        return head
-    return b"".join((head, aligned_field(_DATA_TAG, len(head), len(chunk.data)), chunk.data))
+        return (head,)
+    return head + aligned_field(_DATA_TAG, len(head), len(chunk.data)), chunk.data
 
 
 def decode_chunk(wire: Wire) -> Chunk:

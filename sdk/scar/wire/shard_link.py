@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeGuard
+from typing import Protocol, TypeGuard
 
 from scar.blocks import Array
 from scar.errors import InvalidRequest, TooLarge
 from scar.v1 import ps_pb2, ps_pb2_grpc
-from scar.v1.loopback_pb2 import LoopbackReply, LoopbackRequest
+from scar.v1.direct_pb2 import DirectReply, DirectRequest
 from scar.wire import codec, small_message, tracing
 from scar.wire.codec import Chunk
+from scar.wire.direct_calls import DirectConnections, DirectMethod, as_message
 from scar.wire.loopback import is_loopback
-from scar.wire.loopback_calls import LoopbackConnections, LoopbackMethod
 from scar.wire.shared_memory import Segment, SegmentAllocator, SegmentOffer, show_tensors
 from scar.wire.transport import ATTEMPT_SECONDS, Link
 
 DATA = "/scar.v1.ShardData/"
 WHOLE_BYTES = 16 << 20  # in shared memory that one message points to; of more, both sides work at once
+
+
+class Cancellable(Protocol):
+    """A call that may be left before its end."""
+
+    def cancel(self) -> object: ...
 
 
 class ShardLink(Link):
@@ -34,7 +40,7 @@ class ShardLink(Link):
         self.control = ps_pb2_grpc.ShardControlStub(self.channel)
         self._segments = SegmentAllocator(self._offer_segment) if is_loopback(address) else None
         asked = ps_pb2.PullRequest.SerializeToString
-        acked = ps_pb2.PushReply.FromString
+        self._acked = acked = ps_pb2.PushReply.FromString
         self._push = self.channel.stream_unary(f"{DATA}Push", codec.encode_chunk, acked)
         self._push_small = self.channel.unary_unary(f"{DATA}PushSmall", None, acked)
         self._pull = self.channel.unary_stream(f"{DATA}Pull", asked, codec.decode_chunk)
@@ -45,16 +51,16 @@ class ShardLink(Link):
         self.clock = self.control.Clock
         self._refuses_contents = False  # in one message
         self._refuses_pointers = False  # to shared memory, in one message
-        self._loopback: LoopbackConnections | None = None
-        if is_loopback(address) and not tracing.is_on():  # spans follow gRPC's metadata
-            self._loopback = connections = LoopbackConnections(self._find_loopback)
-            self._push_small = LoopbackMethod(
+        self._direct: DirectConnections | None = None
+        if not tracing.is_on():  # spans follow gRPC's metadata
+            self._direct = connections = DirectConnections(address, role, self._find_direct)
+            self._push_small = DirectMethod(
                 connections, "ShardData/PushSmall", self._push_small, bytes, acked
             )
-            self._pull_small = LoopbackMethod(
+            self._pull_small = DirectMethod(
                 connections, "ShardData/PullSmall", self._pull_small, asked, small_message.decode_small
             )
-            self.clock = LoopbackMethod(
+            self.clock = DirectMethod(
                 connections,
                 "ShardControl/Clock",
                 self.clock,
@@ -101,6 +107,11 @@ class ShardLink(Link):
 
     def _push_stream(self, chunks: Iterable[Chunk], timeout: float) -> ps_pb2.PushReply:
         with self.translate_errors():
+            if self._direct is not None:
+                parts = map(codec.encode_parts, chunks)
+                answer = self._direct.send_stream("ShardData/Push", parts, timeout)
+                if answer is not None:
+                    return as_message(self._acked, answer)
             acked: ps_pb2.PushReply = self._push(iter(chunks), timeout=timeout)
             return acked
 
@@ -144,11 +155,20 @@ class ShardLink(Link):
                     yield from map(segment.read_chunk, pointers)
                     return
             request.shared = segment.offer.key if segment is not None else b""
-            stream = self._pull(request, timeout=timeout)
+            stream, chunks = self._begin_pull(request, timeout)
             try:
-                yield from stream if segment is None else map(segment.read_chunk, stream)
+                yield from chunks if segment is None else map(segment.read_chunk, chunks)
             finally:
                 stream.cancel()
+
+    def _begin_pull(self, request: ps_pb2.PullRequest, timeout: float) -> tuple[Cancellable, Iterator[Chunk]]:
+        if self._direct is not None:
+            asked = request.SerializeToString()
+            direct = self._direct.receive_stream("ShardData/Pull", asked, timeout)
+            if direct is not None:
+                return direct, map(codec.decode_chunk, direct)
+        stream = self._pull(request, timeout=timeout)
+        return stream, stream
 
     def _may_point(self, size: int | None) -> TypeGuard[int]:
         """Whether one message may point to so many bytes in shared memory."""
@@ -183,12 +203,12 @@ class ShardLink(Link):
 
     def close(self) -> None:
         super().close()
-        if self._loopback is not None:
-            self._loopback.close()
+        if self._direct is not None:
+            self._direct.close()
 
-    def _find_loopback(self, timeout: float) -> LoopbackReply:
-        found: LoopbackReply = self.call(
-            self.control.Loopback, LoopbackRequest(), min(timeout, ATTEMPT_SECONDS)
+    def _find_direct(self, timeout: float) -> DirectReply:
+        found: DirectReply = self.call(
+            self.control.DirectPort, DirectRequest(), min(timeout, ATTEMPT_SECONDS)
         )
         return found
 

@@ -40,8 +40,8 @@ from scar_runtime.process import logs, metrics
 from scar_runtime.process.addresses import advertised_address
 from scar_runtime.process.config import ServiceSettings, Settings, load_settings, variable
 from scar_runtime.process.credentials import take_credentials
+from scar_runtime.process.direct_server import DirectServer
 from scar_runtime.process.health_board import HealthBoard, probe_threads
-from scar_runtime.process.loopback_server import LoopbackServer
 from scar_runtime.process.member_servicer import MemberServicer
 from scar_runtime.process.memory import keep_freed
 from scar_runtime.process.request_streams import RequestStreams
@@ -75,7 +75,7 @@ class Service:
     settled: Callable[[], bool] | None = None
     # of the cores that run now, for `scar doctor --story`
     stories: Callable[[], Sequence[StorySource]] = tuple
-    loopback: LoopbackServer | None = None  # ends with the server
+    direct: DirectServer | None = None  # ends with the server
 
 
 class App:
@@ -207,8 +207,8 @@ class App:
         heartbeat_sender.close()
         watchers.close()
         ended = self._server.stop(GRACE_SECONDS)
-        if service.loopback is not None:
-            service.loopback.stop(GRACE_SECONDS)
+        if service.direct is not None:
+            service.direct.stop(GRACE_SECONDS)
         ended.wait(GRACE_SECONDS + 1)
         if self._health_server is not None:
             self._health_server.stop(0)

@@ -14,9 +14,9 @@ from scar.wire.tracing import server_interceptors
 from scar.wire.transport import server_options
 from scar_runtime.process.access import CallerCheck, caller_check
 from scar_runtime.process.config import variable
+from scar_runtime.process.direct_server import DirectServer
 from scar_runtime.process.health_board import HEALTH, HealthBoard
 from scar_runtime.process.interceptors import Guard
-from scar_runtime.process.loopback_server import LoopbackServer
 from scar_runtime.process.request_streams import RequestStreams
 
 WORKERS = 64
@@ -45,9 +45,11 @@ def make_server(
     )
 
 
-def make_loopback_server(requests: RequestStreams, allowed: bool) -> LoopbackServer:
-    """For small calls of this machine, with nothing in it; the same check."""
-    return LoopbackServer([Guard(_caller_check(), requests)], allowed)
+def make_direct_server(requests: RequestStreams, allowed: bool, listen: str, port: int) -> DirectServer:
+    """For calls without gRPC, with nothing in it; the same check. ``listen``: as the gRPC server does, on
+    another ``port``.
+    """
+    return DirectServer([Guard(_caller_check(), requests)], allowed, f"{listen.rpartition(':')[0]}:{port}")
 
 
 def make_health_server(board: HealthBoard) -> grpc.Server:

@@ -18,7 +18,7 @@ from scar.losses import LossPart, LossPoint, combine_parts
 from scar.placement import Epoch, Member, Role
 from scar.tables import Job
 from scar.v1 import ps_pb2, ps_pb2_grpc
-from scar.v1.loopback_pb2 import LoopbackReply, LoopbackRequest
+from scar.v1.direct_pb2 import DirectReply, DirectRequest
 from scar.wire import codec, loss_messages
 from scar.wire.codec import Chunk
 from scar.wire.small_message import decode_small, encode_small
@@ -234,8 +234,8 @@ class FakeShard(ps_pb2_grpc.ShardControlServicer):
     # --- clocks
     # ------------------------------------------------------------------------------------------------------
 
-    def Loopback(self, request: LoopbackRequest, context: grpc.ServicerContext) -> LoopbackReply:
-        return LoopbackReply()
+    def DirectPort(self, request: DirectRequest, context: grpc.ServicerContext) -> DirectReply:
+        return DirectReply()
 
     def Clock(self, request: ps_pb2.ClockRequest, context: grpc.ServicerContext) -> object:
         return self._guard("Clock", context, request.epoch, lambda: self._mark(request))

@@ -216,6 +216,10 @@ capabilities:
 {{- if has .component (list "recovery" "chaos") }}
 {{ include "scar.env.pod" .root }}
 {{- end }}
+{{- if eq .component "ps" }}
+- name: SCAR_DIRECT_PORT
+  value: "7072"
+{{- end }}
 {{- range $name, $value := .settings }}
 - name: SCAR_{{ $name | snakecase | upper }}
   value: {{ kindIs "string" $value | ternary $value (toJson $value) | quote }}

@@ -39,6 +39,9 @@ spec:
       {{- if .module }}
       ports:
         - {name: grpc, containerPort: 7070}
+        {{- if eq .component "ps" }}
+        - {name: direct, containerPort: 7072}
+        {{- end }}
         - {name: health, containerPort: 7071}
         - {name: metrics, containerPort: 9090}
       {{- include "scar.probes" . | nindent 6 }}

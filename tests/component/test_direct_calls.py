@@ -1,4 +1,4 @@
-"""Small calls of one machine: over connections of their own, refused to strangers, and by gRPC otherwise."""
+"""Calls over connections of their own: refused to strangers, and by gRPC otherwise."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ import grpc
 import numpy as np
 import pytest
 
-from scar.errors import DeadlineExceeded, Internal, InvalidRequest, StaleEpoch, Unreachable
+from scar.errors import DeadlineExceeded, Internal, StaleEpoch, Unreachable
 from scar.tables import Table
-from scar.v1.loopback_pb2 import LoopbackCall, LoopbackReply
-from scar.wire import loopback_calls
-from scar.wire.loopback_calls import (
-    CONNECTIONS,
+from scar.v1.direct_pb2 import DirectCall, DirectReply
+from scar.v1.ps_pb2 import ClockReply
+from scar.wire import direct_calls
+from scar.wire.direct_calls import CONNECTIONS, HOST, DirectConnection, DirectConnections, DirectMethod
+from scar.wire.direct_frames import (
     FRAME_BYTES,
     HEAD_BYTES,
-    HOST,
     SECRET_BYTES,
-    LoopbackConnections,
-    LoopbackError,
-    receive_frame,
+    DirectError,
+    FrameReader,
     receive_secret,
-    send_frame,
 )
-from scar_runtime.process import loopback_server
-from scar_runtime.process.loopback_server import LoopbackContext, LoopbackServer
+from scar_runtime.process import direct_server
+from scar_runtime.process.direct_context import DirectContext
+from scar_runtime.process.direct_server import DirectServer
 from tests.component.ps_scene import SECONDS, Running, declared, first
 
+HOST_PORT = f"{HOST}:1"  # of a gRPC server that nobody calls
 W = {"w": ([1, 5], np.ones(6, np.float32))}
 
 
 @pytest.fixture
 def shard(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
-    shard = Running(0, f"file://{tmp_path}", loopback=getattr(request, "param", True))
+    shard = Running(0, f"file://{tmp_path}", direct_calls=getattr(request, "param", True))
     spec = declared()
     shard.adopt(first(spec, [shard]), spec)
     yield shard
@@ -48,15 +48,16 @@ def shard(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
 
 @pytest.fixture
 def carried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Methods that went over loopback connections."""
+    """Methods that went over direct connections."""
     seen: list[str] = []
-    exchange = loopback_calls._exchange
+    send = DirectConnection.send
 
-    def noted(connection: socket.socket, call: LoopbackCall, message: bytes):
-        seen.append(call.method)
-        return exchange(connection, call, message)
+    def noted(self: DirectConnection, end: float, head: bytes, *message: bytes | memoryview) -> None:
+        if method := DirectCall.FromString(head).method:
+            seen.append(method)
+        send(self, end, head, *message)
 
-    monkeypatch.setattr(loopback_calls, "_exchange", noted)
+    monkeypatch.setattr(DirectConnection, "send", noted)
     return seen
 
 
@@ -66,11 +67,11 @@ def open_connection(shard: Running, key: bytes) -> socket.socket:
     return connection
 
 
-def offered(shard: Running) -> LoopbackReply:
-    return shard.link._find_loopback(SECONDS)
+def offered(shard: Running) -> DirectReply:
+    return shard.link._find_direct(SECONDS)
 
 
-def test_pushes_pulls_and_marks_go_over_loopback_connections(shard, carried):
+def test_pushes_pulls_and_marks_go_over_direct_connections(shard, carried):
     shard.push(W)
     assert shard.pull("w", [1, 2], size=24)[0].tolist() == [1, 1, 1, 0, 0, 0]
     shard.clock(1)
@@ -85,9 +86,11 @@ def test_a_shard_that_may_not_offer_a_port_is_called_by_grpc(shard, carried):
     assert (carried, offered(shard).port) == ([], 0)
 
 
-def test_a_caller_of_another_machine_is_offered_nothing(shard):
-    stranger = SimpleNamespace(peer=lambda: "ipv4:10.1.2.3:4711")
-    assert shard.service.loopback.offer_port(stranger) == LoopbackReply()
+def test_a_caller_of_another_machine_is_offered_nothing_where_only_this_one_is_served(shard):
+    stranger = SimpleNamespace(
+        peer=lambda: "ipv4:10.1.2.3:4711", auth_context=dict, invocation_metadata=tuple
+    )
+    assert shard.service.direct.offer_port(stranger) == DirectReply()
 
 
 def test_errors_have_their_class_and_what_belongs_to_it(shard, carried):
@@ -96,7 +99,7 @@ def test_errors_have_their_class_and_what_belongs_to_it(shard, carried):
     assert stale.value.epoch == 1
     assert carried == ["ShardData/PushSmall"]
     shard.push(W, seq=1)
-    assert len(shard.link._loopback._open) == 1, "an error does not cost the connection"
+    assert len(shard.link._direct._open) == 1, "an error does not cost the connection"
 
 
 def test_what_is_refused_of_more_than_one_read_is_told_at_once(tmp_path, carried):
@@ -116,7 +119,7 @@ def test_what_is_refused_of_more_than_one_read_is_told_at_once(tmp_path, carried
 def test_a_caller_is_there_until_its_end_has_come(limit):
     caller, connection = socket.socketpair()
     connection.settimeout(limit)
-    context = LoopbackContext(SimpleNamespace(), 1.0, connection)
+    context = DirectContext(SimpleNamespace(), 1.0, connection)
     assert context.is_active()
     caller.sendall(b"x")
     assert context.is_active()
@@ -135,23 +138,23 @@ def test_calls_at_the_same_time_have_connections_each_and_keep_them(shard, carri
     for thread in threads:
         thread.join()
     assert carried.count("ShardData/PullSmall") == 8
-    assert 1 <= len(shard.link._loopback._open) == len(shard.link._loopback._idle) <= 9
+    assert 1 <= len(shard.link._direct._open) == len(shard.link._direct._idle) <= 9
 
 
 def test_more_calls_than_connections_go_by_grpc(shard, carried, monkeypatch):
-    monkeypatch.setattr(loopback_calls, "CONNECTIONS", 0)
+    monkeypatch.setattr(direct_calls, "CONNECTIONS", 0)
     shard.push(W)
     assert (carried, shard.status().pushes) == ([], 1)
     assert CONNECTIONS > 8
 
 
 def test_a_server_takes_so_many_connections_and_who_comes_then_uses_grpc(shard, monkeypatch):
-    monkeypatch.setattr(loopback_server, "CONNECTIONS", 1)
+    monkeypatch.setattr(direct_server, "CONNECTIONS", 1)
     first_one = open_connection(shard, offered(shard).key)
     receive_secret(first_one, SECONDS)
     shard.push(W)
     assert shard.status().pushes == 1
-    assert not shard.link._loopback._open
+    assert not shard.link._direct._open
 
 
 # --- strangers
@@ -164,7 +167,7 @@ def test_who_does_not_know_a_key_is_shown_the_door(shard):
 
 
 def test_who_shows_no_key_in_time_is_shown_the_door(shard, monkeypatch):
-    monkeypatch.setattr(loopback_server, "KEY_SECONDS", 0.05)
+    monkeypatch.setattr(direct_server, "KEY_SECONDS", 0.05)
     silent = open_connection(shard, b"half")
     silent.settimeout(SECONDS)
     assert silent.recv(1) == b""
@@ -183,8 +186,8 @@ def test_who_has_taken_the_port_of_another_machines_shard_gets_no_call(carried):
 
     thread = threading.Thread(target=impersonate)
     thread.start()
-    offer = LoopbackReply(port=stranger.getsockname()[1], key=b"k" * SECRET_BYTES, proof=b"p" * SECRET_BYTES)
-    connections = LoopbackConnections(lambda _: offer)
+    offer = DirectReply(port=stranger.getsockname()[1], key=b"k" * SECRET_BYTES, proof=b"p" * SECRET_BYTES)
+    connections = DirectConnections(HOST_PORT, "shard", lambda _: offer)
     assert connections.call("ShardData/PullSmall", b"secret", SECONDS) is None
     thread.join()
     stranger.close()
@@ -205,14 +208,16 @@ def test_a_connection_acts_for_the_caller_who_asked_for_it(tmp_path):
 
             return grpc.stream_unary_rpc_method_handler(answer)
 
-    server = LoopbackServer([Watch()])
+    server = DirectServer([Watch()])
     for name in (b"worker", b"reader"):
         context = SimpleNamespace(
             peer=lambda: "ipv4:127.0.0.1:1",
             auth_context=lambda name=name: {"x509": [name]},
             invocation_metadata=lambda name=name: (("authorization", name),),
         )
-        connections = LoopbackConnections(lambda _, context=context: server.offer_port(context))
+        connections = DirectConnections(
+            HOST_PORT, "shard", lambda _, context=context: server.offer_port(context)
+        )
         assert connections.call("A/B", b"", SECONDS) == b"ok"
         connections.close()
     server.stop(SECONDS)
@@ -243,41 +248,41 @@ def test_what_is_no_call_ends_its_connection_and_no_other(shard, sent: bytes):
     assert shard.pull("w", [1], size=12)[0].tolist() == [1, 1, 1]
 
 
-def offered_proof(shard: Running, offer: LoopbackReply) -> bytes:
-    return shard.service.loopback._callers[offer.key].proof
+def offered_proof(shard: Running, offer: DirectReply) -> bytes:
+    return shard.service.direct._callers[offer.key].proof
 
 
-def test_streams_and_unknown_methods_are_refused(shard):
+def test_unknown_methods_are_refused(shard):
     shard.push(W)
-    for method in ("ShardData/Pull", "ShardData/Nothing", ""):
-        with pytest.raises(LoopbackError, match="UNIMPLEMENTED"):
-            shard.link._loopback.call(method, b"", SECONDS)
+    for method in ("ShardData/Nothing", ""):
+        with pytest.raises(DirectError, match="UNIMPLEMENTED"):
+            shard.link._direct.call(method, b"", SECONDS)
 
 
 # --- ends
 
 
-def ended_peer(answer: Callable[[socket.socket], None]) -> LoopbackConnections:
+def ended_peer(answer: Callable[[socket.socket], None]) -> DirectConnections:
     """Connections to a server that takes one call, and answers so."""
     server = socket.create_server((HOST, 0))
-    offer = LoopbackReply(port=server.getsockname()[1], key=b"k" * SECRET_BYTES, proof=b"p" * SECRET_BYTES)
+    offer = DirectReply(port=server.getsockname()[1], key=b"k" * SECRET_BYTES, proof=b"p" * SECRET_BYTES)
 
     def serve() -> None:
         connection, _ = server.accept()
         server.close()
         receive_secret(connection, SECONDS)
         connection.sendall(offer.proof)
-        receive_frame(connection, SECONDS)
+        FrameReader(connection).read(SECONDS)
         answer(connection)
 
     threading.Thread(target=serve, daemon=True).start()
-    return LoopbackConnections(lambda _: offer)
+    return DirectConnections(HOST_PORT, "shard", lambda _: offer)
 
 
 def test_who_dies_during_a_call_is_unreachable_at_once(shard):
     connections = ended_peer(socket.socket.close)
-    shard.link._loopback = connections
-    with pytest.raises(LoopbackError) as dead:
+    shard.link._direct = connections
+    with pytest.raises(DirectError) as dead:
         connections.call("ShardData/PullSmall", b"", SECONDS)
     assert dead.value.code() is grpc.StatusCode.UNAVAILABLE
     assert not connections._open
@@ -286,7 +291,7 @@ def test_who_dies_during_a_call_is_unreachable_at_once(shard):
 def test_who_is_frozen_costs_a_call_its_timeout_and_the_connection():
     frozen = threading.Event()
     connections = ended_peer(lambda _: frozen.wait(SECONDS) or None)
-    with pytest.raises(LoopbackError) as late:
+    with pytest.raises(DirectError) as late:
         connections.call("ShardData/PullSmall", b"", 0.2)
     frozen.set()
     assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -298,6 +303,13 @@ def test_what_is_no_answer_is_a_typed_error():
     with pytest.raises(Internal, match="no answer"):
         connections.call("ShardData/PullSmall", b"", SECONDS)
     assert not connections._open
+
+
+def test_an_answer_that_is_none_of_its_method_is_a_typed_error():
+    connections = ended_peer(lambda connection: connection.sendall(struct.pack(">II", 0, 1) + b"\xff"))
+    method = DirectMethod(connections, "ShardControl/Clock", pytest.fail, bytes, ClockReply.FromString)
+    with pytest.raises(Internal, match="no message of its method"):
+        method(b"", SECONDS)
 
 
 def test_a_pull_whose_clock_does_not_come_ends_with_its_deadline(shard):
@@ -319,7 +331,7 @@ def test_closing_a_link_ends_its_calls(shard):
 
     waiting = threading.Thread(target=wait_for_a_clock)
     waiting.start()
-    while shard.link._loopback._idle:
+    while shard.link._direct._idle:
         time.sleep(0.001)
     shard.link.close()
     waiting.join(SECONDS)
@@ -338,9 +350,9 @@ def test_a_server_that_stops_ends_idle_connections_and_lets_calls_end(tmp_path):
 
             return grpc.stream_unary_rpc_method_handler(answer)
 
-    server = LoopbackServer([Slow()])
+    server = DirectServer([Slow()])
     context = SimpleNamespace(peer=lambda: "ipv4:127.0.0.1:1", auth_context=dict, invocation_metadata=tuple)
-    connections = LoopbackConnections(lambda _: server.offer_port(context))
+    connections = DirectConnections(HOST_PORT, "shard", lambda _: server.offer_port(context))
     answers: list[bytes | None] = []
     caller = threading.Thread(target=lambda: answers.append(connections.call("A/B", b"said", SECONDS)))
     caller.start()
@@ -352,55 +364,6 @@ def test_a_server_that_stops_ends_idle_connections_and_lets_calls_end(tmp_path):
     caller.join()
     assert answers == [b"said"]
     assert not server._connections
-    with pytest.raises(LoopbackError):
+    with pytest.raises(DirectError):
         connections.call("A/B", b"again", SECONDS)
     assert server.offer_port(context).port == 0
-
-
-@pytest.mark.parametrize("size", [0, 12, (64 << 10) - 1, 64 << 10, FRAME_BYTES])
-def test_frames_of_every_size_arrive_whole_and_aligned(size: int):
-    ours, theirs = socket.socketpair()
-    call = LoopbackCall(method="A/B", seconds=1.5)
-    message = np.random.default_rng(size).bytes(size)
-    sender = threading.Thread(target=send_frame, args=(ours, call, message))
-    sender.start()
-    head, arrived = receive_frame(theirs, SECONDS)
-    sender.join()
-    assert (LoopbackCall.FromString(head), bytes(arrived)) == (call, message)
-    assert not size or np.frombuffer(arrived, np.uint8).ctypes.data % 16 == 0
-    ours.close()
-    theirs.close()
-
-
-def test_a_frame_after_a_long_silence_has_its_time_from_its_first_bytes(monkeypatch: pytest.MonkeyPatch):
-    """Nobody sends anything for longer than a frame may take; then one comes in two parts."""
-    monkeypatch.setattr(loopback_calls, "FRAME_SECONDS", 1.0)
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(loopback_calls, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    parts = [struct.pack(">II", 0, 4) + b"ab", b"cd"]
-
-    class Peer:
-        timeout: float | None = None
-
-        def settimeout(self, seconds: float | None) -> None:
-            self.timeout = seconds
-
-        def recv(self, _size: int) -> bytes:
-            if self.timeout is not None and self.timeout < 0.5:
-                raise TimeoutError
-            clock.now += 100.0 if self.timeout is None else 0.5
-            return parts.pop(0)
-
-    assert receive_frame(Peer(), None) == (b"", b"abcd")
-
-
-def test_a_frame_that_trickles_is_whole_within_its_time_or_fails():
-    ours, theirs = socket.socketpair()
-    ours.sendall(struct.pack(">II", 0, 4) + b"abc")
-    with pytest.raises(TimeoutError):
-        receive_frame(theirs, 0.05)
-    ours.sendall(b"d" + struct.pack(">II", 0, 4) + b"abc")
-    ours.close()
-    with pytest.raises((OSError, InvalidRequest)):
-        receive_frame(theirs, SECONDS)
-    theirs.close()
