@@ -109,7 +109,8 @@ class CountedOwner:
         """Bytes that slots add to the answer to a pull of the whole table."""
         found = self._ask(events.PullRequested(_sender(0), 1, 0, [("w", None)], contents=True))
         without, with_slots = (
-            sum(map(len, pull_encoder.encode_pulled(found, slots=names))) for names in ((), ("w",))
+            sum(len(b"".join(one)) for one in pull_encoder.encode_pulled(found, slots=names))
+            for names in ((), ("w",))
         )
         return with_slots - without
 

@@ -13,7 +13,7 @@ from scar.tables import MAX_ROWS
 from scar.v1 import ps_pb2, ps_pb2_grpc
 from scar.v1.direct_pb2 import DirectReply, DirectRequest
 from scar.wire import codec, loss_messages, tracing
-from scar.wire.codec import Chunk
+from scar.wire.codec import Chunk, WireParts
 from scar.wire.row_names import images_from_bytes
 from scar.wire.shared_memory import SegmentOffer
 from scar.wire.small_message import decode_small, encode_small
@@ -76,7 +76,7 @@ class DataServicer:
                 self.push, decode_small, ps_pb2.PushReply.SerializeToString
             ),
             "PullSmall": grpc.unary_unary_rpc_method_handler(self.pull_small, ps_pb2.PullRequest.FromString),
-            "Pull": grpc.unary_stream_rpc_method_handler(self.pull, ps_pb2.PullRequest.FromString),
+            "Pull": grpc.unary_stream_rpc_method_handler(self.pull, ps_pb2.PullRequest.FromString, b"".join),
             "Fetch": grpc.unary_stream_rpc_method_handler(
                 self.fetch, ps_pb2.FetchRequest.FromString, codec.encode_chunk
             ),
@@ -108,7 +108,7 @@ class DataServicer:
             owed=applied.owed,
         )
 
-    def pull(self, request: ps_pb2.PullRequest, context: grpc.ServicerContext) -> Iterator[bytes]:
+    def pull(self, request: ps_pb2.PullRequest, context: grpc.ServicerContext) -> Iterator[WireParts]:
         """Chunks that are encoded already: each is copied out under its table's lock."""
         segment = self._find_segment(request)
         slots = slot_tables(request)
@@ -123,7 +123,8 @@ class DataServicer:
         found, waited = self._find_pulled(request, context)
         short = _short_tables(request)
         pull_encoder.require_small(found, short, segment, slots)
-        message = encode_small(pull_encoder.encode_pulled(found, segment, waited, short, slots))
+        chunks = pull_encoder.encode_pulled(found, segment, waited, short, slots)
+        message = encode_small(map(b"".join, chunks))
         self._apply_thread.check_lease()
         return message
 

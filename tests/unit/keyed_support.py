@@ -88,7 +88,7 @@ def pull_keys(shard: DrivenShard, clock: int, keys: np.ndarray, who: Sender | No
     wanted = [("w", WantedRows(images[order]))]
     parts = shard.pull(who or sender(0), shard.number, clock, wanted)
     found = PulledBlocks(parts, shard.number, clock, None, [None])
-    raw = b"".join(bytes(decode_chunk(one).data) for one in pull_encoder.encode_pulled(found))
+    raw = b"".join(bytes(decode_chunk(one).data) for one in map(b"".join, pull_encoder.encode_pulled(found)))
     dtype = parts[0].store.table.dtype
     values = np.empty((len(keys), WIDTH), dtype)
     values[order] = np.frombuffer(raw, dtype).reshape(-1, WIDTH)

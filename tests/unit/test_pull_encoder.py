@@ -57,7 +57,8 @@ def received(part: StoreSlice, room: bytearray | None, short: bool) -> tuple[Ten
     """Header and data of all chunks."""
     segment = None if room is None else SegmentWriter(b"k" * 16, memoryview(room))
     header, data = None, b""
-    for chunk in map(decode_chunk, encode_blocks(TensorHeader(), part, segment, short)):
+    for parts in encode_blocks(TensorHeader(), part, segment, short):
+        chunk = decode_chunk(b"".join(parts))
         header = header or chunk.header
         if room is None:
             data += chunk.data

@@ -68,7 +68,7 @@ def push_rows(
 def pull_rows(shard: DrivenShard, clock: int, rows: np.ndarray) -> np.ndarray:
     parts = shard.pull(sender(0), shard.number, clock, [("w", WantedRows(rows.astype(np.uint32)))])
     found = PulledBlocks(parts, shard.number, clock, None, [None])
-    chunks = [decode_chunk(raw) for raw in pull_encoder.encode_pulled(found)]
+    chunks = [decode_chunk(raw) for raw in map(b"".join, pull_encoder.encode_pulled(found))]
     assert chunks[0].header is not None
     assert chunks[0].header.bytes == len(rows) * WIDTH * 4
     raw = b"".join(bytes(chunk.data) for chunk in chunks)

@@ -41,6 +41,7 @@ _SHARED_TAG = 0x1A  # field 3, length-delimited
 _VARINT_BYTES = 5  # the most that parsers take for a tag or a length
 
 Wire = bytes | memoryview
+WireParts = tuple[Wire, ...]  # of a message, one after the other
 
 
 @dataclass(slots=True)
@@ -61,7 +62,7 @@ def encode_chunk(chunk: Chunk) -> bytes:
     return b"".join(encode_parts(chunk))
 
 
-def encode_parts(chunk: Chunk) -> tuple[Wire, ...]:
+def encode_parts(chunk: Chunk) -> WireParts:
     """The same in pieces that follow each other, the data where they are."""
     head = b""
     if chunk.header is not None:

@@ -62,11 +62,13 @@ class DirectConnection:
         self.socket.settimeout(max(0.001, end - time.monotonic()))
         send_frame(self.socket, head, *message)
 
-    def receive(self, end: float) -> tuple[DirectAnswer, bytes | memoryview]:
-        """The next frame of an answer. Raises :class:`OSError`, and :class:`Internal` for what is none."""
+    def receive(self, end: float, lasting: bool = True) -> tuple[DirectAnswer, bytes | memoryview]:
+        """The next frame of an answer; not ``lasting``: valid until the one after it. Raises
+        :class:`OSError`, and :class:`Internal` for what is none.
+        """
         try:
             left = max(0.001, end - time.monotonic())
-            head, message = self._reader.read(left, left)
+            head, message = self._reader.read(left, left, lasting)
             answer = decode_answer(head)
             if not answer.more:
                 self._reader.ensure_end()
@@ -241,8 +243,8 @@ class DirectConnections:
 
 
 class DirectStream(Iterator[bytes | memoryview]):
-    """The messages of an answer, as they come, each within ``end``. One that is not read to its end costs
-    the connection.
+    """The messages of an answer, as they come until ``end``, each valid until the next. One that is not read
+    to its end costs the connection.
     """
 
     def __init__(self, connections: DirectConnections, connection: DirectConnection, end: float) -> None:
@@ -255,7 +257,7 @@ class DirectStream(Iterator[bytes | memoryview]):
         if connection is None:
             raise StopIteration
         try:
-            answer, message = connection.receive(self._end)
+            answer, message = connection.receive(self._end, lasting=False)
         except BaseException as error:
             self.cancel()
             raise as_call_error(error) from None

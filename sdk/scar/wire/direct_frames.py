@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import socket
 import ssl
 import struct
@@ -70,14 +71,15 @@ class FrameReader:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._rest = b""  # beyond the frame that was read last
+        self._room = memoryview(b"")  # where messages go that nobody keeps
         self._began: float | None = None  # when the first bytes of a frame came; None: they have not
         self._seconds: float | None = None
         self._whole: float | None = None
 
-    def read(self, seconds: float | None, whole: float | None = None) -> Frame:
+    def read(self, seconds: float | None, whole: float | None = None, lasting: bool = True) -> Frame:
         """(head, message) of one frame, which began within ``seconds`` (None: whenever it does), and had all
-        come ``whole`` seconds later (None: :func:`frame_seconds`). The message has memory of its own, so what
-        is aligned in it is aligned.
+        come ``whole`` seconds later (None: :func:`frame_seconds`). The message begins aligned, in memory of
+        its own or, if it is not ``lasting``, in that of the one before, which is in the processor's cache.
 
         Raises :class:`OSError` when it does not come, and :class:`InvalidRequest` for one that is too large.
         """
@@ -97,7 +99,7 @@ class FrameReader:
         head = start[_LENGTHS.size : body]
         if len(start) >= end:
             return head, start[body:end]
-        message = np.empty(size, np.uint8).data
+        message = np.empty(size, np.uint8).data if lasting else self._take_room(size)
         message[: len(start) - body] = memoryview(start)[body:]
         self._read_into(message[len(start) - body :], size)
         return head, message
@@ -118,20 +120,29 @@ class FrameReader:
             data += more
         return data
 
+    def _take_room(self, size: int) -> memoryview:
+        if len(self._room) < size:
+            self._room = np.empty(size, np.uint8).data
+        return self._room[:size]
+
     def _read_into(self, room: memoryview, size: int) -> None:
+        end = self._set_timeout(size)  # once: encrypted bytes come in many pieces
         while room:
-            self._set_timeout(size)
             count = self._connection.recv_into(room)
             if not count:
                 raise ConnectionResetError("the connection was closed")
             room = room[count:]
+            if time.monotonic() > end:
+                raise TimeoutError("timed out")
 
-    def _set_timeout(self, size: int) -> None:
+    def _set_timeout(self, size: int) -> float:
+        """When the frame has to be whole."""
         if self._began is None:
             self._connection.settimeout(self._seconds)
-        else:
-            left = self._began + (self._whole or frame_seconds(size)) - time.monotonic()
-            self._connection.settimeout(max(0.001, left))
+            return math.inf
+        end = self._began + (self._whole or frame_seconds(size))
+        self._connection.settimeout(max(0.001, end - time.monotonic()))
+        return end
 
 
 def frame_seconds(size: int) -> float:

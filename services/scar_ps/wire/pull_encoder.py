@@ -1,7 +1,7 @@
 """Values on their way out, in wire form: encoded under the store's lock, one run of whole blocks at a time.
 
-The join into a message is the only copy, and it is made while the lock is held; so no block is ever half old
-and half new.
+The only copy is made while the lock is held, by a gather or by the join into a message; so no block is ever
+half old and half new. A message comes in parts that follow each other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scar import bfloat16
 from scar.blocks import Array, Layout
 from scar.errors import InvalidRequest, TooLarge
 from scar.v1.ps_pb2 import SharedRange, TensorHeader
-from scar.wire.codec import CHUNK_BYTES, Chunk, encode_chunk
+from scar.wire.codec import CHUNK_BYTES, Chunk, WireParts, encode_chunk, encode_parts
 from scar.wire.shared_memory import PIECE_BYTES, shared_range
 from scar.wire.small_message import SMALL_BYTES, answer_fits, contents_fit
 from scar_ps.core.block_store import NO_LOCK, StoreSlice, split_runs
@@ -30,7 +30,7 @@ def encode_pulled(
     waited: float = 0.0,
     short: Collection[str] = (),
     slots: Collection[str] = (),
-) -> Iterator[bytes]:
+) -> Iterator[WireParts]:
     """The answer to a pull, table by table. ``waited``: seconds until it could be served. ``short``: names of
     tables that are rounded to bfloat16. ``slots``: of those behind whose values their slots go.
     """
@@ -79,7 +79,7 @@ def require_small(
 
 def encode_blocks(
     header: TensorHeader, part: StoreSlice, segment: SegmentWriter | None = None, short: bool = False
-) -> Iterator[bytes]:
+) -> Iterator[WireParts]:
     """The stream of these blocks or rows behind ``header``, whose table, dtype and size are filled in.
 
     ``segment``: where the values are to go instead, in memory that the receiver shares. ``short``: rounded to
@@ -107,12 +107,12 @@ def encode_blocks(
             count = layout.find_start(stop) - layout.find_start(start)
             chunk, room = segment.make_room(head, count, dtype)
             _copy_run(part, start, stop, room)
-            yield encode_chunk(chunk)
+            yield encode_parts(chunk)
         else:
             yield from _encode_run(part, (start, stop), head, segment, short)
         head = None
     if head is not None:
-        yield encode_chunk(Chunk(head))
+        yield encode_parts(Chunk(head))
 
 
 def _encode_run(
@@ -121,15 +121,17 @@ def _encode_run(
     head: TensorHeader | None,
     segment: SegmentWriter | None,
     short: bool,
-) -> list[bytes]:
+) -> list[WireParts]:
     """Some blocks or rows of a part, gathered and then encoded."""
     rows = None if part.rows is None else _gather_rows(part, *run)  # a copy
     with part.store.lock if rows is None else NO_LOCK:
         values = _gather_blocks(part, *run) if rows is None else rows
+        is_copy = short or not np.may_share_memory(values, part.store.values)
         values = bfloat16.nearest_short(values) if short else values
-        if segment is None:
-            return _encode_chunks(head, values)
-        return [encode_chunk(segment.write_values(head, values))]
+        if segment is not None:
+            return [encode_parts(segment.write_values(head, values))]
+        chunks = _cut_chunks(head, values)
+        return list(map(encode_parts, chunks) if is_copy else ((encode_chunk(one),) for one in chunks))
 
 
 def _pulled_layout(part: StoreSlice) -> Layout:
@@ -202,10 +204,7 @@ class SegmentWriter:
         return chunk
 
 
-def _encode_chunks(header: TensorHeader | None, values: Array) -> list[bytes]:
+def _cut_chunks(header: TensorHeader | None, values: Array) -> Iterator[Chunk]:
     raw = values.data.cast("B")
-    starts = range(0, len(raw), CHUNK_BYTES)
-    return [
-        encode_chunk(Chunk(header if start == 0 else None, raw[start : start + CHUNK_BYTES]))
-        for start in starts
-    ]
+    for start in range(0, len(raw), CHUNK_BYTES):
+        yield Chunk(header if start == 0 else None, raw[start : start + CHUNK_BYTES])

@@ -226,9 +226,11 @@ class DirectServer:
         method: str,
         messages: RequestMessages,
         context: DirectContext,
-        send: Callable[[bytes, bytes], None],
+        send: Callable[..., None],
     ) -> tuple[DirectAnswer, bytes]:
-        """The last frame; ``send`` has what is before it. Raises :class:`OSError`."""
+        """The last frame; ``send`` has what is before it, whose messages may come in parts. Raises
+        :class:`OSError`.
+        """
         handler = self._find_handler(OURS + method)
         if handler is None:
             return failed(grpc.StatusCode.UNIMPLEMENTED, f"no method {method[:100]}"), b""
@@ -238,7 +240,8 @@ class DirectServer:
                 return DirectAnswer(), serialize(handler.stream_unary(messages, context))
             with closing(handler.stream_stream(messages, context)) as answers:
                 for answer in answers:
-                    send(_MORE, serialize(answer))
+                    parts = answer if isinstance(answer, tuple) else (serialize(answer),)
+                    send(_MORE, *parts)
             return DirectAnswer(), b""
         except Aborted as ended:
             return ended.answer, b""
@@ -266,6 +269,6 @@ class DirectServer:
         return next((handler for handler in found if handler is not None), None)
 
 
-def _send(connection: socket.socket, head: bytes, message: bytes) -> None:
-    connection.settimeout(frame_seconds(len(message)))
-    send_frame(connection, head, message)
+def _send(connection: socket.socket, head: bytes, *message: bytes | memoryview) -> None:
+    connection.settimeout(frame_seconds(sum(map(len, message))))
+    send_frame(connection, head, *message)
