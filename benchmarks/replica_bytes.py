@@ -20,6 +20,7 @@ import numpy as np
 import scar
 from scar.blocks import Ids
 from scar.placement import BlockGroup, BlockSource, Epoch, Member, Role
+from scar.wire.codec import encode_chunk
 from scar_ps.core import events, transfer_events
 from scar_ps.core.actions import AnswerRequest, StartLoad
 from scar_ps.core.block_data import BlockContents
@@ -147,7 +148,7 @@ class CountedOwner:
         if not isinstance(answer, AnswerRequest):
             return
         for batch in answer.result.batches:
-            self.sent += sum(len(chunk) for chunk in replication_stream.encode_batch(batch))
+            self.sent += sum(len(encode_chunk(one)) for one in replication_stream.encode_batch(batch))
             self._ask(transfer_events.BatchArrived(answer.result, batch))
         self._ask(transfer_events.OutgoingCompleted(answer.result, released=True))
 

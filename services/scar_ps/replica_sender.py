@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor, wait
 from threading import Event
 
-import grpc
-
-from scar import errors
-from scar.errors import DeadlineExceeded, Internal, NotServing, OutOfOrder, ScarError
+from scar.errors import DeadlineExceeded, NotServing, OutOfOrder, ScarError
 from scar.placement import Member
 from scar.v1 import ps_pb2
 from scar.wire.link_pool import ShardLinks
@@ -40,6 +38,7 @@ class ReplicaSender:
         self._state = state
         self._apply_thread = apply_thread
         self._links = ShardLinks()
+        self._pool = ThreadPoolExecutor(1, "ship")
 
     def run(self, stopped: Event) -> None:
         """Body of the thread."""
@@ -59,6 +58,7 @@ class ReplicaSender:
             else:
                 stopped.wait(backoff.next())
         self._links.close()
+        self._pool.shutdown(wait=False)
 
     def _deliver(self, outgoing: OutgoingBatch) -> bool:
         """Send it; what fails is done again with the next one."""
@@ -72,7 +72,7 @@ class ReplicaSender:
 
     def _send_batch(self, outgoing: OutgoingBatch, batch: ReplicationBatch) -> bool:
         try:
-            self._transfer(self._connect(outgoing.target), batch)
+            self._transfer(outgoing.target, batch)
         except ScarError as error:
             gap = isinstance(error, OutOfOrder)
             reason = f"{outgoing.target.key} lacks copies of {batch.block_count} blocks: {error.message}"
@@ -83,30 +83,19 @@ class ReplicaSender:
         self._apply_thread.call(BatchArrived(outgoing, batch), STEP_SECONDS)
         return True
 
-    def _transfer(self, link: ShardLink, batch: ReplicationBatch) -> None:
+    def _transfer(self, target: Member, batch: ReplicationBatch) -> None:
         """Returns when the target has it.
 
         Raises what it answers, :class:`NotServing` when an epoch has come meanwhile.
         """
-        done = Event()
-        call = link.channel.stream_unary(
-            "/scar.v1.ShardData/Ship",
-            request_serializer=None,
-            response_deserializer=ps_pb2.ShipReply.FromString,
-        )
-        future = call.future(replication_stream.encode_batch(batch), timeout=SHIP_SECONDS)
-        future.add_done_callback(lambda _: done.set())
-        while not done.wait(LOOK_SECONDS):
+        link = self._connect(target)
+        sent = self._pool.submit(link.ship, replication_stream.encode_batch(batch), SHIP_SECONDS)
+        while not wait([sent], LOOK_SECONDS).done:
             # the target may be dead: nobody waits for its answer
             if self._state.view.epoch != batch.epoch:
-                future.cancel()
+                self._links.drop(target.key)
                 raise NotServing(f"epoch {batch.epoch} is over")
-        try:
-            future.result()
-        except grpc.RpcError as error:
-            raise errors.from_rpc(error, link.target) from error
-        except grpc.FutureCancelledError as error:
-            raise Internal(f"{link.target}: the batch was cancelled") from error
+        sent.result()
 
     def _release_replica(self, epoch: int, member: Member) -> bool:
         """Copies of our blocks that are not in our chain are of no use any more. False: say it again."""

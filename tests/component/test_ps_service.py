@@ -27,6 +27,7 @@ from scar.placement import BlockGroup, BlockSource
 from scar.tables import Job, Table
 from scar.v1 import checkpoint_pb2, ps_pb2, recovery_pb2, recovery_pb2_grpc
 from scar.wire import codec
+from scar.wire.direct_calls import DirectConnections
 from scar_ps.wire import pull_encoder
 from scar_runtime.checkpoint.top_keys import KeyRange, block_keys
 from scar_runtime.process.server import bind_port, make_server
@@ -316,7 +317,14 @@ def test_a_failed_upload_gives_the_distances_back(shard, shards, monkeypatch):
         shard.save(2)
 
 
-def test_frozen_blocks_move_to_another_shard_without_a_perturbation(shards, store):
+def test_frozen_blocks_move_to_another_shard_without_a_perturbation(shards, store, monkeypatch):
+    methods = []
+    receive = DirectConnections.receive_stream
+    monkeypatch.setattr(
+        DirectConnections,
+        "receive_stream",
+        lambda self, method, *how: methods.append(method) or receive(self, method, *how),
+    )
     spec = declared("asp", Table("v", (6, 2), rule=tables.adam()))
     epoch = first(spec, shards)
     donor, heir = shards
@@ -340,6 +348,7 @@ def test_frozen_blocks_move_to_another_shard_without_a_perturbation(shards, stor
         epoch=1, donor=codec.member_to_proto(donor.member), tables=wanted, job=spec.name
     )
     assert heir.call(heir.control.Receive, request).bytes == 2 * 12 + 3 * 2 * 8
+    assert methods == [*2 * ["ShardData/Pull"], "ShardData/Fetch"]
     owners = {name: owner.copy() for name, owner in epoch.owners.items()}
     for name, ids in moving.items():
         owners[name][ids] = 1

@@ -7,21 +7,21 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import grpc
 import numpy as np
 import pytest
 
 from scar.blocks import BlockState
-from scar.errors import Busy, DeadlineExceeded, ScarError
+from scar.errors import Busy, DeadlineExceeded, ScarError, Unreachable
 from scar.tables import Job, Table, add
-from scar.wire.codec import decode_chunk
+from scar.wire.direct_calls import DirectConnections
+from scar.wire.shard_link import ShardLink
 from scar.wire.transport import Deadline, retry
 from scar_ps import replica_sender
 from scar_ps.core.block_data import CopiedBlocks
 from scar_ps.core.replica_store import ReplicationBatch
 from scar_ps.core.replication_chain import ReplicationChain
 from scar_ps.wire.replication_stream import encode_batch
-from tests.component.ps_scene import SECONDS, Running, first, run_pair
+from tests.component.ps_scene import SECONDS, Running, after, first, run_pair
 
 BLOCKS = 8
 
@@ -98,7 +98,7 @@ def test_an_apply_thread_that_does_not_hear_of_an_answer_gets_another(shards, mo
             raise error
         return call(event, timeout, **options)
 
-    def refused(self, link, batch):
+    def refused(self, target, batch):
         monkeypatch.setattr(replica_sender.ReplicaSender, "_transfer", transfer)
         raise Busy("try again")
 
@@ -112,6 +112,47 @@ def test_an_apply_thread_that_does_not_hear_of_an_answer_gets_another(shards, mo
         assert copied(*shards)
     assert silent == ["busy", "busy"]
     assert owner.process.failures == []
+
+
+def test_copies_go_over_direct_connections(shards, monkeypatch):
+    methods = []
+    send = DirectConnections.send_stream
+
+    def noted(self, method, messages, timeout):
+        answer = send(self, method, messages, timeout)
+        methods.append((method, answer is not None))
+        return answer
+
+    monkeypatch.setattr(DirectConnections, "send_stream", noted)
+    push(shards[0], 1)
+    assert copied(*shards)
+    assert set(methods) == {("ShardData/Ship", True)}
+
+
+def test_a_new_epoch_ends_a_batch_to_a_shard_that_does_not_answer(shards, monkeypatch):
+    owner = shards[0]
+    begun, closed, ship = threading.Event(), threading.Event(), ShardLink.ship
+
+    def frozen(link, chunks, timeout):
+        monkeypatch.setattr(ShardLink, "ship", ship)
+        monkeypatch.setattr(link, "close", closed.set)
+        begun.set()
+        assert closed.wait(SECONDS), "nobody waits for its answer"
+        raise Unreachable("the connection was closed")
+
+    monkeypatch.setattr(ShardLink, "ship", frozen)
+    waiting = threading.Thread(target=push, args=(owner, 0))
+    waiting.start()
+    assert begun.wait(SECONDS)
+    epoch = after(first(job(), shards))
+    for shard in shards:
+        shard.adopt(epoch, job())
+    assert closed.wait(SECONDS)
+    for shard in shards:
+        shard.settle(2)
+    owner.push({"w": ([0], np.ones(2, np.float32))}, seq=owner.seq, epoch=2)
+    waiting.join(SECONDS)
+    assert copied(*shards)
 
 
 def test_workers_that_wait_do_not_stop_the_copies(shards, monkeypatch):
@@ -151,10 +192,9 @@ def test_a_stream_that_was_cut_between_two_tables_leaves_the_copies_as_they_were
     ]
     batch = ReplicationBatch(owner.member.key, 1, 10**6, 0, 0, {"worker-0@x": 9}, copies)
     chunks = list(encode_batch(batch))
-    cut = next(at for at, chunk in enumerate(chunks) if decode_chunk(chunk).header.table == "v")
-    ship = keeper.link.channel.stream_unary("/scar.v1.ShardData/Ship")
-    with pytest.raises(grpc.RpcError):
-        ship(iter(chunks[:cut]), timeout=SECONDS)
+    cut = next(at for at, chunk in enumerate(chunks) if chunk.header and chunk.header.table == "v")
+    with pytest.raises(ScarError):
+        keeper.link.ship(chunks[:cut], SECONDS)
     assert newest_batch(owner, keeper) < 10**6
-    ship(iter(chunks), timeout=SECONDS)
+    keeper.link.ship(chunks, SECONDS)
     assert newest_batch(owner, keeper) == 10**6

@@ -147,7 +147,7 @@ def _batch(*tables: Table) -> bytes:
     ]
     dropped = {table.name: all_ids(table)[:1] for table in tables}
     batch = ReplicationBatch(OTHER.key, 3, 1, 0, 1, {WORKER.key: 2}, copies, dropped=dropped)
-    return samples.join_stream(encode_batch(batch))
+    return samples.join_stream(map(codec.encode_chunk, encode_batch(batch)))
 
 
 def _read_batch(data: bytes) -> None:

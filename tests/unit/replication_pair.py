@@ -10,7 +10,7 @@ import numpy as np
 from scar.blocks import BlockState, Ids
 from scar.placement import BlockGroup, BlockSource, Member
 from scar.tables import Job, Table, adam, rows
-from scar.wire.codec import decode_chunk
+from scar.wire.codec import decode_chunk, encode_chunk
 from scar_ps.core.replication_chain import OutgoingBatch
 from scar_ps.core.requests import MustWait
 from scar_ps.wire import replication_stream
@@ -63,7 +63,7 @@ class Pair:
     def bring(self, owner: Member, outgoing: OutgoingBatch) -> None:
         """Over the wire, and its answer back."""
         for sent in outgoing.batches:
-            wire = map(decode_chunk, replication_stream.encode_batch(sent))
+            wire = map(decode_chunk, map(encode_chunk, replication_stream.encode_batch(sent)))
             self.copies[outgoing.target.key].receive(replication_stream.decode_batch(wire, self.job))
             self.copies[owner.key].arrived(outgoing, sent)
         for member in outgoing.release:

@@ -48,7 +48,7 @@ TABLE = {
     "operator": {*LOOKS, "Recovery/StartJob", "Recovery/UploadInitial", "Checkpoint/Trigger"},
     "shard": {
         *("Recovery/Join", "Recovery/Leave", "Recovery/Renew", "Detector/Beat"),
-        *("ShardData/Fetch", "ShardData/Ship", "ShardControl/Release"),
+        *("ShardData/Fetch", "ShardData/Ship", "ShardControl/Release", "ShardControl/DirectPort"),
     },
     "checkpoint": {
         *("Recovery/Join", "Recovery/GetJob", "Recovery/GetEpochs", "Detector/Beat"),

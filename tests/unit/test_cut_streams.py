@@ -74,7 +74,7 @@ def ship_stream() -> tuple[list[Chunk], Callable[[Sequence[Chunk]], Any]]:
     pair = Pair(job())
     [batch] = pair.load().batches
     assert len(batch.copies) == len(TABLES)
-    return list(map(decode_chunk, encode_batch(batch))), lambda chunks: decode_batch(chunks, pair.job)
+    return list(encode_batch(batch)), lambda chunks: decode_batch(chunks, pair.job)
 
 
 def restore_stream() -> tuple[list[Chunk], Callable[[Sequence[Chunk]], Any]]:

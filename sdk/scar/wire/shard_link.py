@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol, TypeGuard
+from typing import Protocol, TypeGuard, TypeVar
+
+import grpc
+from google.protobuf.message import Message
 
 from scar.blocks import Array
 from scar.errors import InvalidRequest, TooLarge
@@ -19,6 +22,9 @@ from scar.wire.transport import ATTEMPT_SECONDS, Link
 
 DATA = "/scar.v1.ShardData/"
 WHOLE_BYTES = 16 << 20  # in shared memory that one message points to; of more, both sides work at once
+
+
+Reply = TypeVar("Reply", bound=Message)
 
 
 class Cancellable(Protocol):
@@ -40,12 +46,18 @@ class ShardLink(Link):
         self.control = ps_pb2_grpc.ShardControlStub(self.channel)
         self._segments = SegmentAllocator(self._offer_segment) if is_loopback(address) else None
         asked = ps_pb2.PullRequest.SerializeToString
-        self._acked = acked = ps_pb2.PushReply.FromString
+        acked = ps_pb2.PushReply.FromString
         self._push = self.channel.stream_unary(f"{DATA}Push", codec.encode_chunk, acked)
         self._push_small = self.channel.unary_unary(f"{DATA}PushSmall", None, acked)
         self._pull = self.channel.unary_stream(f"{DATA}Pull", asked, codec.decode_chunk)
         self._restore = self.channel.stream_unary(
             f"{DATA}Restore", codec.encode_chunk, ps_pb2.RestoreReply.FromString
+        )
+        self._ship = self.channel.stream_unary(
+            f"{DATA}Ship", codec.encode_chunk, ps_pb2.ShipReply.FromString
+        )
+        self._fetch = self.channel.unary_stream(
+            f"{DATA}Fetch", ps_pb2.FetchRequest.SerializeToString, codec.decode_chunk
         )
         self._pull_small = self.channel.unary_unary(f"{DATA}PullSmall", asked, small_message.decode_small)
         self.clock = self.control.Clock
@@ -106,14 +118,24 @@ class ShardLink(Link):
         return acked
 
     def _push_stream(self, chunks: Iterable[Chunk], timeout: float) -> ps_pb2.PushReply:
+        return self._send_stream("Push", self._push, chunks, ps_pb2.PushReply, timeout)
+
+    def _send_stream(
+        self,
+        name: str,
+        otherwise: Callable[..., Reply],
+        chunks: Iterable[Chunk],
+        kind: type[Reply],
+        timeout: float,
+    ) -> Reply:
+        """``otherwise``: the method of gRPC."""
         with self.translate_errors():
             if self._direct is not None:
                 parts = map(codec.encode_parts, chunks)
-                answer = self._direct.send_stream("ShardData/Push", parts, timeout)
+                answer = self._direct.send_stream(f"ShardData/{name}", parts, timeout)
                 if answer is not None:
-                    return as_message(self._acked, answer)
-            acked: ps_pb2.PushReply = self._push(iter(chunks), timeout=timeout)
-            return acked
+                    return as_message(kind.FromString, answer)
+            return otherwise(iter(chunks), timeout=timeout)
 
     def borrow_memory(self, size: int) -> Array | None:
         """Memory where values may lie that are pushed later, which spares a copy; None: there is none at
@@ -123,8 +145,20 @@ class ShardLink(Link):
 
     def restore(self, chunks: Iterable[Chunk], timeout: float) -> None:
         """Send blocks that the shard has gained; returns when it has taken them, or needs them no more."""
+        self._send_stream("Restore", self._restore, chunks, ps_pb2.RestoreReply, timeout)
+
+    def ship(self, chunks: Iterable[Chunk], timeout: float) -> None:
+        """Send copies to the next replica; returns when it has taken them."""
+        self._send_stream("Ship", self._ship, chunks, ps_pb2.ShipReply, timeout)
+
+    def fetch(self, request: ps_pb2.FetchRequest, timeout: float) -> Iterator[Chunk]:
+        """Blocks that the shard has frozen, chunk by chunk, each valid until the next."""
         with self.translate_errors():
-            self._restore(iter(chunks), timeout=timeout)
+            stream, chunks = self._begin_stream("Fetch", self._fetch, request, timeout)
+            try:
+                yield from chunks
+            finally:
+                stream.cancel()
 
     def pull(self, request: ps_pb2.PullRequest, timeout: float, size: int | None = None) -> Iterable[Chunk]:
         """The shard's answer, chunk by chunk, each valid until the next, unless its data are lasting
@@ -155,19 +189,22 @@ class ShardLink(Link):
                     yield from map(segment.read_chunk, pointers)
                     return
             request.shared = segment.offer.key if segment is not None else b""
-            stream, chunks = self._begin_pull(request, timeout)
+            stream, chunks = self._begin_stream("Pull", self._pull, request, timeout)
             try:
                 yield from chunks if segment is None else map(segment.read_chunk, chunks)
             finally:
                 stream.cancel()
 
-    def _begin_pull(self, request: ps_pb2.PullRequest, timeout: float) -> tuple[Cancellable, Iterator[Chunk]]:
+    def _begin_stream(
+        self, name: str, otherwise: Callable[..., grpc.Call], request: Message, timeout: float
+    ) -> tuple[Cancellable, Iterator[Chunk]]:
+        """``otherwise``: the method of gRPC."""
         if self._direct is not None:
             asked = request.SerializeToString()
-            direct = self._direct.receive_stream("ShardData/Pull", asked, timeout)
+            direct = self._direct.receive_stream(f"ShardData/{name}", asked, timeout)
             if direct is not None:
                 return direct, map(codec.decode_chunk, direct)
-        stream = self._pull(request, timeout=timeout)
+        stream = otherwise(request, timeout=timeout)
         return stream, stream
 
     def _may_point(self, size: int | None) -> TypeGuard[int]:

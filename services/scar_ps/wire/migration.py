@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-import grpc
 import numpy as np
 
 from scar import errors
@@ -22,8 +21,8 @@ from scar.v1 import ps_pb2
 from scar.wire import codec
 from scar.wire.codec import Chunk
 from scar.wire.row_names import set_rows
+from scar.wire.shard_link import ShardLink
 from scar.wire.tensor_reader import TensorSink, array_sink, read_tensors
-from scar.wire.transport import Link
 from scar_ps.core.block_data import IncomingBlocks, InheritedPush
 from scar_ps.core.block_store import StoreSlice
 from scar_ps.core.checkpoint_round import committed_values
@@ -85,16 +84,9 @@ def fetch_frozen(
 
     Raises what the donor says, :class:`Internal` for a stream that does not fit.
     """
-    link = Link(donor.address, donor.key)
-    call = link.channel.unary_stream(
-        "/scar.v1.ShardData/Fetch",
-        request_serializer=ps_pb2.FetchRequest.SerializeToString,
-        response_deserializer=codec.decode_chunk,
-    )
+    link = ShardLink(donor.address, donor.key)
     try:
-        return decode_frozen(call(request, timeout=timeout), job, donor.key, request.epoch)
-    except grpc.RpcError as error:
-        raise errors.from_rpc(error, link.target) from error
+        return decode_frozen(link.fetch(request, timeout), job, donor.key, request.epoch)
     finally:
         link.close()
 

@@ -19,8 +19,8 @@ from scar_ps.core.replica_store import ReplicationBatch
 from scar_ps.wire.tensor_parts import allocate_part, contents_from_parts, contents_parts, part_names
 
 
-def encode_batch(batch: ReplicationBatch) -> Iterator[bytes]:
-    """The stream in wire form."""
+def encode_batch(batch: ReplicationBatch) -> Iterator[Chunk]:
+    """The stream."""
     about: ps_pb2.Shipment | None = _encode_header(batch)
     contents = [contents_parts(copy.contents) for copy in batch.copies]
     for copy, parts in zip(batch.copies, contents, strict=True):
@@ -37,7 +37,7 @@ def encode_batch(batch: ReplicationBatch) -> Iterator[bytes]:
             if part == VALUES:
                 header.base.update(copy.state.watermark)
             about = None
-            yield from map(codec.encode_chunk, codec.chunks(header, array))
+            yield from codec.chunks(header, array)
 
 
 def _encode_header(batch: ReplicationBatch) -> ps_pb2.Shipment:
