@@ -29,7 +29,7 @@ from tests.component.ps_scene import SECONDS, Running, declared, first
 
 pytestmark = pytest.mark.usefixtures("nobody")
 W = {"w": ([1, 5], np.ones(6, np.float32))}
-BY_GRPC = ["_pull", "_push", "_pull"]
+BY_GRPC = ["Pull", "Push", "Pull"]
 WIDE = np.arange(1_000_000, dtype=np.float32)
 
 
@@ -83,13 +83,11 @@ def dial(shard: Running, port: int) -> socket.socket:
 def by_grpc(shard: Running) -> list[str]:
     """Calls by gRPC from now on."""
     seen: list[str] = []
-    for name in ("_push", "_pull"):
-        method = getattr(shard.link, name)
-        setattr(
-            shard.link,
-            name,
-            lambda *how, name=name, method=method, **more: (seen.append(name), method(*how, **more))[1],
-        )
+    for name, method in shard.link._by_grpc.items():
+        shard.link._by_grpc[name] = lambda *how, name=name, method=method, **more: (
+            seen.append(name),
+            method(*how, **more),
+        )[1]
     return seen
 
 

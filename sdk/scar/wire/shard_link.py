@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol, TypeGuard, TypeVar
+from typing import Any, Protocol, TypeGuard
 
-import grpc
 from google.protobuf.message import Message
 
 from scar.blocks import Array
@@ -21,10 +20,13 @@ from scar.wire.shared_memory import Segment, SegmentAllocator, SegmentOffer, sho
 from scar.wire.transport import ATTEMPT_SECONDS, Link
 
 DATA = "/scar.v1.ShardData/"
+UPLOADS: dict[str, type[Message]] = {  # streams of chunks, and what answers them
+    "Push": ps_pb2.PushReply,
+    "Restore": ps_pb2.RestoreReply,
+    "Ship": ps_pb2.ShipReply,
+}
+DOWNLOADS: dict[str, type[Message]] = {"Pull": ps_pb2.PullRequest, "Fetch": ps_pb2.FetchRequest}
 WHOLE_BYTES = 16 << 20  # in shared memory that one message points to; of more, both sides work at once
-
-
-Reply = TypeVar("Reply", bound=Message)
 
 
 class Cancellable(Protocol):
@@ -47,18 +49,19 @@ class ShardLink(Link):
         self._segments = SegmentAllocator(self._offer_segment) if is_loopback(address) else None
         asked = ps_pb2.PullRequest.SerializeToString
         acked = ps_pb2.PushReply.FromString
-        self._push = self.channel.stream_unary(f"{DATA}Push", codec.encode_chunk, acked)
+        self._by_grpc: dict[str, Callable[..., Any]] = {
+            **{
+                name: self.channel.stream_unary(f"{DATA}{name}", codec.encode_chunk, reply.FromString)
+                for name, reply in UPLOADS.items()
+            },
+            **{
+                name: self.channel.unary_stream(
+                    f"{DATA}{name}", request.SerializeToString, codec.decode_chunk
+                )
+                for name, request in DOWNLOADS.items()
+            },
+        }
         self._push_small = self.channel.unary_unary(f"{DATA}PushSmall", None, acked)
-        self._pull = self.channel.unary_stream(f"{DATA}Pull", asked, codec.decode_chunk)
-        self._restore = self.channel.stream_unary(
-            f"{DATA}Restore", codec.encode_chunk, ps_pb2.RestoreReply.FromString
-        )
-        self._ship = self.channel.stream_unary(
-            f"{DATA}Ship", codec.encode_chunk, ps_pb2.ShipReply.FromString
-        )
-        self._fetch = self.channel.unary_stream(
-            f"{DATA}Fetch", ps_pb2.FetchRequest.SerializeToString, codec.decode_chunk
-        )
         self._pull_small = self.channel.unary_unary(f"{DATA}PullSmall", asked, small_message.decode_small)
         self.clock = self.control.Clock
         self._refuses_contents = False  # in one message
@@ -118,24 +121,18 @@ class ShardLink(Link):
         return acked
 
     def _push_stream(self, chunks: Iterable[Chunk], timeout: float) -> ps_pb2.PushReply:
-        return self._send_stream("Push", self._push, chunks, ps_pb2.PushReply, timeout)
+        acked: ps_pb2.PushReply = self._send_stream("Push", chunks, timeout)
+        return acked
 
-    def _send_stream(
-        self,
-        name: str,
-        otherwise: Callable[..., Reply],
-        chunks: Iterable[Chunk],
-        kind: type[Reply],
-        timeout: float,
-    ) -> Reply:
-        """``otherwise``: the method of gRPC."""
+    def _send_stream(self, name: str, chunks: Iterable[Chunk], timeout: float) -> Any:
+        """``name``: of :data:`UPLOADS`."""
         with self.translate_errors():
             if self._direct is not None:
                 parts = map(codec.encode_parts, chunks)
                 answer = self._direct.send_stream(f"ShardData/{name}", parts, timeout)
                 if answer is not None:
-                    return as_message(kind.FromString, answer)
-            return otherwise(iter(chunks), timeout=timeout)
+                    return as_message(UPLOADS[name].FromString, answer)
+            return self._by_grpc[name](iter(chunks), timeout=timeout)
 
     def borrow_memory(self, size: int) -> Array | None:
         """Memory where values may lie that are pushed later, which spares a copy; None: there is none at
@@ -145,16 +142,16 @@ class ShardLink(Link):
 
     def restore(self, chunks: Iterable[Chunk], timeout: float) -> None:
         """Send blocks that the shard has gained; returns when it has taken them, or needs them no more."""
-        self._send_stream("Restore", self._restore, chunks, ps_pb2.RestoreReply, timeout)
+        self._send_stream("Restore", chunks, timeout)
 
     def ship(self, chunks: Iterable[Chunk], timeout: float) -> None:
         """Send copies to the next replica; returns when it has taken them."""
-        self._send_stream("Ship", self._ship, chunks, ps_pb2.ShipReply, timeout)
+        self._send_stream("Ship", chunks, timeout)
 
     def fetch(self, request: ps_pb2.FetchRequest, timeout: float) -> Iterator[Chunk]:
         """Blocks that the shard has frozen, chunk by chunk, each valid until the next."""
         with self.translate_errors():
-            stream, chunks = self._begin_stream("Fetch", self._fetch, request, timeout)
+            stream, chunks = self._begin_stream("Fetch", request, timeout)
             try:
                 yield from chunks
             finally:
@@ -189,22 +186,22 @@ class ShardLink(Link):
                     yield from map(segment.read_chunk, pointers)
                     return
             request.shared = segment.offer.key if segment is not None else b""
-            stream, chunks = self._begin_stream("Pull", self._pull, request, timeout)
+            stream, chunks = self._begin_stream("Pull", request, timeout)
             try:
                 yield from chunks if segment is None else map(segment.read_chunk, chunks)
             finally:
                 stream.cancel()
 
     def _begin_stream(
-        self, name: str, otherwise: Callable[..., grpc.Call], request: Message, timeout: float
+        self, name: str, request: Message, timeout: float
     ) -> tuple[Cancellable, Iterator[Chunk]]:
-        """``otherwise``: the method of gRPC."""
+        """``name``: of :data:`DOWNLOADS`."""
         if self._direct is not None:
             asked = request.SerializeToString()
             direct = self._direct.receive_stream(f"ShardData/{name}", asked, timeout)
             if direct is not None:
                 return direct, map(codec.decode_chunk, direct)
-        stream = otherwise(request, timeout=timeout)
+        stream = self._by_grpc[name](request, timeout=timeout)
         return stream, stream
 
     def _may_point(self, size: int | None) -> TypeGuard[int]:
