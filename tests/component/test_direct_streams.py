@@ -203,7 +203,7 @@ def test_a_stream_that_goes_on_with_nonsense_ends_its_connection(served, sent: b
     send_frame(connection, BEGIN)
     connection.sendall(sent)
     code, _, _ = answer(connection)
-    assert code
+    assert code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
     assert connection.recv(1) == b""
 
 

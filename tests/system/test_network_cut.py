@@ -71,10 +71,16 @@ def test_the_button_cuts_off_where_shards_and_workers_have_supervisors_of_their_
             states = (look["state"] for look in looks(host, token))
             before = next(state for state in states if state["clock"] > 10)
             assert before["can_break"] == ["kill", "freeze", "cut"]
-            said = press(host, token, "cut", "ps-1")["done"]
-            assert re.fullmatch(r"ps-1 \(pid \d+\) cut off for 5 s", said)
-            next(state for state in states if row(state)["hindered"] == "cut off")
-            healed = next(state for state in states if is_settled(state["failures"]))
+            healed = None
+            while healed is None:  # a machine that is busy enough misses nobody who is away for 5 s
+                said = press(host, token, "cut", "ps-1")["done"]
+                assert re.fullmatch(r"ps-1 \(pid \d+\) cut off for 5 s", said)
+                next(state for state in states if row(state)["hindered"] == "cut off")
+                for state in states:
+                    if is_settled(state["failures"]):
+                        healed = state
+                    if healed or not (state["failures"] or row(state)["hindered"]):
+                        break
             assert [one["members"] for one in healed["failures"]] == [["ps-1"]]
             next(state for state in states if row(state)["restarts"] == 1 and row(state)["blocks"])
             assert "cut off worker-0 (pid" in shell.run("cut", "worker-0", "--seconds", "1")

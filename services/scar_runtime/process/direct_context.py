@@ -14,6 +14,7 @@ import grpc
 
 from scar.errors import InvalidRequest
 from scar.v1.direct_pb2 import DirectAnswer, DirectCall
+from scar.wire.direct_calls import as_call_error
 from scar.wire.direct_frames import (
     FRAME_SECONDS,
     SECRET_BYTES,
@@ -114,7 +115,9 @@ class RequestMessages(Iterator[bytes | memoryview]):
         except (OSError, InvalidRequest) as error:
             self._more = False
             self.lost = True
-            raise DirectError(grpc.StatusCode.CANCELLED, str(error)) from None
+            if isinstance(error, OSError):
+                raise as_call_error(error) from None
+            raise DirectError(error.code, error.message) from None
         if not self._more:
             raise StopIteration
         return message
