@@ -27,7 +27,7 @@ import ipaddress, json
 rows = [line.split() for line in open("/proc/net/tcp").read().splitlines()[1:]]
 port, established = ":%04X" % 7072, "01"
 peers = {row[2].partition(":")[0] for row in rows if row[1].endswith(port) and row[3] == established}
-print(json.dumps([str(ipaddress.ip_address(bytes.fromhex(peer)[::-1])) for peer in peers]))
+print("peers:", json.dumps([str(ipaddress.ip_address(bytes.fromhex(peer)[::-1])) for peer in peers]))
 """
 SMALL = {"ps__replicas": "2", "bundled__minio__persistence__enabled": "false", "chaos__enabled": "false"}
 
@@ -90,7 +90,8 @@ def test_pushes_and_pulls_go_over_direct_connections(site: Site) -> None:
     """Of both workers at both shards, on the port that the network policies know."""
     site.until(lambda status: training(status, 5), "training")
     for shard in ("scar-ps-0", "scar-ps-1"):
-        assert set(json.loads(site.python(shard, CONNECTED))) == addresses(site, "worker")
+        said = site.python(shard, CONNECTED)
+        assert set(json.loads(said.rpartition("peers: ")[2])) == addresses(site, "worker"), said
 
 
 def addresses(site: Site, component: str) -> set[str]:
