@@ -94,7 +94,7 @@ class FrameReader:
             )
         body = _LENGTHS.size + about
         end = body + size
-        start = self._read_until(start, min(end, _READ_BYTES), size)
+        start = self._read_until(start, body, size)
         self._rest = start[end:]
         head = start[_LENGTHS.size : body]
         if len(start) >= end:
