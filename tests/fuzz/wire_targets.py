@@ -280,12 +280,13 @@ class _Arriving:
     def settimeout(self, _seconds: float | None) -> None:
         """Nothing waits."""
 
-    def recv(self, _size: int) -> bytes:
-        some, self._data = self._data[:5], self._data[5:]
+    def recv(self, size: int) -> bytes:
+        count = min(5, size)
+        some, self._data = self._data[:count], self._data[count:]
         return some
 
     def recv_into(self, room: memoryview) -> int:
-        some = self.recv(len(room))[: len(room)]
+        some = self.recv(len(room))
         room[: len(some)] = some
         return len(some)
 
