@@ -90,6 +90,8 @@ class DirectServer:
     def offer_port(self, context: grpc.ServicerContext) -> DirectReply:
         """Where the caller's calls may go from now on; port 0: by gRPC."""
         local = is_local_peer(context.peer())
+        if not self._allowed or not self._listen_at[local]:
+            return DirectReply()
         caller = DirectCaller(context.peer(), context.auth_context(), tuple(context.invocation_metadata()))
         key = secrets.token_bytes(SECRET_BYTES)
         with self._lock:
