@@ -5,7 +5,6 @@ an address by which other machines would call it.
 from __future__ import annotations
 
 import multiprocessing
-import socket
 import statistics
 import tempfile
 import time
@@ -17,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import scar
-from benchmarks import bare
+from benchmarks import bare, yardsticks
 from benchmarks.measure import WARM_UPS, BenchRow, Pair, duration_row, time_action, time_pairs
 from benchmarks.training import AS_BETWEEN_MACHINES, NEVER, SECONDS, STEPS
 from scar.wire.cluster_token import TOKEN_FILE
@@ -100,7 +99,7 @@ def _serve_calls(trust: str, orders: Connection) -> None:
         scar.Table("e", (ROWS, 64), rule=scar.adagrad(lr=0.1)),
     ]
     job = scar.Job("bench", tables=tables, shards=2, workers=1, consistency="asp", checkpoint=NEVER)
-    address = {"SCAR_LISTEN": f"{_own_address()}:0", INSECURE: "true"}
+    address = {"SCAR_LISTEN": f"{yardsticks.own_address()}:0", INSECURE: "true"}
     environment = AS_BETWEEN_MACHINES | address | ({TOKEN_FILE: ""} if trust == "nothing" else {})
     with LocalCluster(shards=2, tls=trust == "tls", environment=environment) as cluster:
         _become(trust, cluster, "operator")
@@ -116,13 +115,6 @@ def _serve_calls(trust: str, orders: Connection) -> None:
                     orders.send(actions[orders.recv()]())
             except EOFError:
                 _become(trust, cluster, "operator")
-
-
-def _own_address() -> str:
-    """Of this machine, other than loopback. Raises OSError if it has none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("192.0.2.1", 9))  # sends nothing
-        return str(probe.getsockname()[0])
 
 
 def _become(trust: str, cluster: LocalCluster, role: str) -> None:

@@ -101,3 +101,10 @@ def write_durable(path: Path, data: Bytes) -> None:
         file.write(data.data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def own_address() -> str:
+    """Of this machine, other than loopback. Raises OSError if it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # sends nothing
+        return str(probe.getsockname()[0])

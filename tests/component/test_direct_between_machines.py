@@ -16,14 +16,13 @@ from scar.errors import PermissionDenied
 from scar.tables import Table
 from scar.v1 import ps_pb2
 from scar.v1.direct_pb2 import DirectReply, DirectRequest
-from scar.wire import certificates, direct_calls
-from scar.wire.certificates import CertificateSource
-from scar.wire.credentials import use_certificate
+from scar.wire import certificates
 from scar.wire.direct_calls import DirectConnections
 from scar.wire.direct_frames import SECRET_BYTES, receive_secret
 from scar.wire.shard_link import ShardLink
 from scar_local.authority import create_authority, renew_certificates, role_files
 from scar_runtime.process import direct_server
+from tests.component.certificate_roles import become
 from tests.component.machine_address import own_address
 from tests.component.ps_scene import SECONDS, Running, declared, first
 
@@ -40,12 +39,6 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for folder in found.values():
         create_authority(folder, "one")
     return found
-
-
-def become(folder: Path, role: str) -> CertificateSource:
-    source = use_certificate(role_files(folder, role))
-    assert source is not None
-    return source
 
 
 def served(tmp_path: Path, become_one) -> Iterator[Running]:
@@ -259,7 +252,7 @@ def test_the_kernel_looks_for_a_machine_that_is_gone(shard: Running) -> None:
     (connection,) = shard.link._direct._open
     assert connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
     limit = connection.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
-    assert limit == 1000 * (direct_calls.SILENT_SECONDS + direct_calls.MISSED_SECONDS)
+    assert limit == 15_000
 
 
 def test_a_fixed_port_that_is_taken_means_grpc(tmp_path: Path) -> None:

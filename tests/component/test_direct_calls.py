@@ -31,9 +31,9 @@ from scar.wire.direct_frames import (
 from scar_runtime.process import direct_server
 from scar_runtime.process.direct_context import DirectContext
 from scar_runtime.process.direct_server import DirectServer
+from tests.component.direct_peer import HOST_PORT, played_peer
 from tests.component.ps_scene import SECONDS, Running, declared, first
 
-HOST_PORT = f"{HOST}:1"  # of a gRPC server that nobody calls
 W = {"w": ([1, 5], np.ones(6, np.float32))}
 
 
@@ -262,21 +262,14 @@ def test_unknown_methods_are_refused(shard):
 # --- ends
 
 
-def ended_peer(answer: Callable[[socket.socket], None]) -> DirectConnections:
+def ended_peer(answer: Callable[[socket.socket], object]) -> DirectConnections:
     """Connections to a server that takes one call, and answers so."""
-    server = socket.create_server((HOST, 0))
-    offer = DirectReply(port=server.getsockname()[1], key=b"k" * SECRET_BYTES, proof=b"p" * SECRET_BYTES)
 
-    def serve() -> None:
-        connection, _ = server.accept()
-        server.close()
-        receive_secret(connection, SECONDS)
-        connection.sendall(offer.proof)
+    def serve(connection: socket.socket) -> None:
         FrameReader(connection).read(SECONDS)
         answer(connection)
 
-    threading.Thread(target=serve, daemon=True).start()
-    return DirectConnections(HOST_PORT, "shard", lambda _: offer)
+    return played_peer(serve)
 
 
 def test_who_dies_during_a_call_is_unreachable_at_once(shard):

@@ -17,7 +17,7 @@ import pytest
 from scar.errors import BlockOutOfRange, Internal, NotServing, StaleEpoch, Unreachable
 from scar.tables import Table
 from scar.v1 import ps_pb2
-from scar.v1.direct_pb2 import DirectAnswer, DirectCall, DirectReply
+from scar.v1.direct_pb2 import DirectAnswer, DirectCall
 from scar.wire import codec
 from scar.wire.codec import Chunk
 from scar.wire.direct_calls import HOST, DirectConnections
@@ -27,6 +27,7 @@ from scar_runtime.process import direct_context, request_streams
 from scar_runtime.process.direct_server import DirectServer
 from scar_runtime.process.interceptors import Guard
 from scar_runtime.process.request_streams import RequestStreams
+from tests.component.direct_peer import HOST_PORT, played_peer
 from tests.component.ps_scene import SECONDS, Running, declared, first
 
 WIDE = Table("wide", (4000, 1000))  # 16 MB
@@ -218,27 +219,17 @@ def test_a_stream_to_a_method_of_one_message_takes_the_first(served) -> None:
 
 
 def test_a_client_whose_server_sends_nonsense_in_a_stream_hears_of_it() -> None:
-    listener = socket.create_server((HOST, 0))
-    offer = DirectReply(port=listener.getsockname()[1], key=b"k" * 16, proof=b"p" * 16)
-
-    def serve() -> None:
-        connection, _ = listener.accept()
-        receive_secret(connection, SECONDS)
-        connection.sendall(offer.proof)
+    def serve(connection: socket.socket) -> None:
         FrameReader(connection).read(SECONDS)
         send_frame(connection, DirectAnswer(more=True).SerializeToString(), b"one")
         send_frame(connection, b"\xff\xff", b"two")
 
-    server = threading.Thread(target=serve)
-    server.start()
-    connections = DirectConnections(f"{HOST}:1", "shard", lambda _: offer)
+    connections = played_peer(serve)
     stream = connections.receive_stream("T/Count", b"", SECONDS)
     assert stream is not None
     assert bytes(next(stream)) == b"one"
     with pytest.raises(Internal, match="no answer"):
         next(stream)
-    server.join()
-    listener.close()
     assert not connections._open
 
 
@@ -251,26 +242,18 @@ def test_chunks_in_pieces_are_the_same_bytes() -> None:
 
 
 def test_a_call_of_too_many_bytes_goes_by_grpc() -> None:
-    connections = DirectConnections(f"{HOST}:1", "shard", lambda _: pytest.fail("asked"))
+    connections = DirectConnections(HOST_PORT, "shard", lambda _: pytest.fail("asked"))
     assert connections.call("T/Count", bytes((8 << 20) + 1), SECONDS) is None
     assert connections.receive_stream("T/Count", bytes((8 << 20) + 1), SECONDS) is None
 
 
 def test_a_sender_of_a_stream_hears_when_its_server_dies() -> None:
-    listener = socket.create_server((HOST, 0))
-    offer = DirectReply(port=listener.getsockname()[1], key=b"k" * 16, proof=b"p" * 16)
-
-    def serve() -> None:
-        connection, _ = listener.accept()
-        receive_secret(connection, SECONDS)
-        connection.sendall(offer.proof)
+    def serve(connection: socket.socket) -> None:
         connection.recv(1 << 20)
         connection.close()
 
-    threading.Thread(target=serve).start()
-    connections = DirectConnections(f"{HOST}:1", "shard", lambda _: offer)
+    connections = played_peer(serve)
     with pytest.raises(DirectError) as lost:
         connections.send_stream("T/Sum", ((b"x" * (1 << 20),) for _ in range(64)), SECONDS)
     assert lost.value.code() is grpc.StatusCode.UNAVAILABLE
-    listener.close()
     assert not connections._open

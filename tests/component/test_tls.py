@@ -20,10 +20,9 @@ from scar.v1 import member_pb2_grpc, recovery_pb2
 from scar.v1.member_pb2 import GetStoryRequest, ProbeRequest
 from scar.v1.recovery_pb2_grpc import RecoveryServicer, RecoveryStub, add_RecoveryServicer_to_server
 from scar.wire import certificates
-from scar.wire.certificates import CertificateSource, client_context, read_certificate
+from scar.wire.certificates import client_context, read_certificate
 from scar.wire.credentials import (
     channel_credentials,
-    use_certificate,
 )
 from scar.wire.transport import open_channel
 from scar_detector.core.member_state import ProbeAnswer
@@ -34,6 +33,7 @@ from scar_runtime.liveness.progress_monitor import ProgressMonitor
 from scar_runtime.process.health_board import HealthBoard, probe_threads
 from scar_runtime.process.member_servicer import MemberServicer
 from scar_runtime.process.server import bind_port, make_server, show_services
+from tests.component.certificate_roles import become
 
 pytestmark = pytest.mark.usefixtures("nobody")
 SHARD = Member(Role.SHARD, "ps-0", "aaaaaaaaaaaa")
@@ -55,12 +55,6 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture
 def looking(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(certificates, "LOOK_SECONDS", 0.0)
-
-
-def become(folder: Path, role: str) -> CertificateSource:
-    source = use_certificate(role_files(folder, role))
-    assert source is not None
-    return source
 
 
 @contextmanager

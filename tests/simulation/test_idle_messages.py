@@ -24,7 +24,7 @@ def test_workers_that_keep_what_they_pull_say_nothing_more(seed: int, tmp_path: 
     assert sum(plain[name] for name in plain if "ShardData/Pu" in name) >= 2 * CLOCKS * SHARDS * WORKERS
 
 
-@pytest.mark.parametrize("seed", [1, 2], ids=["messages", "streams"])
+@pytest.mark.parametrize("seed", [1, 10], ids=["messages", "streams"])
 def test_replicas_of_what_workers_lack_say_nothing_more_where_they_lack_nothing(
     seed: int, tmp_path: Path
 ) -> None:
@@ -33,9 +33,8 @@ def test_replicas_of_what_workers_lack_say_nothing_more_where_they_lack_nothing(
     (plain, missing) = (count_calls(tmp_path / f"{run.scenario}-{seed}") for run in runs)
     assert "/scar.v1.ShardData/Ship" not in missing
     more = missing - plain
-    for regular in ("Detector/Beat", "Recovery/Renew"):  # more fall into a run that ends a little later
-        more.pop(f"/scar.v1.{regular}", None)
     assert sum(more.values()) < ONCE
+    more.pop("/scar.v1.Detector/Beat", None)  # one more may fall into a run that ends a little later
     assert set(more) <= {"/scar.v1.ShardControl/Release", "/scar.v1.ShardControl/Settle"}
 
 

@@ -15,6 +15,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import chain
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
@@ -23,6 +24,7 @@ from google.protobuf.message import DecodeError
 
 from scar.errors import Internal, InvalidRequest, ScarError, Temporary
 from scar.v1.direct_pb2 import DirectAnswer, DirectCall, DirectReply
+from scar.wire.codec import Wire, WireParts
 from scar.wire.credentials import active_certificate
 from scar.wire.direct_frames import (
     FRAME_BYTES,
@@ -34,20 +36,18 @@ from scar.wire.direct_frames import (
     send_frame,
 )
 from scar.wire.loopback import is_loopback
+from scar.wire.transport import KEEPALIVE_MS, PING_TIMEOUT_MS
 
 HOST = "127.0.0.1"
 CONNECTIONS = 16  # of one client to one process
 CONNECT_SECONDS = 1.0
 AGAIN_SECONDS = 60.0  # until a port that could not be reached is tried again
-SILENT_SECONDS = 10  # after which the kernel asks the other machine whether it is there
-MISSED_SECONDS = 5  # until it is believed to be gone
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _MORE = DirectCall(more=True).SerializeToString()
 
 Asked = TypeVar("Asked")
 Answered = TypeVar("Answered")
-Parts = tuple[bytes | memoryview, ...]  # of a message, one after the other
 
 
 class DirectConnection:
@@ -57,12 +57,12 @@ class DirectConnection:
         self.socket = opened
         self._reader = FrameReader(opened)
 
-    def send(self, end: float, head: bytes, *message: bytes | memoryview) -> None:
+    def send(self, end: float, head: bytes, *message: Wire) -> None:
         """Raises :class:`OSError`, also when it is not sent at ``end``."""
         self.socket.settimeout(max(0.001, end - time.monotonic()))
         send_frame(self.socket, head, *message)
 
-    def receive(self, end: float, lasting: bool = True) -> tuple[DirectAnswer, bytes | memoryview]:
+    def receive(self, end: float, lasting: bool = True) -> tuple[DirectAnswer, Wire]:
         """The next frame of an answer; not ``lasting``: valid until the one after it. Raises
         :class:`OSError`, and :class:`Internal` for what is none.
         """
@@ -97,38 +97,30 @@ class DirectConnections:
         self._idle: list[DirectConnection] = []
         self._open: set[DirectConnection] = set()
 
-    def call(self, method: str, message: bytes, timeout: float) -> bytes | memoryview | None:
+    def call(self, method: str, message: bytes, timeout: float) -> Wire | None:
         """The message of the answer; None: nobody has been asked, the call may go by gRPC.
 
         Raises :class:`DirectError`.
         """
         if len(message) > FRAME_BYTES:
             return None
-        connection = self._take_connection(timeout)
-        if connection is None:
-            return None
-        end = time.monotonic() + timeout
-        try:
-            connection.send(end, _head(method, timeout), message)
-            answer, reply = connection.receive(end)
-        except BaseException as error:
-            raise self._failed(connection, error) from None
-        self.finish(connection, answer)
-        return reply
+        return self._exchange(((_head(method, timeout), (message,)),), timeout)
 
-    def send_stream(
-        self, method: str, messages: Iterable[Parts], timeout: float
-    ) -> bytes | memoryview | None:
+    def send_stream(self, method: str, messages: Iterable[WireParts], timeout: float) -> Wire | None:
         """As :meth:`call`, of many messages. With None no message has been taken."""
+        begin = (_head(method, timeout, more=True), ())
+        more = ((_MORE, parts) for parts in messages)
+        return self._exchange(chain((begin,), more, ((b"", ()),)), timeout)
+
+    def _exchange(self, frames: Iterable[tuple[bytes, WireParts]], timeout: float) -> Wire | None:
+        """Each frame as its head and the parts of its message."""
         connection = self._take_connection(timeout)
         if connection is None:
             return None
         end = time.monotonic() + timeout
         try:
-            connection.send(end, _head(method, timeout, more=True))
-            for parts in messages:
-                connection.send(end, _MORE, *parts)
-            connection.send(end, b"")
+            for head, message in frames:
+                connection.send(end, head, *message)
             answer, reply = connection.receive(end)
         except BaseException as error:
             raise self._failed(connection, error) from None
@@ -242,7 +234,7 @@ class DirectConnections:
         return self._offer
 
 
-class DirectStream(Iterator[bytes | memoryview]):
+class DirectStream(Iterator[Wire]):
     """The messages of an answer, as they come until ``end``, each valid until the next. One that is not read
     to its end costs the connection.
     """
@@ -252,7 +244,7 @@ class DirectStream(Iterator[bytes | memoryview]):
         self._connection: DirectConnection | None = connection
         self._end = end
 
-    def __next__(self) -> bytes | memoryview:
+    def __next__(self) -> Wire:
         connection = self._connection
         if connection is None:
             raise StopIteration
@@ -298,7 +290,7 @@ class DirectMethod(Generic[Asked, Answered]):
         return as_message(self._deserialize, answer)
 
 
-def as_message(deserialize: Callable[[Any], Answered], answer: bytes | memoryview) -> Answered:
+def as_message(deserialize: Callable[[Any], Answered], answer: Wire) -> Answered:
     """Raises :class:`Internal` for bytes that are none of its method."""
     try:
         return deserialize(answer)
@@ -320,13 +312,13 @@ def _head(method: str, timeout: float, more: bool = False) -> bytes:
 
 
 def watch_peer(connection: socket.socket) -> None:
-    """A machine that is gone without a word ends the connection, as gRPC's pings do."""
+    """A machine that is gone without a word ends the connection, after as long as gRPC's pings do it."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
-        ("TCP_KEEPIDLE", SILENT_SECONDS),
-        ("TCP_KEEPINTVL", MISSED_SECONDS),
+        ("TCP_KEEPIDLE", KEEPALIVE_MS // 1000),
+        ("TCP_KEEPINTVL", PING_TIMEOUT_MS // 1000),
         ("TCP_KEEPCNT", 1),
-        ("TCP_USER_TIMEOUT", 1000 * (SILENT_SECONDS + MISSED_SECONDS)),
+        ("TCP_USER_TIMEOUT", KEEPALIVE_MS + PING_TIMEOUT_MS),
     ):
         if option := getattr(socket, name, None):  # not on every system
             connection.setsockopt(socket.IPPROTO_TCP, option, value)

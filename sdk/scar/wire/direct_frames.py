@@ -15,19 +15,19 @@ from google.protobuf.message import DecodeError
 
 from scar.errors import InvalidRequest
 from scar.v1.direct_pb2 import DirectAnswer, DirectCall
-from scar.wire.codec import MAX_CHUNK_BYTES
+from scar.wire.codec import MAX_CHUNK_BYTES, Wire
+from scar.wire.transport import SLOWEST_RATE
 
 SECRET_BYTES = 16  # of a key, and of a proof
 FRAME_BYTES = MAX_CHUNK_BYTES  # of a message, at most
 HEAD_BYTES = 32 << 10  # of what stands before it
 FRAME_SECONDS = 10.0  # for a frame whose beginning is there, or that is sent, where nobody waits for less
-SLOWEST_RATE = 1 << 20  # bytes a second of one that is larger
 
 _LENGTHS = struct.Struct(">II")
 _READ_BYTES = 64 << 10
 _AND_MORE = getattr(socket, "MSG_MORE", 0)  # the rest of a packet follows
 
-Frame = tuple[bytes, bytes | memoryview]
+Frame = tuple[bytes, Wire]
 
 
 class DirectError(grpc.RpcError):  # type: ignore[misc]  # grpc has no types
@@ -51,7 +51,7 @@ class DirectError(grpc.RpcError):  # type: ignore[misc]  # grpc has no types
         return self._trailing
 
 
-def send_frame(connection: socket.socket, head: bytes, *message: bytes | memoryview) -> None:
+def send_frame(connection: socket.socket, head: bytes, *message: Wire) -> None:
     """``message``: its parts, one after the other. Raises :class:`OSError`."""
     size = sum(map(len, message))
     start = _LENGTHS.pack(len(head), size) + head

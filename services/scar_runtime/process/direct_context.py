@@ -14,6 +14,7 @@ import grpc
 
 from scar.errors import InvalidRequest
 from scar.v1.direct_pb2 import DirectAnswer, DirectCall
+from scar.wire.codec import Wire
 from scar.wire.direct_calls import as_call_error
 from scar.wire.direct_frames import (
     FRAME_SECONDS,
@@ -94,16 +95,16 @@ class DirectContext:
         end_connection(self._connection, socket.SHUT_RD)
 
 
-class RequestMessages(Iterator[bytes | memoryview]):
+class RequestMessages(Iterator[Wire]):
     """The messages of one request, the first of which may have come with ``call``."""
 
-    def __init__(self, reader: FrameReader, call: DirectCall, message: bytes | memoryview) -> None:
+    def __init__(self, reader: FrameReader, call: DirectCall, message: Wire) -> None:
         self._reader = reader
         self._more = call.more
-        self._first: bytes | memoryview | None = None if call.more else message
+        self._first: Wire | None = None if call.more else message
         self.lost = False  # the connection is of no more use
 
-    def __next__(self) -> bytes | memoryview:
+    def __next__(self) -> Wire:
         if self._first is not None:
             first, self._first = self._first, None
             return first

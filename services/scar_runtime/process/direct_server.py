@@ -24,6 +24,7 @@ import grpc
 
 from scar.errors import InvalidRequest
 from scar.v1.direct_pb2 import DirectAnswer, DirectReply
+from scar.wire.codec import Wire
 from scar.wire.credentials import active_certificate
 from scar.wire.direct_calls import HOST, watch_peer
 from scar.wire.direct_frames import (
@@ -90,14 +91,13 @@ class DirectServer:
     def offer_port(self, context: grpc.ServicerContext) -> DirectReply:
         """Where the caller's calls may go from now on; port 0: by gRPC."""
         local = is_local_peer(context.peer())
-        if not self._allowed or not self._listen_at[local]:
+        with self._lock:
+            port = self._listen(local)
+        if not port:
             return DirectReply()
         caller = DirectCaller(context.peer(), context.auth_context(), tuple(context.invocation_metadata()))
         key = secrets.token_bytes(SECRET_BYTES)
         with self._lock:
-            port = self._listen(local)
-            if not port:
-                return DirectReply()
             self._callers[key] = caller
             while len(self._callers) > CALLERS:
                 self._callers.popitem(last=False)
@@ -271,6 +271,6 @@ class DirectServer:
         return next((handler for handler in found if handler is not None), None)
 
 
-def _send(connection: socket.socket, head: bytes, *message: bytes | memoryview) -> None:
+def _send(connection: socket.socket, head: bytes, *message: Wire) -> None:
     connection.settimeout(frame_seconds(sum(map(len, message))))
     send_frame(connection, head, *message)
