@@ -76,11 +76,8 @@ def dial(shard: Running, port: int) -> socket.socket:
 def by_grpc(shard: Running) -> list[str]:
     """Calls by gRPC from now on."""
     seen: list[str] = []
-    for name, method in shard.link._by_grpc.items():
-        shard.link._by_grpc[name] = lambda *how, name=name, method=method, **more: (
-            seen.append(name),
-            method(*how, **more),
-        )[1]
+    stub = shard.link._by_grpc
+    shard.link._by_grpc = lambda name: (seen.append(name), stub(name))[1]
     return seen
 
 

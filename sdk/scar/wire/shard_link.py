@@ -49,18 +49,6 @@ class ShardLink(Link):
         self._segments = SegmentAllocator(self._offer_segment) if is_loopback(address) else None
         asked = ps_pb2.PullRequest.SerializeToString
         acked = ps_pb2.PushReply.FromString
-        self._by_grpc: dict[str, Callable[..., Any]] = {
-            **{
-                name: self.channel.stream_unary(f"{DATA}{name}", codec.encode_chunk, reply.FromString)
-                for name, reply in UPLOADS.items()
-            },
-            **{
-                name: self.channel.unary_stream(
-                    f"{DATA}{name}", request.SerializeToString, codec.decode_chunk
-                )
-                for name, request in DOWNLOADS.items()
-            },
-        }
         self._push_small = self.channel.unary_unary(f"{DATA}PushSmall", None, acked)
         self._pull_small = self.channel.unary_unary(f"{DATA}PullSmall", asked, small_message.decode_small)
         self.clock = self.control.Clock
@@ -132,7 +120,18 @@ class ShardLink(Link):
                 answer = self._direct.send_stream(f"ShardData/{name}", parts, timeout)
                 if answer is not None:
                     return as_message(UPLOADS[name].FromString, answer)
-            return self._by_grpc[name](iter(chunks), timeout=timeout)
+            return self._by_grpc(name)(iter(chunks), timeout=timeout)
+
+    def _by_grpc(self, name: str) -> Callable[..., Any]:
+        """The stub of a stream, which few links ever need."""
+        path = f"{DATA}{name}"
+        stub: Callable[..., Any]
+        if name in UPLOADS:
+            stub = self.channel.stream_unary(path, codec.encode_chunk, UPLOADS[name].FromString)
+        else:
+            asked = DOWNLOADS[name].SerializeToString
+            stub = self.channel.unary_stream(path, asked, codec.decode_chunk)
+        return stub
 
     def borrow_memory(self, size: int) -> Array | None:
         """Memory where values may lie that are pushed later, which spares a copy; None: there is none at
@@ -201,7 +200,7 @@ class ShardLink(Link):
             direct = self._direct.receive_stream(f"ShardData/{name}", asked, timeout)
             if direct is not None:
                 return direct, map(codec.decode_chunk, direct)
-        stream = self._by_grpc[name](request, timeout=timeout)
+        stream = self._by_grpc(name)(request, timeout=timeout)
         return stream, stream
 
     def _may_point(self, size: int | None) -> TypeGuard[int]:
