@@ -28,7 +28,7 @@ from scar.placement import BlockGroup, BlockSource, Epoch, Member, Role, by_tabl
 from scar.tables import Job, Table
 from scar_ps.core.actions import StartLoad
 from scar_ps.core.block_data import BlockContents, BlockLoad, CopiedBlocks, select_contents
-from scar_ps.core.block_snapshot import StallTimer
+from scar_ps.core.block_snapshot import StallTimer, make_snapshots
 from scar_ps.core.block_store import BlockStore
 from scar_ps.core.checkpoint_round import Candidates, CheckpointRound
 from scar_ps.core.distances import block_distances
@@ -110,7 +110,11 @@ class CheckpointSimulator:
             one.distances = block_distances(one.store)[one.positions]
         self._rounds.record_distances(candidates)
         decision = self._decide(number, candidates)
-        selected = [(one.store, one.positions[self._selected_mask(decision, one)]) for one in candidates]
+        selected = [
+            snapshot
+            for one in candidates
+            for snapshot in make_snapshots(one.store, one.positions[self._selected_mask(decision, one)])
+        ]
         contents_of = partial(self._ownership.watermark_of, own={})
         copied = self._rounds.begin_copy(number, clock, selected, contents_of, StallTimer())
         while self._rounds.copy_piece(copied):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from threading import Lock
 
 import numpy as np
@@ -19,7 +20,7 @@ from scar.tables import Job
 from scar.v1 import ps_pb2
 from scar_ps.apply_thread import ApplyThread
 from scar_ps.core.block_data import CopiedBlocks
-from scar_ps.core.block_snapshot import StallTimer
+from scar_ps.core.block_snapshot import StallTimer, make_snapshots
 from scar_ps.core.block_store import BlockStore, Mask
 from scar_ps.core.checkpoint_round import Candidates
 from scar_ps.core.core_state import CoreState
@@ -145,7 +146,8 @@ class RoundRunner:
         size = sum(_copied_bytes(store, positions) for store, positions in selected)
         arrays = sum(1 + len(store.slots) for store, _ in selected)
         memory = TouchedMemory(size, arrays, zeros=False)  # the copy fills all of it
-        begun = BlocksChosen(epoch, number, selected, timer, memory.allocate)
+        made = [make_snapshots(store, positions, memory.allocate) for store, positions in selected]
+        begun = BlocksChosen(epoch, number, list(chain.from_iterable(made)), timer)
         copied: list[CopiedBlocks] = self._apply_thread.call(begun, timeout)
         return copied
 

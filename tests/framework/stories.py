@@ -13,6 +13,7 @@ from scar.placement import Epoch
 from scar.tables import Job
 from scar_ps.core.actions import ShardAction
 from scar_ps.core.block_data import BlockLoad, CopiedBlocks
+from scar_ps.core.block_snapshot import BlockSnapshot
 from scar_ps.core.block_store import BlockStore
 from scar_ps.core.checkpoint_round import Candidates, CheckpointRound, ShardRoundStage
 from scar_ps.core.core_state import CoreState
@@ -49,6 +50,8 @@ def own_parts(item: Any, state: CoreState) -> Any:
     """The same with stores, loads and copies of this shard."""
     if isinstance(item, BlockStore):
         return state.ownership.tables[item.table.name]
+    if isinstance(item, BlockSnapshot):
+        return BlockSnapshot(own_parts(item.store, state), item.positions)
     if isinstance(item, BlockLoad):
         return next((load for load in state.ownership.loads if describes_same(load, item)), item)
     if isinstance(item, list) and item and isinstance(item[0], Candidates):

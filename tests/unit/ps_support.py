@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import ArrayLike
 
 import scar
 import scar.tables as tables
-from scar.blocks import BlockState, Ids
+from scar.blocks import BlockState, Ids, Positions
 from scar.event_log import EventRing
 from scar.losses import LossPart, LossPoint
 from scar.placement import BlockGroup, BlockSource, Epoch, Member, Role
@@ -20,8 +21,9 @@ from scar.tables import Job, Table
 from scar_ps.core import events, transfer_events
 from scar_ps.core.actions import AnswerRequest, ParkRequest, RefuseRequest, ShardAction, StartLoad
 from scar_ps.core.block_data import BlockContents, BlockLoad, CopiedBlocks, IncomingBlocks
-from scar_ps.core.block_store import StoreSlice
-from scar_ps.core.checkpoint_round import Candidates, ChosenBlocks
+from scar_ps.core.block_snapshot import make_snapshots
+from scar_ps.core.block_store import BlockStore, StoreSlice
+from scar_ps.core.checkpoint_round import Candidates
 from scar_ps.core.clocks import ClockState
 from scar_ps.core.epochs import EpochsMissing
 from scar_ps.core.events import Event
@@ -32,6 +34,7 @@ from scar_ps.core.requests import MustWait, Sender, StagedPush, WantedBlocks
 from scar_ps.core.rounds import StartedRound
 from scar_ps.core.shard import Shard
 
+ChosenBlocks = Sequence[tuple[BlockStore, Positions]]
 ME = Member(Role.SHARD, "ps-0", "aaaaaaaaaaaa", "127.0.0.1:1")
 MOMENTUM_TEXT = {"v": "decay * v + g", "rate": "lr / step ** 0.5", "w": "clip(w - rate * v, -2, 2)"}
 OTHER = Member(Role.SHARD, "ps-1", "bbbbbbbbbbbb", "127.0.0.1:2")
@@ -228,7 +231,10 @@ class DrivenShard:
         return self.handle(transfer_events.CandidatesRequested(epoch, number))  # type: ignore[no-any-return]
 
     def begin_copy(self, epoch: int, number: int, chosen: ChosenBlocks) -> list[CopiedBlocks]:
-        return self.handle(transfer_events.BlocksChosen(epoch, number, chosen))  # type: ignore[no-any-return]
+        self.candidates(epoch, number)
+        made = chain.from_iterable(make_snapshots(store, positions) for store, positions in chosen)
+        copied: list[CopiedBlocks] = self.handle(transfer_events.BlocksChosen(epoch, number, list(made)))
+        return copied
 
     def copy_piece(self, copied: Sequence[CopiedBlocks]) -> bool:
         return bool(self.handle(transfer_events.CopyContinued(copied)))

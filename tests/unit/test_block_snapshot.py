@@ -19,7 +19,13 @@ import scar_ps.core.checkpoint_round as checkpoint_round
 from scar.errors import InvalidRequest
 from scar.placement import BlockSource
 from scar_ps.core.block_data import BlockContents
-from scar_ps.core.block_snapshot import BlockSnapshot, StallTimer, split_pieces
+from scar_ps.core.block_snapshot import (
+    BlockSnapshot,
+    StallTimer,
+    make_snapshots,
+    renew_snapshot,
+    split_pieces,
+)
 from scar_ps.core.block_store import BlockStore
 from scar_ps.core.checkpoint_round import committed_values
 from scar_ps.core.distances import block_distances
@@ -78,8 +84,10 @@ def test_a_copy_is_of_the_moment_at_which_it_was_begun_whatever_is_pushed_betwee
     draw = np.random.default_rng(seed)
     store = drawn_store(rule, *shape, draw)
     chosen = np.flatnonzero(draw.random(len(store)) < share)
+    snapshot = BlockSnapshot(store, chosen)
+    push_some(store, draw)
     expected = store.copy_blocks(chosen)
-    snapshot = BlockSnapshot(store, chosen, StallTimer())
+    snapshot.begin(StallTimer())
     push_some(store, draw)
     while snapshot.copy_piece():
         for _ in range(draw.integers(3)):
@@ -96,7 +104,8 @@ def test_no_piece_copies_more_than_it_may(shape):
     """A block that is larger than a piece is copied in several."""
     store = drawn_store(scar.sgd(0.1), *shape, np.random.default_rng(1))
     seen = []
-    snapshot = BlockSnapshot(store, np.arange(len(store)), StallTimer(lambda: 0.0))
+    snapshot = BlockSnapshot(store, np.arange(len(store)))
+    snapshot.begin(StallTimer(lambda: 0.0))
     snapshot.contents.values[:] = np.nan
     more = True
     while more:
@@ -165,6 +174,29 @@ def test_nothing_is_durable_before_all_of_it_is_copied():
         shard.uploaded(1, copied)
     finish_copy(shard, copied)
     shard.uploaded(1, copied)
+
+
+def test_what_froze_since_a_copy_was_made_is_left_out_of_it():
+    shard, _ = started(ASP, MINE)
+    store = shard.ownership.tables["w"]
+    made = BlockSnapshot(store, np.arange(3))
+    assert made.is_current()
+    store.frozen[1] = True
+    store.update_blocked()
+    assert not made.is_current()
+    assert [one.ids.tolist() for one in renew_snapshot(made)] == [[0, 4]]
+
+
+def test_a_copy_is_made_again_for_blocks_whose_origin_has_changed_since():
+    """What each of them contains is said by its origin."""
+    shard, _ = started(ASP, MINE)
+    store = shard.ownership.tables["w"]
+    store.origin[:] = 1
+    (made,) = make_snapshots(store, np.arange(3))
+    store.origin[:2] = 0
+    assert not made.is_current()
+    renewed = {one.origin: one.ids.tolist() for one in renew_snapshot(made)}
+    assert renewed == {0: [0, 2], 1: [4]}
 
 
 @pytest.mark.usefixtures("tiny_pieces")

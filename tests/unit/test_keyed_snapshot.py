@@ -63,7 +63,8 @@ def test_a_copy_is_of_the_moment_at_which_it_was_begun(
         push_some(store, clock, draw)
     chosen = np.flatnonzero(draw.random(len(store)) < share)
     expected = store.copy_blocks(chosen)
-    snapshot = BlockSnapshot(store, chosen, StallTimer())
+    snapshot = BlockSnapshot(store, chosen)
+    snapshot.begin(StallTimer())
     clock = 6
     push_some(store, clock, draw)
     while snapshot.copy_piece():

@@ -90,44 +90,57 @@ class _CopiedArray(NamedTuple):
 
 
 class BlockSnapshot:
-    """Of the blocks at ``positions`` (ascending) of a store, as they are when this is made.
+    """Of the blocks at ``positions`` (ascending) of a store, as they are when it is begun.
 
-    ``contents`` are there when :meth:`copy_piece` has said so. It must be released.
+    What needs no look at values is done when this is made, beside training: a store keeps its blocks.
+    ``contents`` are there when :meth:`copy_piece` has said so. It must be released. ``origin``: of all of
+    the blocks, when this is made.
     """
 
-    def __init__(
-        self, store: BlockStore, positions: Positions, timer: StallTimer, allocate: Allocate = np.empty
-    ) -> None:
+    def __init__(self, store: BlockStore, positions: Positions, allocate: Allocate = np.empty) -> None:
         """``allocate``: makes the arrays of the copy."""
+        self.store = store
+        self.positions = positions
+        self.ids = store.ids[positions]
+        self.origin = int(store.origin[positions[0]]) if len(positions) else 0
         self._allocate = allocate
-        self._store = store
-        self._positions = positions
-        self._timer = timer
+        self._timer = StallTimer()
         self._row_counts = store.row_counts.take(positions)
         self._arrays: list[_CopiedArray] = []
         values = self._add_array(store.values, store.layout)
         slots = {name: self._add_array(slot, store.slot_layout(name)) for name, slot in store.slots.items()}
-        self.contents = BlockContents(values, slots, store.steps[positions])
+        self.contents = BlockContents(values, slots)
         self._waiting: Mask = np.ones(len(positions), np.bool_)  # blocks
         self._copied: Mask = np.zeros(self._row_counts.elements, np.bool_)  # rows of waiting blocks
         self._begun: Mask = np.zeros(len(positions), np.bool_)  # blocks of which rows are copied
         self._index: NDArray[np.int32] = np.full(len(store), -1, np.int32)
         self._index[positions] = np.arange(len(positions), dtype=np.int32)
         self._pieces = deque(split_pieces(self._row_counts, store.table.row_elements))
-        store.before_change.append(self)
+
+    def is_current(self) -> bool:
+        """Whether these blocks may be copied now as blocks of one origin: no epoch or move came between."""
+        store = self.store
+        frozen = store.blocked and bool(store.frozen[self.positions].any())
+        return not frozen and bool((store.origin[self.positions] == self.origin).all())
+
+    def begin(self, timer: StallTimer) -> None:
+        """It is of this moment. ``timer``: of all that holds up others from now on."""
+        self._timer = timer
+        self.contents.steps = self.store.steps[self.positions]
+        self.store.before_change.append(self)
 
     def _add_array(self, source: Array, layout: Layout) -> Array:
-        packed = layout.take(self._positions)
+        packed = layout.take(self.positions)
         target: Array = self._allocate(packed.elements, source.dtype)
-        width = layout.elements // max(1, self._store.row_counts.elements)
+        width = layout.elements // max(1, self.store.row_counts.elements)
         self._arrays.append(_CopiedArray(source, layout, target, packed, width))
         return target
 
     def release(self) -> None:
         """Nothing is copied any more."""
         self._pieces.clear()
-        if self in self._store.before_change:
-            self._store.before_change.remove(self)
+        if self in self.store.before_change:
+            self.store.before_change.remove(self)
 
     def copy_piece(self) -> bool:
         """Copy the next piece. False: everything is there."""
@@ -148,7 +161,7 @@ class BlockSnapshot:
         waiting = self._waiting[piece.first : piece.last]
         if waiting.all() and not self._begun[piece.first : piece.last].any():
             for array in self._arrays:
-                array.copy_blocks(self._positions, piece.first, piece.last)
+                array.copy_blocks(self.positions, piece.first, piece.last)
         else:
             self._copy_rest(piece.first + np.flatnonzero(waiting))
         self._waiting[piece.first : piece.last] = False
@@ -157,7 +170,7 @@ class BlockSnapshot:
         """Rows of one block. Until its last ones are there the block is as good as not copied."""
         rows = np.arange(first, last)
         self._copy_missing(
-            self._store.row_counts.find_start(int(self._positions[index])) + rows,
+            self.store.row_counts.find_start(int(self.positions[index])) + rows,
             self._row_counts.find_start(index) + rows,
         )
         if last == int(self._row_counts.sizes[index]):
@@ -168,8 +181,8 @@ class BlockSnapshot:
         begun = self._begun[at]
         parts = at[begun]
         for array in self._arrays:
-            array.copy_scattered(self._positions, at[~begun])
-        rows = self._store.row_counts.indices(self._positions[parts])
+            array.copy_scattered(self.positions, at[~begun])
+        rows = self.store.row_counts.indices(self.positions[parts])
         self._copy_missing(rows, self._row_counts.indices(parts))
 
     def _copy_missing(self, rows: Positions, packed: Positions) -> None:
@@ -195,13 +208,30 @@ class BlockSnapshot:
     def preserve_rows(self, rows: Positions) -> None:
         """These rows of the store (ascending) are about to change: the others of their blocks can wait."""
         with self._timer:
-            blocks = self._store.row_counts.find_blocks(rows)
+            blocks = self.store.row_counts.find_blocks(rows)
             at = self._index[blocks].astype(np.int64)
             wanted = np.flatnonzero(at >= 0)
             wanted = wanted[self._waiting[at[wanted]]]
             if not len(wanted):
                 return
             at = at[wanted]
-            shift = self._row_counts.starts[at] - self._store.row_counts.starts[blocks[wanted]]
+            shift = self._row_counts.starts[at] - self.store.row_counts.starts[blocks[wanted]]
             self._copy_missing(rows[wanted], rows[wanted] + shift)
             self._begun[at] = True
+
+
+def make_snapshots(
+    store: BlockStore, positions: Positions, allocate: Allocate = np.empty
+) -> list[BlockSnapshot]:
+    """For the blocks at these positions, one for those of each origin; none is begun."""
+    origins = store.origin[positions]
+    if len(positions) and (origins == origins[0]).all():
+        return [BlockSnapshot(store, positions, allocate)]
+    found = np.flatnonzero(np.bincount(origins)).tolist()
+    return [BlockSnapshot(store, positions[origins == origin], allocate) for origin in found]
+
+
+def renew_snapshot(snapshot: BlockSnapshot) -> list[BlockSnapshot]:
+    """The same for what may be copied of its blocks now."""
+    store, positions = snapshot.store, snapshot.positions
+    return make_snapshots(store, positions[~store.frozen[positions]])

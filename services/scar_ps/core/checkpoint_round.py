@@ -17,13 +17,11 @@ import numpy as np
 from scar.blocks import Array, BlockState, Ids, Positions, positions_of
 from scar.errors import Busy, InvalidRequest
 from scar_ps.core.block_data import CopiedBlocks
-from scar_ps.core.block_snapshot import BlockSnapshot, Piece, StallTimer, split_pieces
-from scar_ps.core.block_store import Allocate, BlockStore, StoreSlice
+from scar_ps.core.block_snapshot import BlockSnapshot, Piece, StallTimer, renew_snapshot, split_pieces
+from scar_ps.core.block_store import BlockStore, StoreSlice
 from scar_ps.core.distances import BlockDistances
 from scar_ps.core.ownership import BlockOwnership
 from scar_ps.core.relocation import Relocation, select_kept
-
-ChosenBlocks = Sequence[tuple[BlockStore, Positions]]
 
 
 @dataclass(eq=False, slots=True)
@@ -127,14 +125,13 @@ class CheckpointRound:
         self,
         number: int,
         clock: int,
-        chosen: ChosenBlocks,
+        chosen: Sequence[BlockSnapshot],
         contents_of: Callable[[int], Mapping[str, int]],
         timer: StallTimer,
-        allocate: Allocate = np.empty,
     ) -> list[CopiedBlocks]:
         """Copy these candidates as they are now; their contents are there after the last :meth:`copy_piece`.
 
-        ``contents_of``: the watermark of blocks of an origin. ``allocate``: makes the arrays of the copy.
+        ``chosen``: made for them, and not begun. ``contents_of``: the watermark of blocks of an origin.
         """
         self.measured_candidates(number)
         copied: list[CopiedBlocks] = []
@@ -142,13 +139,12 @@ class CheckpointRound:
         self._clock = clock
         self._candidates = []
         self._copied = copied
-        for store, positions in chosen:
-            there = positions[~store.frozen[positions]] if store.blocked else positions
-            for origin in np.flatnonzero(np.bincount(store.origin[there])).tolist():
-                at = there[store.origin[there] == origin]
-                snapshot = BlockSnapshot(store, at, timer, allocate)
+        for one in chosen:
+            for snapshot in [one] if one.is_current() else renew_snapshot(one):
+                snapshot.begin(timer)
                 self._snapshots.append(snapshot)
-                state = BlockState(store.table.name, store.ids[at], clock, contents_of(origin))
+                store, at = snapshot.store, snapshot.positions
+                state = BlockState(store.table.name, snapshot.ids, clock, contents_of(snapshot.origin))
                 copied.append(CopiedBlocks(state, snapshot.contents))
                 whole = len(at) == len(store)
                 store.unsaved[at] = False

@@ -61,15 +61,17 @@ class RoundHandler:
         self._state.round.record_distances(event.candidates)
 
     def find_candidates(self, event: CandidatesRequested) -> list[Candidates]:
-        self._admission.check_epoch(event.epoch)
-        return self._state.round.measured_candidates(event.number)
+        """With as few origins as there can be, as a copy is made for each."""
+        state = self._state
+        workers = [worker.key for worker in self._admission.check_epoch(event.epoch).workers]
+        state.ownership.forget_overtaken(state.sequences.watermark, workers)
+        return state.round.measured_candidates(event.number)
 
     def copy_blocks(self, event: BlocksChosen) -> list[CopiedBlocks]:
         """Begin to copy these blocks as they are now."""
         state = self._state
-        epoch = self._admission.check_epoch(event.epoch)
+        self._admission.check_epoch(event.epoch)
         own = state.sequences.watermark
-        state.ownership.forget_overtaken(own, [worker.key for worker in epoch.workers])
         with event.timer:
             copied = state.round.begin_copy(
                 event.number,
@@ -77,7 +79,6 @@ class RoundHandler:
                 event.chosen,
                 lambda origin: state.ownership.watermark_of(origin, own),
                 event.timer,
-                event.allocate,
             )
         state.story.note(blocks=sum(len(one.state.ids) for one in copied))
         return copied

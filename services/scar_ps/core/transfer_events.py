@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-import numpy as np
-
 from scar_ps.core.block_data import CopiedBlocks, IncomingBlocks
-from scar_ps.core.block_snapshot import StallTimer
-from scar_ps.core.block_store import Allocate
-from scar_ps.core.checkpoint_round import Candidates, ChosenBlocks
+from scar_ps.core.block_snapshot import BlockSnapshot, StallTimer
+from scar_ps.core.checkpoint_round import Candidates
 from scar_ps.core.events import Event
 from scar_ps.core.replica_store import ReplicationBatch, WantedReplicas
 from scar_ps.core.replication_chain import OutgoingBatch
@@ -103,14 +100,13 @@ class BlocksChosen(Event):
     """The coordinator has chosen what is saved. Answered by the list of
     :class:`scar_ps.core.block_data.CopiedBlocks`, whose contents come by :class:`CopyContinued`.
 
-    ``allocate``: makes the arrays that they are copied to.
+    ``chosen``: made for these blocks, and not begun.
     """
 
     epoch: int
     number: int
-    chosen: ChosenBlocks
+    chosen: Sequence[BlockSnapshot]
     timer: StallTimer = field(default_factory=StallTimer)
-    allocate: Allocate = np.empty
 
     def for_story(self) -> BlocksChosen:
         return replace(self, chosen=())
