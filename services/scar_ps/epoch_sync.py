@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
 
 import numpy as np
 
+from scar.blocks import Ids
 from scar.errors import (
     CorruptCheckpoint,
     ForgedRecord,
@@ -18,15 +18,17 @@ from scar.errors import (
     WrongJob,
 )
 from scar.placement import Epoch, Member
-from scar.tables import Job
+from scar.tables import Job, Table
 from scar.v1 import types_pb2
 from scar.wire import codec
 from scar.wire.epoch_messages import epoch_from_proto
 from scar_ps.apply_thread import ApplyThread
+from scar_ps.core.block_memory import BlockMemory
+from scar_ps.core.block_store import BlockStore
 from scar_ps.core.core_state import CoreState
 from scar_ps.core.epochs import AdoptedEpoch, EpochsMissing
 from scar_ps.core.events import EpochReceived
-from scar_runtime.process.memory import ReadyArrays
+from scar_runtime.process.memory import reserve_zeros, touch_zeros
 from scar_runtime.store import Store
 from scar_runtime.store.job_records import read_job_spec
 from scar_runtime.store.layout import EPOCHS, epoch_key
@@ -78,31 +80,32 @@ class EpochSync:
     def adopt_epoch(self, epoch: Epoch, job: Job, timeout: float) -> AdoptedEpoch:
         """Have the shard adopt this epoch, and first those before it that it misses."""
         with self._lock:
-            allocate = self._make_arrays(epoch, job).allocate
-            answer = self._apply_thread.call(EpochReceived(epoch, job, allocate=allocate), timeout)
+            memories = self._prepare_memories(epoch, job)
+            answer = self._apply_thread.call(EpochReceived(epoch, job, memories=memories), timeout)
             if isinstance(answer, EpochsMissing):
                 earlier = self._read_missing(answer, job)
                 for one in [*earlier, epoch]:
-                    received = EpochReceived(one, job, complete=True, allocate=allocate)
+                    received = EpochReceived(one, job, complete=True, memories=memories)
                     answer = self._apply_thread.call(received, timeout)
         assert isinstance(answer, AdoptedEpoch)
         self._ahead = None
         return answer
 
-    def _make_arrays(self, epoch: Epoch, job: Job) -> ReadyArrays:
-        """For the values, and the saved ones, of tables of which the epoch gives other blocks to this shard.
-        On this thread: the apply thread would look as if it hung while it waits for the kernel.
+    def _prepare_memories(self, epoch: Epoch, job: Job) -> dict[str, BlockMemory]:
+        """For the tables of which the epoch gives other blocks to this shard; what it brings may be written
+        to. On this thread: the apply thread would look as if it hung while it waits for the kernel.
         """
         index = epoch.shard_index(self._state.member.key)
         held = self._state.view.tables
-        wanted: list[tuple[int, np.dtype[Any]]] = []
+        memories = {}
         for table in job.tables if index >= 0 and epoch.number > self._state.number else ():
             if table.keys is not None or len(epoch.owners.get(table.name, ())) != table.blocks:
                 continue
             ids = epoch.owned(table.name, index)
-            if table.name not in held or not np.array_equal(held[table.name].ids, ids):
-                wanted += 2 * [(table.layout.count_elements(ids), table.dtype)]
-        return ReadyArrays(wanted)
+            store = held.get(table.name)
+            if store is None or not np.array_equal(store.ids, ids):
+                memories[table.name] = prepare_memory(table, ids, store)
+        return memories
 
     def catch_up(self, timeout: float) -> None:
         """Read the newest epoch from the store and hand it in. Raises errors of the store."""
@@ -168,3 +171,16 @@ def _read_epoch(store: Store, number: int) -> StoredEpoch:
     if message.number != number:
         raise CorruptCheckpoint(f"epoch {number} says that it is {message.number}")
     return StoredEpoch(epoch_from_proto(message), message_digest(message))
+
+
+def prepare_memory(table: Table, ids: Ids, store: BlockStore | None) -> BlockMemory:
+    """What a store for these blocks is made in: that of the present one if it does, with what comes ready to
+    be written to.
+    """
+    gained = len(ids) if store is None else int(np.count_nonzero(store.find_blocks(ids) < 0))
+    if store is not None and store.memory.suits(len(ids) - gained, gained):
+        memory = store.memory
+    else:
+        memory, gained = BlockMemory(table, ids, reserve_zeros, lasting=True), len(ids)
+    touch_zeros(memory.untouched(gained))
+    return memory

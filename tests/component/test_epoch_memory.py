@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from scar_ps import epoch_sync
-from scar_runtime.process.memory import ReadyArrays
+from scar_runtime.process.memory import touch_zeros
 from tests.component.processes import eventually
 from tests.component.ps_scene import SECONDS, Running, declared, first, run_pair
 
@@ -26,14 +26,13 @@ def test_the_apply_thread_moves_while_an_epoch_waits_for_memory(
     taking, go = threading.Event(), threading.Event()
     made: list[np.ndarray] = []
 
-    class SlowArrays(ReadyArrays):
-        def __init__(self, wanted: list[tuple[int, np.dtype]]) -> None:
-            taking.set()
-            assert go.wait(SECONDS)
-            super().__init__(wanted)
-            made.extend(self._ready)
+    def touch_slowly(arrays: list[np.ndarray]) -> None:
+        taking.set()
+        assert go.wait(SECONDS)
+        touch_zeros(arrays)
+        made.extend(arrays)
 
-    monkeypatch.setattr(epoch_sync, "ReadyArrays", SlowArrays)
+    monkeypatch.setattr(epoch_sync, "touch_zeros", touch_slowly)
     shard = shards[0]
     spec = declared()
     adopting = threading.Thread(target=lambda: shard.adopt(first(spec, shards), spec))
@@ -46,3 +45,4 @@ def test_the_apply_thread_moves_while_an_epoch_waits_for_memory(
     store = shard.service.state.ownership.tables["w"]
     for array, given in zip((store.values, store.saved), made, strict=True):
         assert np.shares_memory(array, given)
+        assert len(array) == len(given), "no more than what is needed was touched"

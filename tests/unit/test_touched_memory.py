@@ -1,12 +1,16 @@
-"""Memory that the kernel has given already: arrays of their own, zero, and as many as there is room for."""
+"""Memory that the kernel has given already, and memory that it gives as it is written to: arrays of zeros."""
 
 from __future__ import annotations
 
+import mmap
+from pathlib import Path
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scar_runtime.process.memory import ReadyArrays, TouchedMemory
+from scar_runtime.process.memory import TouchedMemory, reserve_zeros, touch_zeros
 
 DTYPES = st.sampled_from([np.dtype(name) for name in ("float32", "float64", "int64", "uint8")])
 
@@ -44,14 +48,32 @@ def test_what_has_no_room_gets_memory_of_its_own() -> None:
     assert not np.shares_memory(array, memory._left)
 
 
-def test_arrays_come_in_the_order_in_which_they_were_wanted_and_others_are_made() -> None:
-    ready = ReadyArrays([(3, np.dtype(np.float32)), (4, np.dtype(np.int64))])
-    first = ready.allocate(3, np.dtype(np.float32))
-    first[:] = 7
-    assert (len(ready.allocate(3, np.dtype(np.float32))), len(ready._ready)) == (3, 1), (
-        "another one is wanted"
-    )
-    second = ready.allocate(4, np.dtype(np.int64))
-    assert (second.tolist(), second.dtype, len(ready._ready)) == ([0] * 4, np.dtype(np.int64), 0)
-    assert ready.allocate(4, np.dtype(np.int64)).tolist() == [0] * 4
-    assert first.tolist() == [7] * 3
+@pytest.mark.parametrize("count", [0, 3, 1 << 20])
+def test_memory_that_is_reserved_is_zero_and_can_be_written_to(count: int) -> None:
+    array = reserve_zeros(count, np.dtype(np.float32))
+    touch_zeros([array[1:]])
+    assert (array.shape, array.dtype, array.any()) == ((count,), np.dtype(np.float32), False)
+    array[:] = 7
+    assert (array == 7).all()
+
+
+def test_reserving_takes_no_memory_and_touching_does() -> None:
+    """More than any machine has may be reserved: what counts is what is written to."""
+    before = resident_bytes()
+    array = reserve_zeros(1 << 36, np.dtype(np.float32))
+    assert resident_bytes() - before < 50e6
+    touch_zeros([array[5 : 5 + (25 << 20)]])
+    assert 90e6 < resident_bytes() - before < 200e6
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def test_what_cannot_be_reserved_is_an_array_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("no")
+
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    array = reserve_zeros(1 << 20, np.dtype(np.float32))
+    assert (len(array), array.any()) == (1 << 20, False)

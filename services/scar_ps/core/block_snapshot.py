@@ -71,6 +71,7 @@ def split_pieces(row_counts: Layout, width: int, elements: int = COPIED_ELEMENTS
 class _CopiedArray(NamedTuple):
     """What is copied from where to where, with ``width`` elements a row."""
 
+    store: BlockStore
     source: Array
     layout: Layout
     target: Array
@@ -80,13 +81,14 @@ class _CopiedArray(NamedTuple):
     def copy_blocks(self, positions: Positions, first: int, last: int) -> None:
         low = self.packed.find_start(first)
         high = self.packed.find_start(last)
-        self.layout.gather_into(self.source, positions[first:last], self.target[low:high])
+        self.store.gather_into(self.source, self.layout, positions[first:last], self.target[low:high])
 
     def copy_scattered(self, positions: Positions, at: Positions) -> None:
-        self.packed.scatter(self.target, at, self.layout.gather(self.source, positions[at]))
+        self.packed.scatter(self.target, at, self.store.gather(self.source, self.layout, positions[at]))
 
     def copy_rows(self, rows: Positions, packed: Positions) -> None:
-        scatter_rows(self.target, self.width, packed, gather_rows(self.source, self.width, rows))
+        at = self.store.find_in_memory(rows)
+        scatter_rows(self.target, self.width, packed, gather_rows(self.source, self.width, at))
 
 
 class BlockSnapshot:
@@ -133,7 +135,7 @@ class BlockSnapshot:
         packed = layout.take(self.positions)
         target: Array = self._allocate(packed.elements, source.dtype)
         width = layout.elements // max(1, self.store.row_counts.elements)
-        self._arrays.append(_CopiedArray(source, layout, target, packed, width))
+        self._arrays.append(_CopiedArray(self.store, source, layout, target, packed, width))
         return target
 
     def release(self) -> None:

@@ -1,9 +1,9 @@
-"""The blocks of one table that a shard owns, back to back in flat arrays.
+"""The blocks of one table that a shard owns, in flat arrays: back to back, or at :class:`Places`.
 
 A store never changes its set of blocks: an epoch that does so makes a new one
 (:meth:`BlockStore.copy_for`). So whoever still reads the old one (a pull on its way out, a distance pass)
-reads consistent memory. Only one thread writes, and holds ``lock``, which is handed in, for each run of
-blocks; who reads beside it holds it for each run that it copies out, and never sees half of a block.
+finds its blocks where they were. Only one thread writes, and holds ``lock``, which is handed in, for each
+run of blocks; who reads beside it holds it for each run that it copies out, and never sees half of a block.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from scar.blocks import Array, Ids, Layout, Positions, RowNames, drop_repeats
 from scar.errors import BlockOutOfRange
 from scar.row_copies import gather_rows_into
 from scar.tables import Table
-from scar_ps.core.block_data import BlockContents
+from scar_ps.core.block_data import BlockContents, differing_values
+from scar_ps.core.block_memory import BlockMemory, Places, Tenancy
 from scar_ps.core.pull_marks import PullMarks
 from scar_ps.core.segments import Segments
 
@@ -111,17 +112,30 @@ class BlockStore:
     None.
     """
 
-    def __init__(self, table: Table, ids: Ids, lock: Lock = NO_LOCK, allocate: Allocate = np.zeros) -> None:
-        """``allocate``: makes the arrays of values, of zeros."""
+    def __init__(
+        self,
+        table: Table,
+        ids: Ids,
+        lock: Lock = NO_LOCK,
+        memory: BlockMemory | None = None,
+        at: Positions | None = None,
+    ) -> None:
+        """``memory``: what its arrays are of, None: of its own; ``at``: place of each block there."""
         self.table = table
         self.ids = ids
         self.lock = lock
         self.layout = table.layout.take(ids.astype(np.int64))
-        self.values: Array = allocate(self.layout.elements, table.dtype)
-        self.saved: Array = allocate(self.layout.elements, table.dtype)
         self.row_counts = table.row_counts.take(ids.astype(np.int64))
+        self.memory = memory or BlockMemory(table, ids)
+        if at is None:
+            at = self.memory.take_places(len(ids))
+        assert at is not None
+        self.places = self._find_places(at)
+        self.tenancy = Tenancy(self.memory.released)
+        self.values: Array = self._view(self.memory.values, self.layout)
+        self.saved: Array = self._view(self.memory.saved, self.layout)
         self.slots: dict[str, Array] = {
-            name: np.zeros(self.slot_layout(name).elements, table.dtype) for name in table.slots
+            name: self._view(slot, self.slot_layout(name)) for name, slot in self.memory.slots.items()
         }
         self.steps: NDArray[np.int64] = np.zeros(len(ids), np.int64)
         self.loading: NDArray[np.int64] = np.zeros(len(ids), np.int64)
@@ -141,9 +155,14 @@ class BlockStore:
         return len(self.ids)
 
     @property
+    def value_bytes(self) -> int:
+        return self.layout.elements * self.table.dtype.itemsize
+
+    @property
     def bytes(self) -> int:
         """Values and slots."""
-        return self.values.nbytes + sum(slot.nbytes for slot in self.slots.values())
+        slots = sum(self.slot_layout(name).elements for name in self.slots)
+        return self.value_bytes + slots * self.table.dtype.itemsize
 
     @property
     def row_layout(self) -> Layout:
@@ -153,6 +172,69 @@ class BlockStore:
     def slot_layout(self, slot: str) -> Layout:
         """All blocks of a slot, in its elements."""
         return self.table.slot_layout(slot, self.row_counts)
+
+    # --- arrays: values, saved values and slots, each with the layout of all blocks in it
+    # -----------------------------------------------------------------------------------------------------
+
+    def _find_places(self, at: Positions) -> Places | None:
+        """None: blocks lie back to back from the first place on."""
+        rows = self.memory.place_rows
+        if not rows or np.array_equal(at, np.arange(len(at))):
+            return None
+        last = self.row_counts.elements - (len(at) - 1) * rows
+        return Places(at, rows, 0 if last == rows else last)
+
+    def _view(self, flat: Array, layout: Layout) -> Array:
+        return flat[: layout.elements] if self.places is None else flat
+
+    def _row_width(self, layout: Layout) -> int:
+        """Elements of a row in an array with this layout."""
+        return layout.elements // max(1, self.row_counts.elements)
+
+    def gather(self, flat: Array, layout: Layout, positions: Positions) -> Array:
+        """Copy of these (ascending) blocks in one of its arrays, packed."""
+        if self.places is None:
+            return layout.gather(flat, positions)
+        packed: Array = np.empty(layout.count_elements(positions), flat.dtype)
+        self.places.gather_into(flat, self._row_width(layout), positions, packed)
+        return packed
+
+    def gather_into(self, flat: Array, layout: Layout, positions: Positions, packed: Array) -> None:
+        """The same, written to ``packed``."""
+        if self.places is None:
+            layout.gather_into(flat, positions, packed)
+        else:
+            self.places.gather_into(flat, self._row_width(layout), positions, packed)
+
+    def scatter(self, flat: Array, layout: Layout, positions: Positions, packed: Array) -> None:
+        """Write packed blocks to one of its arrays."""
+        if self.places is None:
+            layout.scatter(flat, positions, packed)
+        else:
+            packed = packed.astype(flat.dtype, copy=False)
+            self.places.scatter(flat, self._row_width(layout), positions, packed)
+
+    def find_start(self, layout: Layout, position: int) -> int:
+        """Element at which a block begins in one of its arrays."""
+        if self.places is None:
+            return layout.find_start(position)
+        return self.places.find_start(position, self._row_width(layout))
+
+    def find_in_memory(self, rows: StoreRows) -> Positions:
+        """Where these rows of the store are in its arrays, in rows."""
+        at = rows.astype(np.int64, copy=False)
+        return at if self.places is None else self.places.find_rows(at)
+
+    def copy_rows(self, rows: StoreRows, room: Array | None = None) -> Array:
+        """Values of these (ascending) rows of the store, packed; written to ``room`` where it is given."""
+        at = self.find_in_memory(rows)
+        width = self.table.row_elements
+        packed: Array = np.empty(len(at) * width, self.values.dtype) if room is None else room
+        if self.places is None:
+            self.row_layout.gather_into(self.values, at, packed)
+        else:
+            gather_rows_into(self.values, width, at, packed)
+        return packed
 
     # --- finding blocks
     # ----------------------------------------------------------------------------------------------
@@ -250,6 +332,14 @@ class BlockStore:
         if self.marks is not None:
             self.changed[positions] = False
 
+    def forget_saved(self) -> None:
+        """What the running checkpoint holds of the blocks is not known any more."""
+        used = self.layout.elements
+        if self.places is not None:
+            used = self.memory.end * self.places.rows * self.table.row_elements
+        self.saved[:used] = differing_values(self.values[:used])
+        self.unsaved[:] = True
+
     def update_blocked(self) -> None:
         """Call it after ``loading`` or ``frozen`` were written."""
         self.blocked = bool(self.frozen.any() or (self.loading > 0).any())
@@ -260,46 +350,57 @@ class BlockStore:
     def freeze(self) -> BlockStore:
         """The same blocks with values that nobody changes any more, to be read without a lock."""
         frozen = copy(self)
-        frozen.values = self.values.copy()
+        every = np.arange(len(self))
+        frozen.values = self.gather(self.values, self.layout, every)
+        if self.places is not None:
+            frozen.places = None
+            frozen.slots = {
+                name: self.gather(slot, self.slot_layout(name), every) for name, slot in self.slots.items()
+            }
         frozen.lock = NO_LOCK
         return frozen
 
     def copy_blocks(self, positions: Positions) -> BlockContents:
         """Values, slots and steps of these blocks, packed."""
-        slots = {name: self.slot_layout(name).gather(slot, positions) for name, slot in self.slots.items()}
-        return BlockContents(self.layout.gather(self.values, positions), slots, self.steps[positions])
+        slots = {
+            name: self.gather(slot, self.slot_layout(name), positions) for name, slot in self.slots.items()
+        }
+        return BlockContents(self.gather(self.values, self.layout, positions), slots, self.steps[positions])
 
     def install_blocks(self, positions: Positions, contents: BlockContents) -> None:
         """Write packed contents to these blocks. Absent slots and steps start at zero."""
         saved = contents.values if contents.saved is None else contents.saved
         self.note_change(positions)
-        self.layout.scatter(self.values, positions, contents.values)
-        self.layout.scatter(self.saved, positions, saved)
+        self.scatter(self.values, self.layout, positions, contents.values)
+        self.scatter(self.saved, self.layout, positions, saved)
         self.unsaved[positions] = contents.saved is not None
-        for name, slot in contents.slots.items():
-            self.slot_layout(name).scatter(self.slots[name], positions, slot)
+        for name, slot in self.slots.items():
+            layout = self.slot_layout(name)
+            installed = contents.slots.get(name)
+            if installed is None:  # others may have been there before
+                installed = np.zeros(layout.count_elements(positions), slot.dtype)
+            self.scatter(slot, layout, positions, installed)
         if contents.steps is not None:
             self.steps[positions] = contents.steps
 
-    def allocate_for(self, ids: Ids, allocate: Allocate | None) -> BlockStore:
+    def allocate_for(self, ids: Ids, memory: BlockMemory | None) -> BlockStore:
         """A store of zeros for ``ids`` with this one's lock."""
-        return BlockStore(self.table, ids, self.lock, allocate or np.zeros)
+        return BlockStore(self.table, ids, self.lock, memory)
 
     def copy_for(
-        self, ids: Ids, gained: Mask, progress: OnProgress, allocate: Allocate | None = None
+        self, ids: Ids, gained: Mask, progress: OnProgress, memory: BlockMemory | None = None
     ) -> BlockStore:
-        """A store for ``ids`` with this one's lock and contents; what was ``gained`` (mask) is empty."""
-        new = self.allocate_for(ids, allocate)
+        """A store for ``ids`` with this one's lock and contents; what was ``gained`` (mask) is to be
+        installed. ``memory``: what it is made in; in that of this store nothing is copied.
+        """
         source = np.where(gained, -1, self.find_blocks(ids))
-        if len(self):
-            self._copy_values(new, source, progress)
         target = np.flatnonzero(source >= 0)
+        new = self._stay_in_memory(ids, source) if memory is self.memory else None
+        if new is None:
+            usable = memory is not None and memory is not self.memory and memory.fits(ids)
+            new = self.allocate_for(ids, memory if usable else None)
+            self._copy_arrays(new, source, progress)
         source = source[target]
-        for start, stop in split_runs(new.layout.take(target), RUN_ELEMENTS) if self.slots else ():
-            for name, slot in self.slots.items():
-                kept = self.slot_layout(name).gather(slot, source[start:stop])
-                new.slot_layout(name).scatter(new.slots[name], target[start:stop], kept)
-            progress()
         new.steps[target] = self.steps[source]
         new.loading[target] = self.loading[source]
         new.unsettled[target] = self.unsettled[source]
@@ -314,25 +415,61 @@ class BlockStore:
         new.update_blocked()
         return new
 
-    def _copy_values(self, new: BlockStore, source: Positions, progress: OnProgress) -> None:
-        """To a new store of zeros. ``source``: where each of its blocks is here; -1: nowhere."""
+    def _stay_in_memory(self, ids: Ids, source: Positions) -> BlockStore | None:
+        """A store in which every block that is kept has its place; None: there are too few.
+
+        ``source``: where each block is here; -1: nowhere.
+        """
+        if not self.memory.place_rows:
+            return None
+        came = source < 0
+        found = self.memory.take_places(int(np.count_nonzero(came)))
+        if found is None:
+            return None
+        held = np.arange(len(self)) if self.places is None else self.places.at
+        at = np.empty(len(ids), np.int64)
+        at[came] = found
+        at[~came] = held[source[~came]]
+        new = BlockStore(self.table, ids, self.lock, self.memory, at)
+        gone = np.ones(len(self), np.bool_)
+        gone[source[~came]] = False
+        self.tenancy.pass_on(held[gone], new.tenancy)
+        return new
+
+    def _copy_arrays(self, new: BlockStore, source: Positions, progress: OnProgress) -> None:
+        """To a new store. ``source``: where each of its blocks is here; -1: nowhere."""
+        if not len(self):
+            return
+        held = source if self.places is None else np.where(source >= 0, self.places.at[source], -1)
+        self._copy_values(new, source, held, progress)
+        target = np.flatnonzero(source >= 0)
+        kept = source[target]
+        for start, stop in split_runs(new.layout.take(target), RUN_ELEMENTS) if self.slots else ():
+            for name, slot in self.slots.items():
+                packed = self.gather(slot, self.slot_layout(name), kept[start:stop])
+                new.scatter(new.slots[name], new.slot_layout(name), target[start:stop], packed)
+            progress()
+
+    def _copy_values(self, new: BlockStore, source: Positions, held: Positions, progress: OnProgress) -> None:
+        """``held``: the places of ``source`` in its arrays."""
         arrays = (new.values, self.values), (new.saved, self.saved)
         blocks, width = new.layout.body
-        held, known = self.layout.body
+        count, known = self.layout.body
         if width != known:
-            blocks = held = 0
+            blocks = count = 0
+        whole = count * width if self.places is None else None  # of memory: all of it
         for start, stop in split_runs(Layout.even(blocks, width), COPIED_ELEMENTS):  # in one pass
-            come_from = source[start:stop]
+            come_from = held[start:stop]
             for written, read in arrays:
                 gather_rows_into(
-                    read[: held * width], width, come_from, written[start * width : stop * width], partly=True
+                    read[:whole], width, come_from, written[start * width : stop * width], partly=True
                 )
             progress()
         target = blocks + np.flatnonzero(source[blocks:] >= 0)
         for start, stop in split_runs(new.layout.take(target), COPIED_ELEMENTS):
             for written, read in arrays:
-                kept = self.layout.gather(read, source[target[start:stop]])
-                new.layout.scatter(written, target[start:stop], kept)
+                kept = self.gather(read, self.layout, source[target[start:stop]])
+                new.scatter(written, new.layout, target[start:stop], kept)
             progress()
 
 

@@ -240,23 +240,19 @@ class CheckpointRound:
         at = part.store_positions[piece.first : piece.last]
         start = layout.find_start(piece.first)
         if piece.rows != (0, 0):
-            first = part.store.layout.find_start(int(at[0]))
+            first = part.store.find_start(part.store.layout, int(at[0]))
             low = piece.rows[0] * width
             high = piece.rows[1] * width
             part.store.saved[first + low : first + high] = values[start + low : start + high]
         else:
-            part.store.layout.scatter(part.store.saved, at, values[start : layout.find_start(piece.last)])
+            packed = values[start : layout.find_start(piece.last)]
+            part.store.scatter(part.store.saved, part.store.layout, at, packed)
         if not self._pieces:
             self.committed.pop(0)
         return bool(self.committed)
 
     def _commit_copy(self) -> None:
-        """All blocks of a store at once change places with their copy."""
-        for part in self._saving:
-            if part.positions is None:
-                part.store.saved = np.asarray(part.values)
-            else:
-                self.committed.append(part)
+        self.committed += self._saving
         self._saving = []
 
     def _drop_copy(self) -> None:
@@ -275,7 +271,7 @@ def committed_values(store: BlockStore, positions: Positions, committed: Sequenc
 
     ``committed``: what the store's saved values do not show yet, of a round that is over.
     """
-    saved = store.layout.gather(store.saved, positions)
+    saved = store.gather(store.saved, store.layout, positions)
     layout = store.layout.take(positions)
     ids = store.ids[positions]
     for part in committed:

@@ -33,14 +33,14 @@ def block_distances(store: BlockStore, positions: Positions | None = None) -> Bl
     sums = np.empty(len(layout), np.float64)
     with np.errstate(all="ignore"):
         for first, last in split_runs(layout, RUN_ELEMENTS):
-            if positions is None:
+            if positions is None and store.places is None:
                 run = slice(layout.find_start(first), layout.find_start(last))
                 values = store.values[run]
                 saved = store.saved[run]
             else:
-                at = positions[first:last]
-                values = store.layout.gather(store.values, at)
-                saved = store.layout.gather(store.saved, at)
+                at = np.arange(first, last) if positions is None else positions[first:last]
+                values = store.gather(store.values, store.layout, at)
+                saved = store.gather(store.saved, store.layout, at)
             sums[first:last] = _sum_run(values, saved, store.table.norm, layout, (first, last))
         return _scale_sums(sums, store.table, store.ids if positions is None else store.ids[positions])
 

@@ -11,7 +11,7 @@ from scar.tables import Job
 from scar_ps.core.actions import AnnounceEpoch, EndService
 from scar_ps.core.admission import Admission
 from scar_ps.core.block_data import BlockLoad
-from scar_ps.core.block_store import Allocate
+from scar_ps.core.block_memory import BlockMemory
 from scar_ps.core.clocks import ClockHandler
 from scar_ps.core.core_state import CoreState
 from scar_ps.core.events import EpochReceived
@@ -58,7 +58,7 @@ class EpochHandler:
         if not event.complete and not self._follows(epoch, job):
             return EpochsMissing(state.number + 1, epoch.number - 1, own_only=state.number == 0)
         before = state.number
-        loads = self._adopt(epoch, job, event.allocate)
+        loads = self._adopt(epoch, job, event.memories)
         if state.dismissed:
             state.actions.append(AnnounceEpoch(state.number))
             state.actions.append(EndService(state.dismissed))
@@ -85,7 +85,7 @@ class EpochHandler:
             return True  # it gives nothing to this shard
         return state.number == 0 and state.ownership.covers_epoch(epoch, job)
 
-    def _adopt(self, epoch: Epoch, job: Job, allocate: Allocate | None) -> list[BlockLoad]:
+    def _adopt(self, epoch: Epoch, job: Job, memories: Mapping[str, BlockMemory]) -> list[BlockLoad]:
         """Returns what is to be loaded."""
         state = self._state
         if epoch.number <= state.number or state.dismissed:
@@ -99,7 +99,7 @@ class EpochHandler:
         if epoch.shard_index(state.member.key) < 0:
             return []
         epoch.ensure_valid(state.job or job)
-        return self._change_epoch(epoch, job, allocate)
+        return self._change_epoch(epoch, job, memories)
 
     def _exclusion(self, epoch: Epoch) -> str:
         """Why this shard may never serve again after this epoch; empty: it may."""
@@ -110,12 +110,12 @@ class EpochHandler:
             return f"{member.key} is not part of epoch {epoch.number}"
         return ""
 
-    def _change_epoch(self, epoch: Epoch, job: Job, allocate: Allocate | None) -> list[BlockLoad]:
+    def _change_epoch(self, epoch: Epoch, job: Job, memories: Mapping[str, BlockMemory]) -> list[BlockLoad]:
         state = self._state
         was_empty = state.ownership.value_bytes == 0
         former = state.epoch.workers if state.epoch is not None else ()
         state.ownership.keep_incoming(state.replicas.find_incoming(job, epoch))
-        loads, relocations = state.ownership.adopt_epoch(epoch, job, allocate)
+        loads, relocations = state.ownership.adopt_epoch(epoch, job, memories)
         if was_empty:  # nothing of ours waits for a clock; without workers no mark would ever raise it
             state.barrier.clock = max(state.barrier.clock, epoch.clock)
         gained = any(relocation.gained.any() for relocation in relocations.values())

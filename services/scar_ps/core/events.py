@@ -6,7 +6,8 @@ wait may be served after it; ``for_story`` leaves out the blocks, which nobody w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from scar.blocks import Ids
@@ -15,7 +16,7 @@ from scar.losses import LossPart, LossPoint
 from scar.placement import Epoch
 from scar.tables import Job
 from scar_ps.core.block_data import BlockContents, BlockLoad
-from scar_ps.core.block_store import Allocate
+from scar_ps.core.block_memory import BlockMemory
 from scar_ps.core.requests import PulledParts, Sender, StagedPush
 
 
@@ -118,15 +119,15 @@ class WorkerSettled(Event):
 class EpochReceived(Event):
     """A newer epoch, perhaps.
 
-    ``complete``: those before it that matter have been handed in. ``allocate``: makes arrays for values, of
-    zeros. Answered by :class:`scar_ps.core.epochs.AdoptedEpoch` or
+    ``complete``: those before it that matter have been handed in. ``memories``: by table,
+    what stores are made in that get other blocks. Answered by :class:`scar_ps.core.epochs.AdoptedEpoch` or
     :class:`scar_ps.core.epochs.EpochsMissing`.
     """
 
     epoch: Epoch
     job: Job
     complete: bool = False
-    allocate: Allocate | None = None
+    memories: Mapping[str, BlockMemory] = field(default_factory=dict)
 
     def for_story(self) -> EventSummary:
         return EventSummary("EpochReceived", describe_epoch(self.epoch) | {"complete": self.complete})

@@ -18,10 +18,10 @@ from scar.keyed_rows import KEY_SLOT, USED_SLOT, KeyImages, block_of_images, dra
 from scar.row_copies import gather_rows
 from scar.tables import Table
 from scar_ps.core.block_data import BlockContents
+from scar_ps.core.block_memory import BlockMemory
 from scar_ps.core.block_store import (
     NO_LOCK,
     RUN_ELEMENTS,
-    Allocate,
     BlockStore,
     Lock,
     Mask,
@@ -279,13 +279,13 @@ class KeyedBlockStore(BlockStore):
         if KEY_SLOT in contents.slots:
             self._index_blocks(positions)
 
-    def allocate_for(self, ids: Ids, _allocate: Allocate | None) -> BlockStore:
+    def allocate_for(self, ids: Ids, _memory: BlockMemory | None) -> BlockStore:
         return KeyedBlockStore(self.table, ids, self.lock, self._seed, self.tally)
 
     def copy_for(
-        self, ids: Ids, gained: Mask, progress: OnProgress, allocate: Allocate | None = None
+        self, ids: Ids, gained: Mask, progress: OnProgress, memory: BlockMemory | None = None
     ) -> BlockStore:
-        new = super().copy_for(ids, gained, progress, allocate)
+        new = super().copy_for(ids, gained, progress, memory)
         assert isinstance(new, KeyedBlockStore)
         new._expired_at = self._expired_at
         new._index_blocks(np.arange(len(ids)), progress)

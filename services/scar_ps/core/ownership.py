@@ -21,13 +21,12 @@ from scar_ps.core.block_data import (
     BlockLoad,
     IncomingBlocks,
     InheritedPush,
-    differing_values,
     make_load,
     select_contents,
 )
+from scar_ps.core.block_memory import BlockMemory
 from scar_ps.core.block_store import (
     LOAD_BYTES,
-    Allocate,
     BlockStore,
     Mask,
     NewLock,
@@ -41,6 +40,8 @@ from scar_ps.core.pull_marks import PullMarks
 from scar_ps.core.push_sequences import merge_watermarks
 from scar_ps.core.relocation import Relocation
 from scar_ps.core.requests import MustWait
+
+NO_MEMORIES: Mapping[str, BlockMemory] = {}
 
 
 @dataclass(eq=False, slots=True)
@@ -98,7 +99,7 @@ class BlockOwnership:
 
     @property
     def value_bytes(self) -> int:
-        return sum(store.values.nbytes for store in self.tables.values())
+        return sum(store.value_bytes for store in self.tables.values())
 
     # --- epochs
     # ------------------------------------------------------------------------------------------------------
@@ -112,10 +113,10 @@ class BlockOwnership:
         return all(len(self._unexplained_blocks(change)) == 0 for change in changes)
 
     def adopt_epoch(
-        self, epoch: Epoch, job: Job, allocate: Allocate | None = None
+        self, epoch: Epoch, job: Job, memories: Mapping[str, BlockMemory] = NO_MEMORIES
     ) -> tuple[list[BlockLoad], dict[str, Relocation]]:
         """Follow an epoch: what has to be loaded, and the tables that changed. An error changes nothing.
-        ``allocate``: makes arrays for the values of tables that change, of zeros.
+        ``memories``: by table, what the stores of those that change are made in.
         """
         changes = [self._plan_change(table, epoch) for table in job.tables]
         for change in changes:
@@ -124,7 +125,8 @@ class BlockOwnership:
                 where = f"block {unexplained[0]} of table {change.table.name}"
                 raise Internal(f"epoch {epoch.number} does not say where {where} comes from")
         relocations = {
-            change.table.name: self._relocate_table(change, job.seed, allocate) for change in changes
+            change.table.name: self._relocate_table(change, job.seed, memories.get(change.table.name))
+            for change in changes
         }
         if job.strategy.missing:
             for relocation in relocations.values():
@@ -179,7 +181,7 @@ class BlockOwnership:
         missing = ~change.gained if held is None else ~change.gained & (held.find_blocks(change.ids) < 0)
         return change.ids[missing]
 
-    def _relocate_table(self, change: _TableChange, seed: int, allocate: Allocate | None) -> Relocation:
+    def _relocate_table(self, change: _TableChange, seed: int, memory: BlockMemory | None) -> Relocation:
         old = self.tables.get(change.table.name)
         if old is None:
             old = make_store(change.table, np.empty(0, np.uint32), self._new_lock(), seed)
@@ -188,7 +190,7 @@ class BlockOwnership:
             old.update_blocked()
             return Relocation(old, old, change.gained)
         pushes = [push for gained in change.groups for push in gained.pushes]
-        new = old.copy_for(change.ids, change.gained, self._progress, allocate)
+        new = old.copy_for(change.ids, change.gained, self._progress, memory)
         return Relocation(old, new, change.gained, pushes)
 
     def _begin_loads(
@@ -298,8 +300,7 @@ class BlockOwnership:
         What the store holds is older than was thought.
         """
         for store in self.tables.values():
-            store.saved = differing_values(store.values)
-            store.unsaved[:] = True
+            store.forget_saved()
 
     def forget_overtaken(self, own: Mapping[str, int], workers: Iterable[str]) -> None:
         """Blocks whose base watermark says no more than the shard's own are like all others. ``workers``:

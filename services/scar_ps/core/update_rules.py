@@ -44,34 +44,72 @@ def apply_push(
     held for each run of blocks or rows.
     """
     rule = rule or store.table.rule
-    store.note_change(positions)
     by_row = rows is not None or bool(rule.row_slots)
-    whole = store.row_layout if by_row else store.layout
+    if store.places is not None and not by_row:
+        blocks = np.arange(len(store)) if positions is None else positions
+        cut = store.places.find_cut(blocks)
+        if cut < len(blocks):  # the last block is shorter than its place: it is taken by rows
+            size = store.layout.count_elements(blocks[:cut])
+            if cut:
+                apply_push(store, blocks[:cut], pushed[:size], progress, rule)
+            last = blocks[cut:]
+            apply_push(store, last, pushed[size:], progress, rule, store.rows_of(last))
+            return
+    store.note_change(positions)
+    step = _PushStep(store, rule, by_row)
     at = positions if rows is None else rows.astype(np.int64, copy=False)
     if by_row and rows is None and positions is not None:
         at = store.rows_of(positions).astype(np.int64, copy=False)
-    layout = whole if at is None else whole.take(at)
+    layout = step.packed if at is None else step.packed.take(at)
     first = 0
     if at is not None and len(at) and int(at[-1] - at[0]) == len(at) - 1:
         first, at = int(at[0]), None  # neighbours: no need to copy them out and back
-    kernel = find_kernel(store, rule, whole)
-    in_numpy = RUN_ELEMENTS if at is None else SCATTERED_ELEMENTS
-    at_once = in_numpy if kernel is None else COMPILED_ELEMENTS
     with np.errstate(all="ignore"):
-        for start, stop in split_runs(layout, at_once):
+        for start, stop in split_runs(layout, step.elements_at_once(at is None)):
             piece = pushed[layout.find_start(start) : layout.find_start(stop)]
             run = slice(first + start, first + stop) if at is None else at[start:stop]
             if store.before_change:
                 changing = np.arange(run.start, run.stop) if isinstance(run, slice) else run
                 announce_change(store, changing, by_row)
             with store.lock:
-                if kernel is not None:
-                    kernel.apply(run, piece)
-                elif isinstance(run, slice):
-                    _apply_run(store, rule, whole, run, piece)
-                else:
-                    _apply_scattered(store, rule, whole, run, piece)
+                step.apply(run, piece)
             progress()
+
+
+class _PushStep:
+    """A step of a rule on blocks, or on rows, of a store. ``packed``: the layout of all of them."""
+
+    def __init__(self, store: BlockStore, rule: Rule, by_row: bool) -> None:
+        self._store = store
+        self._rule = rule
+        self._by_row = by_row
+        self.packed = store.row_layout if by_row else store.layout
+        places = store.places
+        width = store.table.row_elements * (1 if by_row or places is None else places.rows)
+        # of everything that there is in memory
+        self._layout = self.packed if places is None else Layout.even(len(store.values) // width, width)
+        self._kernel = find_kernel(store, rule, self._layout)
+
+    def elements_at_once(self, neighbours: bool) -> int:
+        if self._kernel is not None:
+            return COMPILED_ELEMENTS
+        return RUN_ELEMENTS if neighbours and self._store.places is None else SCATTERED_ELEMENTS
+
+    def apply(self, run: slice | Positions, pushed: Array) -> None:
+        """On these blocks or rows of the store."""
+        places = self._store.places
+        at = run
+        if places is not None:
+            at = np.arange(run.start, run.stop) if isinstance(run, slice) else run
+            at = places.find_rows(at) if self._by_row else places.at[at]
+        if self._kernel is not None:
+            self._kernel.apply(at, pushed)
+            return
+        counts = _count_steps(self._store, run) if self._rule.counts_steps else 1
+        if isinstance(at, slice):
+            _apply_run(self._store, self._rule, self._layout, at, pushed, counts)
+        else:
+            _apply_scattered(self._store, self._rule, self._layout, at, pushed, counts)
 
 
 def announce_change(store: BlockStore, run: Positions, by_row: bool) -> None:
@@ -83,7 +121,9 @@ def announce_change(store: BlockStore, run: Positions, by_row: bool) -> None:
             observer.preserve_blocks(run)
 
 
-def _apply_run(store: BlockStore, rule: Rule, layout: Layout, run: slice, pushed: Array) -> None:
+def _apply_run(
+    store: BlockStore, rule: Rule, layout: Layout, run: slice, pushed: Array, counts: StepCounts
+) -> None:
     """On neighbours in ``layout``: blocks, or rows."""
     span = slice(layout.find_start(run.start), layout.find_start(run.stop))
     row_slots = store.table.rule.row_slots
@@ -91,12 +131,13 @@ def _apply_run(store: BlockStore, rule: Rule, layout: Layout, run: slice, pushed
         name: slot[run, None] if name in row_slots else _as_rows(layout, slot[span])
         for name, slot in _rule_slots(store)
     }
-    counts = _count_steps(store, run) if rule.counts_steps else 1
     values = _as_rows(layout, store.values[span])
     apply_step(rule, values, _as_rows(layout, pushed), slots, counts, store.table.row_elements)
 
 
-def _apply_scattered(store: BlockStore, rule: Rule, layout: Layout, at: Positions, pushed: Array) -> None:
+def _apply_scattered(
+    store: BlockStore, rule: Rule, layout: Layout, at: Positions, pushed: Array, counts: StepCounts
+) -> None:
     row_slots = store.table.rule.row_slots
     values = layout.gather(store.values, at)
     slots = {
@@ -105,7 +146,6 @@ def _apply_scattered(store: BlockStore, rule: Rule, layout: Layout, at: Position
     shaped = {
         name: slot[:, None] if name in row_slots else _as_rows(layout, slot) for name, slot in slots.items()
     }
-    counts = _count_steps(store, at) if rule.counts_steps else 1
     row = store.table.row_elements
     apply_step(rule, _as_rows(layout, values), _as_rows(layout, pushed), shaped, counts, row)
     layout.scatter(store.values, at, values)

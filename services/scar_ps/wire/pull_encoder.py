@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from scar import bfloat16
-from scar.blocks import Array, Layout
+from scar.blocks import Array, Layout, Positions
 from scar.errors import InvalidRequest, TooLarge
 from scar.v1.ps_pb2 import SharedRange, TensorHeader
 from scar.wire.codec import CHUNK_BYTES, Chunk, WireParts, encode_chunk, encode_parts
@@ -146,11 +146,14 @@ def _gather_blocks(part: StoreSlice, start: int, stop: int) -> Array:
     """Some blocks of a part, under the store's lock: a view where the part is of all blocks."""
     store = part.store
     if isinstance(store, KeyedBlockStore):
-        at = np.arange(start, stop) if part.positions is None else part.positions[start:stop]
-        return store.stored_rows(at)
-    if part.positions is None:
+        return store.stored_rows(_positions(part, start, stop))
+    if part.positions is None and store.places is None:
         return store.values[store.layout.find_start(start) : store.layout.find_start(stop)]
-    return store.layout.gather(store.values, part.positions[start:stop])
+    return store.gather(store.values, store.layout, _positions(part, start, stop))
+
+
+def _positions(part: StoreSlice, start: int, stop: int) -> Positions:
+    return np.arange(start, stop) if part.positions is None else part.positions[start:stop]
 
 
 def _gather_rows(part: StoreSlice, start: int, stop: int) -> Array:
@@ -160,7 +163,7 @@ def _gather_rows(part: StoreSlice, start: int, stop: int) -> Array:
     if isinstance(store, KeyedBlockStore):
         return store.read_rows(part.rows[start:stop], part.unknown_zero)
     with store.lock:
-        return store.row_layout.gather(store.values, part.rows[start:stop].astype(np.int64, copy=False))
+        return store.copy_rows(part.rows[start:stop])
 
 
 def _copy_run(part: StoreSlice, start: int, stop: int, room: Array) -> None:
@@ -170,14 +173,13 @@ def _copy_run(part: StoreSlice, start: int, stop: int, room: Array) -> None:
         room[...] = _gather_rows(part, start, stop)
         return
     with store.lock:
-        if isinstance(store, KeyedBlockStore) or (part.positions is None and part.rows is None):
+        plain = part.positions is None and store.places is None
+        if isinstance(store, KeyedBlockStore) or (plain and part.rows is None):
             room[...] = _gather_blocks(part, start, stop)
         elif part.rows is not None:
-            rows = part.rows[start:stop].astype(np.int64, copy=False)
-            store.row_layout.gather_into(store.values, rows, room)
+            store.copy_rows(part.rows[start:stop], room)
         else:
-            assert part.positions is not None
-            store.layout.gather_into(store.values, part.positions[start:stop], room)
+            store.gather_into(store.values, store.layout, _positions(part, start, stop), room)
 
 
 class SegmentWriter:

@@ -47,4 +47,6 @@ def _show_part(store: BlockStore, part: str) -> BlockStore:
     shown = copy(store)
     shown.layout = part_layout(store.table, part, store.row_counts)
     shown.values = store.steps if part == STEPS else store.slots[part.removeprefix(SLOT)]
+    if part == STEPS:
+        shown.places = None
     return shown

@@ -8,9 +8,10 @@ own, and all threads share one heap: what one thread of a stream frees is what t
 from __future__ import annotations
 
 import ctypes
+import mmap
 import sys
-from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
 _M_ARENA_MAX = -8
 KEEP_BYTES = 512 << 20  # freed memory at the top of the heap that is kept, at most
+LEAST_RESERVED = 1 << 20  # bytes, for which pages of their own are worth it
 _ALIGNMENT = 64  # bytes
 _PAGE = 4096  # bytes, the least that any system has
 
@@ -63,19 +65,29 @@ class TouchedMemory:
         return array
 
 
-class ReadyArrays:
-    """Arrays of zeros in :class:`TouchedMemory`, each of its own, handed out in the order in which they were
-    wanted (elements and dtype).
+def reserve_zeros(count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """An array of zeros for more than may ever be needed: memory is taken as it is written to. None of it is
+    kept when it is freed.
     """
-
-    def __init__(self, wanted: Iterable[tuple[int, np.dtype[Any]]]) -> None:
-        self._ready = deque(
-            TouchedMemory(count * dtype.itemsize, 1).allocate(count, dtype) for count, dtype in wanted
-        )
-
-    def allocate(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """The next one; :func:`numpy.zeros` if it is another that is wanted."""
-        ready = self._ready
-        if ready and (ready[0].size, ready[0].dtype) == (count, dtype):
-            return ready.popleft()
+    size = count * dtype.itemsize
+    if size < LEAST_RESERVED or not hasattr(mmap, "MAP_NORESERVE"):
         return np.zeros(count, dtype)
+    try:
+        pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_NORESERVE)
+    except (OSError, ValueError, OverflowError):  # a limit of this machine
+        return np.zeros(count, dtype)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # of a kernel without them
+            pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, dtype)
+
+
+def touch_zeros(arrays: Iterable[NDArray[Any]]) -> None:
+    """Have the kernel give the memory of these arrays, to which nobody has written yet."""
+    for array in arrays:
+        whole = array.view(np.uint8)
+
+        def touch(part: NDArray[np.uint8]) -> None:
+            part[::_PAGE] = 0  # without Python's lock
+
+        map_parts(touch, np.array_split(whole, count_parts(len(whole))))

@@ -102,8 +102,14 @@ class BusyShards:
 def held_blocks(state: CoreState, crashed: bool = False) -> HeldBlocks:
     """A copy of what it has now."""
     tables = {
-        name: HeldTable(store.ids, store.values.copy(), store.layout.starts, store.loading == 0)
+        name: HeldTable(
+            store.ids,
+            store.copy_blocks(np.arange(len(store))).values,
+            store.layout.starts,
+            store.loading == 0,
+        )
         for name, store in state.ownership.tables.items()
+        for every in [np.arange(len(store))]
     }
     return HeldBlocks(state.number, state.clock, crashed, tables)
 

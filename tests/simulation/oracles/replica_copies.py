@@ -48,4 +48,4 @@ def _differs(store: BlockStore, copy: BlockStore | None) -> bool:
     if copy is None or (copy.find_blocks(ids) < 0).any():
         return True
     there = copy.layout.gather(copy.values, copy.find_blocks(ids))
-    return not np.array_equal(store.layout.gather(store.values, store.find_blocks(ids)), there)
+    return not np.array_equal(store.copy_blocks(store.find_blocks(ids)).values, there)
