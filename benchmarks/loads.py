@@ -24,8 +24,13 @@ from rich.table import Table as Grid
 
 import scar
 from scar.blocks import BlockState, Ids
+from scar_ps.core.block_arrays import (
+    split_runs,
+)
 from scar_ps.core.block_data import BlockContents
-from scar_ps.core.block_store import BlockStore, split_runs
+from scar_ps.core.block_store import (
+    BlockStore,
+)
 from scar_runtime.checkpoint.manifest import ObjectRef
 from scar_runtime.checkpoint.object_reader import read_blocks, read_header
 from scar_runtime.checkpoint.objects import BlockPayload, EncodedObject, object_ref

@@ -76,8 +76,8 @@ BREAKS = (
     Break(
         "keyed-row-names",  # rows of a store are taken for keys while a round copies it
         "services/scar_ps/core/block_snapshot.py",
-        "self._store.row_counts.find_blocks(rows)",
-        "self._store.find_row_blocks(rows)",
+        "self.store.row_counts.find_blocks(rows)",
+        "self.store.find_row_blocks(rows)",
         "tests/unit/test_keyed_snapshot.py::test_a_copy_is_of_the_moment_at_which_it_was_begun",
     ),
     Break(

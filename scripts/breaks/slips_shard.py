@@ -196,9 +196,9 @@ BREAKS = (
     ),
     Break(
         "ps-origin",
-        "services/scar_ps/core/checkpoint_round.py",
-        "at = there[store.origin[there] == origin]",
-        "at = there",
+        "services/scar_ps/core/block_snapshot.py",
+        "BlockSnapshot(store, positions[origins == origin], allocate)",
+        "BlockSnapshot(store, positions, allocate)",
         f"{ROUND}"
         "::test_restored_blocks_are_saved_under_a_watermark_of_their_own_until_the_shards_overtakes_it",
     ),
@@ -334,12 +334,5 @@ BREAKS = (
         "while len(self._base_watermarks) > 1 and",
         "while False and",
         f"{PS_OWNERSHIP}::test_a_base_watermark_stays_until_the_pushes_of_every_worker_have_overtaken_it",
-    ),
-    Break(
-        "ps-epoch-memory",  # a thread that waits for the kernel's pages looks as if it hung
-        "services/scar_ps/epoch_sync.py",
-        "allocate = self._make_arrays(epoch, job).allocate",
-        "allocate = None",
-        "tests/component/test_epoch_memory.py::test_the_apply_thread_moves_while_an_epoch_waits_for_memory",
     ),
 )

@@ -181,21 +181,19 @@ def test_what_stays_is_not_copied_and_what_comes_is_put_behind_it() -> None:
 
 def test_a_place_is_given_again_once_nobody_reads_what_had_it() -> None:
     first = made(TABLE, numbers(1, 3, 5))
-    second = made(TABLE, numbers(1, 5), first)
-    third = made(TABLE, numbers(1, 2, 5), second)
-    assert third.places is not None
-    assert third.places.at.tolist() == [0, 3, 2], "the first store is there, and has block 3"
+    second = made(TABLE, numbers(1, 3, 5, 6), first)
+    third = made(TABLE, numbers(1, 5, 6), second)
     del second
     gc.collect()
-    fourth = made(TABLE, numbers(1, 2, 4, 5), third)
+    fourth = made(TABLE, numbers(1, 2, 5, 6), third)
     assert fourth.places is not None
-    assert fourth.places.at.tolist() == [0, 3, 4, 2], "it still is, though the one after it is not"
+    assert fourth.places.at.tolist() == [0, 4, 2, 3], "the first store, which is read, has block 3 at 1"
     assert first.copy_blocks(np.arange(3)).values.tolist() == np.repeat([1.0, 3, 5], 3).tolist()
     del first
     gc.collect()
     fifth = made(TABLE, numbers(1, 2, 4, 5, 6), fourth)
     assert fifth.places is not None
-    assert fifth.places.at.tolist() == [0, 3, 4, 2, 1]
+    assert fifth.places.at.tolist() == [0, 4, 1, 2, 3]
 
 
 def test_blocks_that_lie_in_order_from_the_first_place_on_are_read_as_one() -> None:
@@ -226,6 +224,16 @@ def test_where_readers_hold_all_places_the_blocks_are_copied() -> None:
         store = new
     assert len({id(one.memory) for one in held}) > 1
     assert store.copy_blocks(np.arange(8)).values.tolist() == [0.0] * 24
+
+
+def test_only_what_nobody_has_written_to_is_touched() -> None:
+    first = made(TABLE, numbers(1, 2, 3, 4))
+    second = made(TABLE, numbers(1, 2), first)
+    assert [len(array) for array in second.memory.untouched(3)] == [9, 9], "the first store is read"
+    del first
+    gc.collect()
+    assert [len(array) for array in second.memory.untouched(3)] == [3, 3]
+    assert made(TABLE, numbers(1, 2, 5, 6), second).places is None
 
 
 @pytest.mark.parametrize(

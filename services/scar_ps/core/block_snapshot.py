@@ -16,8 +16,17 @@ from numpy.typing import NDArray
 
 from scar.blocks import Array, Layout, Positions
 from scar.row_copies import gather_rows, scatter_rows
+from scar_ps.core.block_arrays import (
+    COPIED_ELEMENTS,
+    RUN_ELEMENTS,
+    split_runs,
+)
 from scar_ps.core.block_data import BlockContents
-from scar_ps.core.block_store import COPIED_ELEMENTS, RUN_ELEMENTS, Allocate, BlockStore, Mask, split_runs
+from scar_ps.core.block_store import (
+    Allocate,
+    BlockStore,
+    Mask,
+)
 
 
 class StallTimer:

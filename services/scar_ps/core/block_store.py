@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,22 +19,17 @@ from numpy.typing import NDArray
 
 from scar.blocks import Array, Ids, Layout, Positions, RowNames, drop_repeats
 from scar.errors import BlockOutOfRange
-from scar.row_copies import gather_rows_into
 from scar.tables import Table
+from scar_ps.core.block_arrays import BlockArrays, OnProgress, StoreRows, copy_arrays
 from scar_ps.core.block_data import BlockContents, differing_values
-from scar_ps.core.block_memory import BlockMemory, Places, Tenancy
+from scar_ps.core.block_memory import BlockMemory
 from scar_ps.core.pull_marks import PullMarks
 from scar_ps.core.segments import Segments
 
-# about 1 MiB: temporaries stay in the cache, a lock is held for a quarter of a millisecond
-RUN_ELEMENTS = 1 << 18
-COPIED_ELEMENTS = 1 << 20  # of a copy by the thread that writes: enough for several processors
 # of values that one load brings: what is installed at once holds up everything else
 LOAD_BYTES = 8 << 20
 Mask = NDArray[np.bool_]
-StoreRows = NDArray[np.integer[Any]]  # rows of a store, or uint64 images of keys
 Allocate = Callable[[int, np.dtype[Any]], NDArray[Any]]
-OnProgress = Callable[[], None]  # called during long work, about every millisecond
 Lock = AbstractContextManager[Any]
 NewLock = Callable[[], Lock]
 NO_LOCK: Lock = nullcontext()
@@ -99,7 +93,7 @@ class StoreSlice:
         return StoreSlice(store, chosen, self.layout.gather(values, at), self.rows[at])
 
 
-class BlockStore:
+class BlockStore(BlockArrays):
     """Values, slots, steps and saved values of the blocks ``ids`` (ascending) of ``table``.
 
     ``loading``: epoch whose load a block waits for, 0 when it is there. ``unsettled``: served, not saved yet.
@@ -121,22 +115,8 @@ class BlockStore:
         at: Positions | None = None,
     ) -> None:
         """``memory``: what its arrays are of, None: of its own; ``at``: place of each block there."""
-        self.table = table
-        self.ids = ids
+        super().__init__(table, ids, memory or BlockMemory(table, ids), at)
         self.lock = lock
-        self.layout = table.layout.take(ids.astype(np.int64))
-        self.row_counts = table.row_counts.take(ids.astype(np.int64))
-        self.memory = memory or BlockMemory(table, ids)
-        if at is None:
-            at = self.memory.take_places(len(ids))
-        assert at is not None
-        self.places = self._find_places(at)
-        self.tenancy = Tenancy(self.memory.released)
-        self.values: Array = self._view(self.memory.values, self.layout)
-        self.saved: Array = self._view(self.memory.saved, self.layout)
-        self.slots: dict[str, Array] = {
-            name: self._view(slot, self.slot_layout(name)) for name, slot in self.memory.slots.items()
-        }
         self.steps: NDArray[np.int64] = np.zeros(len(ids), np.int64)
         self.loading: NDArray[np.int64] = np.zeros(len(ids), np.int64)
         self.frozen: Mask = np.zeros(len(ids), np.bool_)
@@ -150,91 +130,6 @@ class BlockStore:
         self.before_change: list[ChangeObserver] = []
         self._where: NDArray[np.int32] = np.full(table.blocks, -1, np.int32)
         self._where[ids] = np.arange(len(ids), dtype=np.int32)
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    @property
-    def value_bytes(self) -> int:
-        return self.layout.elements * self.table.dtype.itemsize
-
-    @property
-    def bytes(self) -> int:
-        """Values and slots."""
-        slots = sum(self.slot_layout(name).elements for name in self.slots)
-        return self.value_bytes + slots * self.table.dtype.itemsize
-
-    @property
-    def row_layout(self) -> Layout:
-        """All rows, in elements."""
-        return Layout.even(self.row_counts.elements, self.table.row_elements)
-
-    def slot_layout(self, slot: str) -> Layout:
-        """All blocks of a slot, in its elements."""
-        return self.table.slot_layout(slot, self.row_counts)
-
-    # --- arrays: values, saved values and slots, each with the layout of all blocks in it
-    # -----------------------------------------------------------------------------------------------------
-
-    def _find_places(self, at: Positions) -> Places | None:
-        """None: blocks lie back to back from the first place on."""
-        rows = self.memory.place_rows
-        if not rows or np.array_equal(at, np.arange(len(at))):
-            return None
-        last = self.row_counts.elements - (len(at) - 1) * rows
-        return Places(at, rows, 0 if last == rows else last)
-
-    def _view(self, flat: Array, layout: Layout) -> Array:
-        return flat[: layout.elements] if self.places is None else flat
-
-    def _row_width(self, layout: Layout) -> int:
-        """Elements of a row in an array with this layout."""
-        return layout.elements // max(1, self.row_counts.elements)
-
-    def gather(self, flat: Array, layout: Layout, positions: Positions) -> Array:
-        """Copy of these (ascending) blocks in one of its arrays, packed."""
-        if self.places is None:
-            return layout.gather(flat, positions)
-        packed: Array = np.empty(layout.count_elements(positions), flat.dtype)
-        self.places.gather_into(flat, self._row_width(layout), positions, packed)
-        return packed
-
-    def gather_into(self, flat: Array, layout: Layout, positions: Positions, packed: Array) -> None:
-        """The same, written to ``packed``."""
-        if self.places is None:
-            layout.gather_into(flat, positions, packed)
-        else:
-            self.places.gather_into(flat, self._row_width(layout), positions, packed)
-
-    def scatter(self, flat: Array, layout: Layout, positions: Positions, packed: Array) -> None:
-        """Write packed blocks to one of its arrays."""
-        if self.places is None:
-            layout.scatter(flat, positions, packed)
-        else:
-            packed = packed.astype(flat.dtype, copy=False)
-            self.places.scatter(flat, self._row_width(layout), positions, packed)
-
-    def find_start(self, layout: Layout, position: int) -> int:
-        """Element at which a block begins in one of its arrays."""
-        if self.places is None:
-            return layout.find_start(position)
-        return self.places.find_start(position, self._row_width(layout))
-
-    def find_in_memory(self, rows: StoreRows) -> Positions:
-        """Where these rows of the store are in its arrays, in rows."""
-        at = rows.astype(np.int64, copy=False)
-        return at if self.places is None else self.places.find_rows(at)
-
-    def copy_rows(self, rows: StoreRows, room: Array | None = None) -> Array:
-        """Values of these (ascending) rows of the store, packed; written to ``room`` where it is given."""
-        at = self.find_in_memory(rows)
-        width = self.table.row_elements
-        packed: Array = np.empty(len(at) * width, self.values.dtype) if room is None else room
-        if self.places is None:
-            self.row_layout.gather_into(self.values, at, packed)
-        else:
-            gather_rows_into(self.values, width, at, packed)
-        return packed
 
     # --- finding blocks
     # ----------------------------------------------------------------------------------------------
@@ -399,7 +294,7 @@ class BlockStore:
         if new is None:
             usable = memory is not None and memory is not self.memory and memory.fits(ids)
             new = self.allocate_for(ids, memory if usable else None)
-            self._copy_arrays(new, source, progress)
+            copy_arrays(self, new, source, progress)
         source = source[target]
         new.steps[target] = self.steps[source]
         new.loading[target] = self.loading[source]
@@ -435,51 +330,3 @@ class BlockStore:
         gone[source[~came]] = False
         self.tenancy.pass_on(held[gone], new.tenancy)
         return new
-
-    def _copy_arrays(self, new: BlockStore, source: Positions, progress: OnProgress) -> None:
-        """To a new store. ``source``: where each of its blocks is here; -1: nowhere."""
-        if not len(self):
-            return
-        held = source if self.places is None else np.where(source >= 0, self.places.at[source], -1)
-        self._copy_values(new, source, held, progress)
-        target = np.flatnonzero(source >= 0)
-        kept = source[target]
-        for start, stop in split_runs(new.layout.take(target), RUN_ELEMENTS) if self.slots else ():
-            for name, slot in self.slots.items():
-                packed = self.gather(slot, self.slot_layout(name), kept[start:stop])
-                new.scatter(new.slots[name], new.slot_layout(name), target[start:stop], packed)
-            progress()
-
-    def _copy_values(self, new: BlockStore, source: Positions, held: Positions, progress: OnProgress) -> None:
-        """``held``: the places of ``source`` in its arrays."""
-        arrays = (new.values, self.values), (new.saved, self.saved)
-        blocks, width = new.layout.body
-        count, known = self.layout.body
-        if width != known:
-            blocks = count = 0
-        whole = count * width if self.places is None else None  # of memory: all of it
-        for start, stop in split_runs(Layout.even(blocks, width), COPIED_ELEMENTS):  # in one pass
-            come_from = held[start:stop]
-            for written, read in arrays:
-                gather_rows_into(
-                    read[:whole], width, come_from, written[start * width : stop * width], partly=True
-                )
-            progress()
-        target = blocks + np.flatnonzero(source[blocks:] >= 0)
-        for start, stop in split_runs(new.layout.take(target), COPIED_ELEMENTS):
-            for written, read in arrays:
-                kept = self.gather(read, self.layout, source[target[start:stop]])
-                new.scatter(written, new.layout, target[start:stop], kept)
-            progress()
-
-
-def split_runs(layout: Layout, elements: int) -> list[tuple[int, int]]:
-    """Ranges of whole blocks with about ``elements`` elements each; a larger block is a run of its own."""
-    if layout.elements <= elements:
-        return [(0, len(layout))] if len(layout) else []
-    if layout.width:
-        edges = np.arange(0, len(layout), max(1, elements // layout.width))
-    else:
-        marks = np.arange(0, layout.elements, elements)
-        edges = np.unique(np.searchsorted(layout.starts, marks, side="right") - 1)
-    return list(pairwise([*edges.tolist(), len(layout)]))

@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 
 from scar.blocks import Array, Ids, Layout, Positions
 from scar.tables import Table
-from scar_ps.core.block_store import RUN_ELEMENTS, BlockStore, split_runs
+from scar_ps.core.block_arrays import (
+    RUN_ELEMENTS,
+    split_runs,
+)
+from scar_ps.core.block_store import (
+    BlockStore,
+)
 
 BlockDistances = NDArray[np.float32]
 

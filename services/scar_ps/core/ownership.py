@@ -16,6 +16,10 @@ from scar.blocks import Ids, Positions, positions_of
 from scar.errors import Internal, InvalidRequest, NotServing, UnknownTable
 from scar.placement import BlockGroup, BlockSource, Epoch
 from scar.tables import Job, Table
+from scar_ps.core.block_arrays import (
+    OnProgress,
+    split_runs,
+)
 from scar_ps.core.block_data import (
     BlockContents,
     BlockLoad,
@@ -30,10 +34,8 @@ from scar_ps.core.block_store import (
     BlockStore,
     Mask,
     NewLock,
-    OnProgress,
     StoreSlice,
     no_lock,
-    split_runs,
 )
 from scar_ps.core.keyed_store import make_store
 from scar_ps.core.pull_marks import PullMarks
