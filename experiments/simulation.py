@@ -117,8 +117,8 @@ class CheckpointSimulator:
         ]
         contents_of = partial(self._ownership.watermark_of, own={})
         copied = self._rounds.begin_copy(number, clock, selected, contents_of, StallTimer())
-        while self._rounds.copy_piece(copied):
-            pass
+        while piece := self._rounds.next_piece(copied):
+            piece.copy()
         self._rounds.record_upload(copied)
         self._rounds.finish_round(number, committed=True)
         while self._rounds.install_piece():

@@ -1,7 +1,7 @@
 """A shard's side of checkpoint rounds.
 
-Distances are measured beside training; the copy is made on the apply thread in short pieces, between which
-pushes go on; the upload is beside training again.
+Distances are measured beside training; which blocks are copied as of which moment is decided on the apply
+thread, and copied beside training, too, as is the upload.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scar.tables import Job
 from scar.v1 import ps_pb2
 from scar_ps.apply_thread import ApplyThread
 from scar_ps.core.block_data import CopiedBlocks
-from scar_ps.core.block_snapshot import StallTimer, make_snapshots
+from scar_ps.core.block_snapshot import PieceCopy, StallTimer, make_snapshots
 from scar_ps.core.block_store import BlockStore, Mask
 from scar_ps.core.checkpoint_round import Candidates
 from scar_ps.core.core_state import CoreState
@@ -112,7 +112,7 @@ class RoundRunner:
         timer = StallTimer(time.perf_counter)
         copied = self._begin_copy(request, timer, timeout)
         try:
-            self._repeat(CopyContinued(copied), deadline)
+            self._copy_pieces(copied, deadline)
             began = time.monotonic()
             if copied:
                 reply.object.CopyFrom(object_ref_to_proto(self._upload_object(copied, request)))
@@ -150,6 +150,15 @@ class RoundRunner:
         begun = BlocksChosen(epoch, number, list(chain.from_iterable(made)), timer)
         copied: list[CopiedBlocks] = self._apply_thread.call(begun, timeout)
         return copied
+
+    def _copy_pieces(self, copied: list[CopiedBlocks], deadline: float) -> None:
+        """On this thread, beside pushes; raises as :meth:`_repeat`."""
+        begun = CopyContinued(copied)
+        while True:
+            piece: PieceCopy | None = self._apply_thread.call(begun, max(0.0, deadline - time.monotonic()))
+            if piece is None:
+                return
+            piece.copy()
 
     def finish_round(self, request: ps_pb2.FinishRequest, timeout: float) -> None:
         """The coordinator's word on a round."""

@@ -11,9 +11,9 @@ import numpy as np
 from scar.event_log import HandledEvent, ReplayDifference, replay
 from scar.placement import Epoch
 from scar.tables import Job
-from scar_ps.core.actions import ShardAction
+from scar_ps.core.actions import AnswerRequest, ShardAction
 from scar_ps.core.block_data import BlockLoad, CopiedBlocks
-from scar_ps.core.block_snapshot import BlockSnapshot
+from scar_ps.core.block_snapshot import BlockSnapshot, PieceCopy
 from scar_ps.core.block_store import BlockStore
 from scar_ps.core.checkpoint_round import Candidates, CheckpointRound, ShardRoundStage
 from scar_ps.core.core_state import CoreState
@@ -40,7 +40,9 @@ def replay_shard(story: tuple[HandledEvent, ...], fresh: Shard) -> list[ReplayDi
     """
 
     def handle(event: Event, now: float) -> list[ShardAction]:
-        *work, _ = fresh.handle(own_parts(event, fresh.state), now)
+        *work, answer = fresh.handle(own_parts(event, fresh.state), now)
+        if isinstance(answer, AnswerRequest) and isinstance(answer.result, PieceCopy):
+            answer.result.copy()
         return work
 
     return replay(story, handle)

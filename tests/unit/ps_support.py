@@ -21,7 +21,7 @@ from scar.tables import Job, Table
 from scar_ps.core import events, transfer_events
 from scar_ps.core.actions import AnswerRequest, ParkRequest, RefuseRequest, ShardAction, StartLoad
 from scar_ps.core.block_data import BlockContents, BlockLoad, CopiedBlocks, IncomingBlocks
-from scar_ps.core.block_snapshot import make_snapshots
+from scar_ps.core.block_snapshot import PieceCopy, make_snapshots
 from scar_ps.core.block_store import BlockStore, StoreSlice
 from scar_ps.core.checkpoint_round import Candidates
 from scar_ps.core.clocks import ClockState
@@ -237,7 +237,11 @@ class DrivenShard:
         return copied
 
     def copy_piece(self, copied: Sequence[CopiedBlocks]) -> bool:
-        return bool(self.handle(transfer_events.CopyContinued(copied)))
+        """One, if there is one more."""
+        piece: PieceCopy | None = self.handle(transfer_events.CopyContinued(copied))
+        if piece is not None:
+            piece.copy()
+        return piece is not None
 
     def copy_round(self, epoch: int, number: int, chosen: ChosenBlocks) -> list[CopiedBlocks]:
         copied = self.begin_copy(epoch, number, chosen)

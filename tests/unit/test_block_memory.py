@@ -139,7 +139,9 @@ def test_a_copy_of_such_blocks_is_of_its_moment(table: scar.Table, seed: int) ->
     snapshot = BlockSnapshot(twins.staying, chosen)
     snapshot.begin(StallTimer())
     twins.push()
-    while snapshot.copy_piece():
+    while piece := snapshot.next_piece():
+        twins.push()
+        piece.copy()
         twins.push()
     assert snapshot.contents.values.tolist() == expected.values.tolist()
     for name, slot in expected.slots.items():

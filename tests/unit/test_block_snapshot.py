@@ -89,7 +89,10 @@ def test_a_copy_is_of_the_moment_at_which_it_was_begun_whatever_is_pushed_betwee
     expected = store.copy_blocks(chosen)
     snapshot.begin(StallTimer())
     push_some(store, draw)
-    while snapshot.copy_piece():
+    while piece := snapshot.next_piece():
+        for _ in range(draw.integers(3)):
+            push_some(store, draw)
+        piece.copy()  # of what has changed since, too
         for _ in range(draw.integers(3)):
             push_some(store, draw)
     assert snapshot.contents.values.tolist() == expected.values.tolist()
@@ -107,9 +110,8 @@ def test_no_piece_copies_more_than_it_may(shape):
     snapshot = BlockSnapshot(store, np.arange(len(store)))
     snapshot.begin(StallTimer(lambda: 0.0))
     snapshot.contents.values[:] = np.nan
-    more = True
-    while more:
-        more = snapshot.copy_piece()
+    while piece := snapshot.next_piece():
+        piece.copy()
         seen.append(int(np.count_nonzero(~np.isnan(snapshot.contents.values))))
     assert seen[-1] == store.layout.elements
     assert max(np.diff([0, *seen])) <= ELEMENTS

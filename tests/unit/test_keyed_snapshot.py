@@ -67,10 +67,13 @@ def test_a_copy_is_of_the_moment_at_which_it_was_begun(
     snapshot.begin(StallTimer())
     clock = 6
     push_some(store, clock, draw)
-    while snapshot.copy_piece():
-        for _ in range(draw.integers(3)):
-            clock += 1
-            push_some(store, clock, draw)
+    while piece := snapshot.next_piece():
+        for copied in (False, True):
+            for _ in range(draw.integers(3)):
+                clock += 1
+                push_some(store, clock, draw)
+            if not copied:
+                piece.copy()
     assert snapshot.contents.values.tobytes() == expected.values.tobytes()
     for name in expected.slots.keys() - {SIGHTINGS_SLOT}:  # a sketch, which may know of later ones
         assert snapshot.contents.slots[name].tobytes() == expected.slots[name].tobytes(), name

@@ -62,6 +62,7 @@ def test_reserving_takes_no_memory_and_touching_does() -> None:
     before = resident_bytes()
     array = reserve_zeros(1 << 36, np.dtype(np.float32))
     assert resident_bytes() - before < 50e6
+    assert isinstance(array.base.obj, mmap.mmap), "not of the heap, which a shard has zeroed at once"
     touch_zeros([array[5 : 5 + (25 << 20)]])
     assert 90e6 < resident_bytes() - before < 200e6
 

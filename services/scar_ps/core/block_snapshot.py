@@ -1,13 +1,14 @@
 """Blocks as they are at one moment, copied piece by piece while pushes go on (copy-on-write).
 
-Between two pieces other events have their turn. Whoever is about to change a block has it copied before, so
-the whole copy is of the moment at which it was begun, and no block is torn.
+A piece is copied beside other events, so it may have what was pushed meanwhile, and half of it. Whoever is
+about to change rows keeps them as they were, and they are put over the piece once it is copied: the whole
+copy is of the moment at which it was begun.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -95,16 +96,47 @@ class _CopiedArray(NamedTuple):
     def copy_scattered(self, positions: Positions, at: Positions) -> None:
         self.packed.scatter(self.target, at, self.store.gather(self.source, self.layout, positions[at]))
 
+    def read_rows(self, rows: Positions) -> Array:
+        return gather_rows(self.source, self.width, self.store.find_in_memory(rows))
+
     def copy_rows(self, rows: Positions, packed: Positions) -> None:
-        at = self.store.find_in_memory(rows)
-        scatter_rows(self.target, self.width, packed, gather_rows(self.source, self.width, at))
+        scatter_rows(self.target, self.width, packed, self.read_rows(rows))
+
+
+class PieceCopy:
+    """A piece that may be copied while blocks change; who has made the snapshot makes up for that."""
+
+    def __init__(self, arrays: Sequence[_CopiedArray], positions: Positions) -> None:
+        self._arrays = arrays
+        self._positions = positions
+        self.run = (0, 0)  # blocks, first and last (exclusive)
+        self.blocks: Positions = positions[:0]  # others, as indices of ``positions``
+        self.rows: Positions = positions[:0]  # of the store
+        self.packed: Positions = positions[:0]  # and of the copy
+
+    def copy(self) -> None:
+        """Without Python's lock for most of its time."""
+        for array in self._arrays:
+            if self.run[0] < self.run[1]:
+                array.copy_blocks(self._positions, *self.run)
+            if len(self.blocks):
+                array.copy_scattered(self._positions, self.blocks)
+            if len(self.rows):
+                array.copy_rows(self.rows, self.packed)
+
+
+class _KeptRows(NamedTuple):
+    """Rows of a piece that is being copied as they were: where in the copy they go, and each array's."""
+
+    packed: Positions
+    arrays: list[Array]
 
 
 class BlockSnapshot:
     """Of the blocks at ``positions`` (ascending) of a store, as they are when it is begun.
 
     What needs no look at values is done when this is made, beside training: a store keeps its blocks.
-    ``contents`` are there when :meth:`copy_piece` has said so. It must be released. ``origin``: of all of
+    ``contents`` are there when :meth:`next_piece` has said so. It must be released. ``origin``: of all of
     the blocks, when this is made.
     """
 
@@ -127,6 +159,9 @@ class BlockSnapshot:
         self._index: NDArray[np.int32] = np.full(len(store), -1, np.int32)
         self._index[positions] = np.arange(len(positions), dtype=np.int32)
         self._pieces = deque(split_pieces(self._row_counts, store.table.row_elements))
+        self._piece = Piece(0, 0)  # that is being copied
+        self._span = (0, 0)  # its rows in the copy
+        self._kept: list[_KeptRows] = []
 
     def is_current(self) -> bool:
         """Whether these blocks may be copied now as blocks of one origin: no epoch or move came between."""
@@ -153,56 +188,55 @@ class BlockSnapshot:
         if self in self.store.before_change:
             self.store.before_change.remove(self)
 
-    def copy_piece(self) -> bool:
-        """Copy the next piece. False: everything is there."""
-        while self._pieces:
-            piece = self._pieces.popleft()
-            if self._waiting[piece.first : piece.last].any():
-                with self._timer:
-                    self._copy(piece)
-                break
-        if not self._pieces:
+    def next_piece(self) -> PieceCopy | None:
+        """What is to be copied next, now that the one before is; None: everything is there."""
+        with self._timer:
+            self._end_piece()
+            while self._pieces:
+                piece = self._pieces.popleft()
+                if self._waiting[piece.first : piece.last].any():
+                    return self._begin_piece(piece)
             self.release()
-        return bool(self._pieces)
+            return None
 
-    def _copy(self, piece: Piece) -> None:
-        if piece.rows != (0, 0):
-            self._copy_part(piece.first, *piece.rows)
-            return
+    def _begin_piece(self, piece: Piece) -> PieceCopy:
+        copy = PieceCopy(self._arrays, self.positions)
+        first, last = map(self._row_counts.find_start, (piece.first, piece.last))
         waiting = self._waiting[piece.first : piece.last]
-        if waiting.all() and not self._begun[piece.first : piece.last].any():
-            for array in self._arrays:
-                array.copy_blocks(self.positions, piece.first, piece.last)
+        begun = self._begun[piece.first : piece.last]
+        if piece.rows != (0, 0):
+            first, last = first + piece.rows[0], first + piece.rows[1]
+            self._add_missing(copy, np.arange(*piece.rows), np.arange(first, last), piece.first)
+        elif waiting.all() and not begun.any():
+            copy.run = piece.first, piece.last
         else:
-            self._copy_rest(piece.first + np.flatnonzero(waiting))
-        self._waiting[piece.first : piece.last] = False
+            copy.blocks = piece.first + np.flatnonzero(waiting & ~begun)
+            parts = piece.first + np.flatnonzero(waiting & begun)
+            rows = self.store.row_counts.indices(self.positions[parts])
+            self._add_missing(copy, rows, self._row_counts.indices(parts))
+        self._piece, self._span = piece, (first, last)
+        return copy
 
-    def _copy_part(self, index: int, first: int, last: int) -> None:
-        """Rows of one block. Until its last ones are there the block is as good as not copied."""
-        rows = np.arange(first, last)
-        self._copy_missing(
-            self.store.row_counts.find_start(int(self.positions[index])) + rows,
-            self._row_counts.find_start(index) + rows,
-        )
-        if last == int(self._row_counts.sizes[index]):
-            self._waiting[index] = False
-
-    def _copy_rest(self, at: Positions) -> None:
-        """Of these blocks, what nobody has copied."""
-        begun = self._begun[at]
-        parts = at[begun]
-        for array in self._arrays:
-            array.copy_scattered(self.positions, at[~begun])
-        rows = self.store.row_counts.indices(self.positions[parts])
-        self._copy_missing(rows, self._row_counts.indices(parts))
-
-    def _copy_missing(self, rows: Positions, packed: Positions) -> None:
+    def _add_missing(
+        self, copy: PieceCopy, rows: Positions, packed: Positions, block: int | None = None
+    ) -> None:
+        """Those of these rows that nobody has copied. ``block``: they are counted from its start."""
         missing = ~self._copied[packed]
-        rows = rows[missing]
-        packed = packed[missing]
-        for array in self._arrays:
-            array.copy_rows(rows, packed)
-        self._copied[packed] = True
+        start = 0 if block is None else self.store.row_counts.find_start(int(self.positions[block]))
+        copy.rows = start + rows[missing]
+        copy.packed = packed[missing]
+
+    def _end_piece(self) -> None:
+        for kept in self._kept:
+            for array, rows in zip(self._arrays, kept.arrays, strict=True):
+                scatter_rows(array.target, array.width, kept.packed, rows)
+        self._kept = []
+        piece, (first, last) = self._piece, self._span
+        if piece.rows == (0, 0) or piece.rows[1] == int(self._row_counts.sizes[piece.first]):
+            self._waiting[piece.first : piece.last] = False
+        else:  # the rest of the block is to come
+            self._copied[first:last] = True
+        self._piece, self._span = Piece(0, 0), (0, 0)
 
     def preserve_blocks(self, positions: Positions) -> None:
         """These blocks of the store (ascending) are about to change."""
@@ -212,9 +246,19 @@ class BlockSnapshot:
         if not len(at):
             return
         with self._timer:
+            inside = (at >= self._piece.first) & (at < self._piece.last)
+            self._keep_rows_of(at[inside])
+            at = at[~inside]
             for start, stop in split_runs(self._arrays[0].packed.take(at), RUN_ELEMENTS):
-                self._copy_rest(at[start:stop])
+                some = at[start:stop]
+                for array in self._arrays:
+                    array.copy_scattered(self.positions, some[~self._begun[some]])
+                self._keep_rows_of(some[self._begun[some]])
             self._waiting[at] = False
+
+    def _keep_rows_of(self, at: Positions) -> None:
+        rows = self.store.row_counts.indices(self.positions[at])
+        self._keep_rows(rows, self._row_counts.indices(at))
 
     def preserve_rows(self, rows: Positions) -> None:
         """These rows of the store (ascending) are about to change: the others of their blocks can wait."""
@@ -227,8 +271,21 @@ class BlockSnapshot:
                 return
             at = at[wanted]
             shift = self._row_counts.starts[at] - self.store.row_counts.starts[blocks[wanted]]
-            self._copy_missing(rows[wanted], rows[wanted] + shift)
             self._begun[at] = True
+            self._keep_rows(rows[wanted], rows[wanted] + shift)
+
+    def _keep_rows(self, rows: Positions, packed: Positions) -> None:
+        """Copy those that nobody has copied; of a piece that is being copied, to be put over it."""
+        missing = ~self._copied[packed]
+        rows, packed = rows[missing], packed[missing]
+        self._copied[packed] = True
+        inside = (packed >= self._span[0]) & (packed < self._span[1])
+        if inside.any():
+            arrays = [array.read_rows(rows[inside]) for array in self._arrays]
+            self._kept.append(_KeptRows(packed[inside], arrays))
+            rows, packed = rows[~inside], packed[~inside]
+        for array in self._arrays:
+            array.copy_rows(rows, packed)
 
 
 def make_snapshots(

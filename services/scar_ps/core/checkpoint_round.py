@@ -17,7 +17,14 @@ import numpy as np
 from scar.blocks import Array, BlockState, Ids, Positions, positions_of
 from scar.errors import Busy, InvalidRequest
 from scar_ps.core.block_data import CopiedBlocks
-from scar_ps.core.block_snapshot import BlockSnapshot, Piece, StallTimer, renew_snapshot, split_pieces
+from scar_ps.core.block_snapshot import (
+    BlockSnapshot,
+    Piece,
+    PieceCopy,
+    StallTimer,
+    renew_snapshot,
+    split_pieces,
+)
 from scar_ps.core.block_store import BlockStore, StoreSlice
 from scar_ps.core.distances import BlockDistances
 from scar_ps.core.ownership import BlockOwnership
@@ -129,7 +136,8 @@ class CheckpointRound:
         contents_of: Callable[[int], Mapping[str, int]],
         timer: StallTimer,
     ) -> list[CopiedBlocks]:
-        """Copy these candidates as they are now; their contents are there after the last :meth:`copy_piece`.
+        """Copy these candidates as they are now; their contents are there when :meth:`next_piece` says
+        so.
 
         ``chosen``: made for them, and not begun. ``contents_of``: the watermark of blocks of an origin.
         """
@@ -151,18 +159,20 @@ class CheckpointRound:
                 self._saving.append(StoreSlice(store, None if whole else at, snapshot.contents.values))
         return copied
 
-    def copy_piece(self, copied: Sequence[CopiedBlocks]) -> bool:
-        """Copy a little more. False: all contents are there.
+    def next_piece(self, copied: Sequence[CopiedBlocks]) -> PieceCopy | None:
+        """What is to be copied next, now that the one before is; None: all contents are there.
 
         Raises :class:`InvalidRequest` when the round is over or was started again.
         """
         if self.stage is not ShardRoundStage.COPYING or copied is not self._copied:
             raise InvalidRequest("the round was over before its blocks were copied")
-        if self._snapshots and not self._snapshots[0].copy_piece():
+        while self._snapshots:
+            piece = self._snapshots[0].next_piece()
+            if piece is not None:
+                return piece
             self._snapshots.popleft()
-        if not self._snapshots:
-            self.stage = ShardRoundStage.COPIED
-        return bool(self._snapshots)
+        self.stage = ShardRoundStage.COPIED
+        return None
 
     def record_upload(self, copied: Sequence[CopiedBlocks], object_key: str = "") -> None:
         """The object with this copy is durable.

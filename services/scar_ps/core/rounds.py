@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from scar_ps.core.actions import ReportAbandonedRound
 from scar_ps.core.admission import Admission
 from scar_ps.core.block_data import CopiedBlocks
+from scar_ps.core.block_snapshot import PieceCopy
 from scar_ps.core.checkpoint_round import Candidates
 from scar_ps.core.clocks import ClockHandler
 from scar_ps.core.core_state import CoreState
@@ -83,8 +84,8 @@ class RoundHandler:
         state.story.note(blocks=sum(len(one.state.ids) for one in copied))
         return copied
 
-    def copy_piece(self, event: CopyContinued) -> bool:
-        return self._state.round.copy_piece(event.copied)
+    def next_piece(self, event: CopyContinued) -> PieceCopy | None:
+        return self._state.round.next_piece(event.copied)
 
     def install_piece(self, _: InstallContinued) -> bool:
         return self._state.round.install_piece()

@@ -106,7 +106,7 @@ class Shard:
             transfer_events.CandidatesMeasured: self._rounds.record_distances,
             transfer_events.CandidatesRequested: self._rounds.find_candidates,
             transfer_events.BlocksChosen: self._rounds.copy_blocks,
-            transfer_events.CopyContinued: self._rounds.copy_piece,
+            transfer_events.CopyContinued: self._rounds.next_piece,
             transfer_events.InstallContinued: self._rounds.install_piece,
             transfer_events.ObjectUploaded: self._rounds.record_upload,
             transfer_events.UploadFailed: self._rounds.record_failure,

@@ -114,7 +114,9 @@ class BlocksChosen(Event):
 
 @dataclass(frozen=True, slots=True)
 class CopyContinued(Event):
-    """There is time to copy a little more. Answered by False when all contents are there."""
+    """The piece that was given last is copied. Answered by the next :class:`PieceCopy`, or None when all
+    contents are there.
+    """
 
     changes: ClassVar[bool] = False
     copied: Sequence[CopiedBlocks]

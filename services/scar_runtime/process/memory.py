@@ -23,6 +23,7 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
 _M_ARENA_MAX = -8
 KEEP_BYTES = 512 << 20  # freed memory at the top of the heap that is kept, at most
+_MAP_NORESERVE = 0x4000  # of Linux; Python has a name for it from 3.13 on
 LEAST_RESERVED = 1 << 20  # bytes, for which pages of their own are worth it
 _ALIGNMENT = 64  # bytes
 _PAGE = 4096  # bytes, the least that any system has
@@ -70,10 +71,10 @@ def reserve_zeros(count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     kept when it is freed.
     """
     size = count * dtype.itemsize
-    if size < LEAST_RESERVED or not hasattr(mmap, "MAP_NORESERVE"):
+    if size < LEAST_RESERVED or not sys.platform.startswith("linux"):
         return np.zeros(count, dtype)
     try:
-        pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_NORESERVE)
+        pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
     except (OSError, ValueError, OverflowError):  # a limit of this machine
         return np.zeros(count, dtype)
     if hasattr(mmap, "MADV_HUGEPAGE"):
