@@ -9,7 +9,7 @@ wire: lengths are checked before anything is allocated.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 
@@ -106,11 +106,20 @@ def decode_chunk(wire: Wire) -> Chunk:
 
 def chunks(header: ps_pb2.TensorHeader, payload: Array) -> Iterator[Chunk]:
     """The stream of one table: the header with the first data, then the rest. ``payload`` is contiguous."""
-    view = payload.reshape(-1).data.cast("B") if payload.size else memoryview(b"")
-    header.bytes = len(view)
-    yield Chunk(header, view[:CHUNK_BYTES])
-    for start in range(CHUNK_BYTES, len(view), CHUNK_BYTES):
-        yield Chunk(None, view[start : start + CHUNK_BYTES])
+    yield from chunks_of_pieces(header, payload.nbytes, (payload,))
+
+
+def chunks_of_pieces(header: ps_pb2.TensorHeader, size: int, pieces: Iterable[Array]) -> Iterator[Chunk]:
+    """The same of a payload of ``size`` bytes, of which one piece at a time is asked for."""
+    header.bytes = size
+    head: ps_pb2.TensorHeader | None = header
+    for piece in pieces:
+        view = piece.reshape(-1).data.cast("B") if piece.size else memoryview(b"")
+        for start in range(0, len(view), CHUNK_BYTES):
+            yield Chunk(head, view[start : start + CHUNK_BYTES])
+            head = None
+    if head is not None:
+        yield Chunk(head)
 
 
 def _encode_varint(value: int) -> bytes:

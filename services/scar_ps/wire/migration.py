@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from scar import errors
+from scar.block_parts import VALUES, part_dtype, part_layout
 from scar.blocks import Array, Ids
 from scar.errors import Internal
 from scar.placement import Member
@@ -23,6 +25,7 @@ from scar.wire.codec import Chunk
 from scar.wire.row_names import set_rows
 from scar.wire.shard_link import ShardLink
 from scar.wire.tensor_reader import TensorSink, array_sink, read_tensors
+from scar_ps.core.block_arrays import split_runs
 from scar_ps.core.block_data import IncomingBlocks, InheritedPush
 from scar_ps.core.block_store import StoreSlice
 from scar_ps.core.checkpoint_round import committed_values
@@ -31,8 +34,8 @@ from scar_ps.core.requests import Sender
 from scar_ps.wire.tensor_parts import (
     allocate_part,
     contents_from_parts,
-    contents_parts,
     part_names,
+    parts_of,
     pushed_rows,
 )
 
@@ -49,16 +52,23 @@ def encode_frozen(frozen: FrozenBlocks, epoch: int) -> Iterator[Chunk]:
 
 
 def _encode_part(part: StoreSlice, frozen: FrozenBlocks, epoch: int) -> Iterator[Chunk]:
+    """A piece of it at a time: all of it is more memory than many a shard has left."""
     store = part.store
-    at = np.arange(len(store)) if part.positions is None else part.positions
-    arrays = contents_parts(store.copy_blocks(at))
-    arrays[SAVED] = committed_values(store, at, frozen.committed)
+    table = store.table
+    at = part.store_positions
     ids = codec.ids_to_bytes(store.ids[at])
-    for name, array in arrays.items():
+    readers = parts_of(store)
+    readers[SAVED] = partial(committed_values, store, committed=frozen.committed)
+    for name, read in readers.items():
+        layout = part_layout(table, VALUES if name == SAVED else name, store.row_counts)
+        dtype = part_dtype(table, name)
+        packed = layout.take(at)
+        runs = split_runs(packed, codec.CHUNK_BYTES // dtype.itemsize)
         header = ps_pb2.TensorHeader(
-            table=store.table.name, dtype=array.dtype.name, epoch=epoch, part=name, block_ids=ids
+            table=table.name, dtype=dtype.name, epoch=epoch, part=name, block_ids=ids
         )
-        yield from codec.chunks(header, array)
+        pieces = (read(at[first:last]) for first, last in runs)
+        yield from codec.chunks_of_pieces(header, packed.elements * dtype.itemsize, pieces)
 
 
 def _encode_push(table: Table, push: InheritedPush, epoch: int) -> Iterator[Chunk]:

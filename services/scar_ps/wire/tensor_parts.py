@@ -5,17 +5,19 @@ Each part is one tensor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 
 from scar.block_parts import SLOT, STEPS, VALUES, part_dtype, part_layout
-from scar.blocks import Array, Ids, RowNames, drop_repeats
+from scar.blocks import Array, Ids, Positions, RowNames, drop_repeats
 from scar.errors import ShapeMismatch
 from scar.tables import Table
 from scar.v1.ps_pb2 import TensorHeader
 from scar.wire.row_names import read_rows
 from scar_ps.core.block_data import BlockContents
+from scar_ps.core.block_store import BlockStore
 
 
 def contents_parts(contents: BlockContents) -> dict[str, Array]:
@@ -26,6 +28,16 @@ def contents_parts(contents: BlockContents) -> dict[str, Array]:
     if contents.steps is not None:
         parts[STEPS] = contents.steps
     return parts
+
+
+def parts_of(store: BlockStore) -> dict[str, Callable[[Positions], Array]]:
+    """The same of a store: what reads the blocks at some positions."""
+    readers: dict[str, Callable[[Positions], Array]] = {
+        VALUES: partial(store.gather, store.values, store.layout)
+    }
+    for name, slot in store.slots.items():
+        readers[SLOT + name] = partial(store.gather, slot, store.slot_layout(name))
+    return {**readers, STEPS: lambda positions: store.steps[positions]}
 
 
 def part_names(table: Table) -> set[str]:
