@@ -2,9 +2,10 @@
 
 python -m benchmarks.loads [--megabytes 100] [--held 100] [--piece 8]
 
-In one process, without gRPC: the store for the epoch (``BlockStore.copy_for``), then the loads, four at a
-time, each installed when it is there. It does so twice: the second time memory is at hand that the first has
-freed. User time hardly depends on other work on the machine; wall time does.
+In one process, without gRPC: memory for what comes is touched, then the store for the epoch is made
+(``BlockStore.copy_for``), then the loads, four at a time, each installed when it is there. Twice: by a store
+that keeps its places, and by one that is copied. User time hardly depends on other work on the machine; wall
+time does.
 """
 
 from __future__ import annotations
@@ -24,13 +25,10 @@ from rich.table import Table as Grid
 
 import scar
 from scar.blocks import BlockState, Ids
-from scar_ps.core.block_arrays import (
-    split_runs,
-)
+from scar_ps.core.block_arrays import split_runs
 from scar_ps.core.block_data import BlockContents
-from scar_ps.core.block_store import (
-    BlockStore,
-)
+from scar_ps.core.block_store import BlockStore
+from scar_ps.epoch_sync import prepare_memory
 from scar_runtime.checkpoint.manifest import ObjectRef
 from scar_runtime.checkpoint.object_reader import read_blocks, read_header
 from scar_runtime.checkpoint.objects import BlockPayload, EncodedObject, object_ref
@@ -72,8 +70,10 @@ def take_over(
 ) -> None:
     """``gained``: mask over all blocks of the table; ``piece``: bytes of values of one load."""
     every, job = np.arange(held.table.blocks, dtype=np.uint32), scar.Job("bench", [held.table])
+    with measured(grid, "memory" if held.memory.place_rows else "memory, all of it"):
+        memory = prepare_memory(held.table, every, held)
     with measured(grid, "copy_for"):
-        new = held.copy_for(every, gained, lambda: None)
+        new = held.copy_for(every, gained, lambda: None, memory)
     at = np.flatnonzero(gained)
     header = read_header(store, ref, job)
 
@@ -97,15 +97,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = int(1e6 * (options.megabytes + options.held)) // ROW_BYTES
     table = scar.Table("w", (rows, WIDTH))
     gained = np.random.default_rng(1).random(rows) < options.megabytes / (options.megabytes + options.held)
-    held = BlockStore(table, np.flatnonzero(~gained).astype(np.uint32))
-    held.values[...] = held.saved[...] = 1
+    kept = np.flatnonzero(~gained).astype(np.uint32)
+    staying = BlockStore(table, kept, memory=prepare_memory(table, kept, None))
+    copied = BlockStore(table, kept)
+    for held in (staying, copied):
+        held.values[...] = held.saved[...] = 1
     grid = Grid(title=f"{gained.sum():,} blocks of {WIDTH} float32; load {os.getloadavg()[0]:.1f}")
     for heading in ("what", "user", "kernel", "pages", "wall"):
         grid.add_column(heading, justify="left" if heading == "what" else "right")
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(f"file://{folder}").under("bench")
         ref = save_blocks(store, scar.Job("bench", [table]), np.flatnonzero(gained).astype(np.uint32))
-        for _ in range(2):
+        for held in (staying, copied):
             take_over(grid, held, gained, store, ref, int(options.piece * (1 << 20)))
     console = Console()
     console.print(grid)

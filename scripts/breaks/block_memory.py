@@ -8,6 +8,7 @@ ARRAYS = "services/scar_ps/core/block_arrays.py"
 MEMORY = "services/scar_ps/core/block_memory.py"
 STORE = "services/scar_ps/core/block_store.py"
 SYNC = "services/scar_ps/epoch_sync.py"
+SNAPSHOT = "services/scar_ps/core/block_snapshot.py"
 ROUND = "services/scar_ps/core/checkpoint_round.py"
 PLACES = "tests/unit/test_block_memory.py"
 TWINS = f"{PLACES}::test_blocks_that_keep_their_places_are_as_those_that_are_copied"
@@ -62,6 +63,22 @@ BREAKS = (
         "        if self.places is not None:\n            frozen.places = None\n",
         "        if self.places is not None:\n            frozen.places = None\n            return frozen\n",
         f"{PLACES}::test_a_copy_of_such_blocks_is_of_its_moment",
+    ),
+    Break(
+        "ps-torn-piece",  # a push changes what is being copied
+        SNAPSHOT,
+        "inside = (packed >= self._span[0]) & (packed < self._span[1])",
+        "inside = packed < 0",
+        "tests/component/test_round_copy.py"
+        "::test_pushes_go_on_while_a_piece_is_copied_and_it_has_none_of_them",
+    ),
+    Break(
+        "ps-piece-held",  # the piece is copied on the thread that applies pushes
+        "services/scar_ps/core/rounds.py",
+        "return self._state.round.next_piece(event.copied)",
+        "piece = self._state.round.next_piece(event.copied); piece and piece.copy(); return piece",
+        "tests/component/test_round_copy.py"
+        "::test_pushes_go_on_while_a_piece_is_copied_and_it_has_none_of_them",
     ),
     Break(
         "ps-copy-stale",  # what froze after a round's copy was made

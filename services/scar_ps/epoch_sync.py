@@ -181,6 +181,13 @@ def prepare_memory(table: Table, ids: Ids, store: BlockStore | None) -> BlockMem
     if store is not None and store.memory.suits(len(ids) - gained, gained):
         memory = store.memory
     else:
-        memory, gained = BlockMemory(table, ids, reserve_zeros, lasting=True), len(ids)
+        memory, gained = _make_memory(table, ids), len(ids)
     touch_zeros(memory.untouched(gained))
     return memory
+
+
+def _make_memory(table: Table, ids: Ids) -> BlockMemory:
+    try:
+        return BlockMemory(table, ids, reserve_zeros, lasting=True)
+    except MemoryError:  # where all memory that is asked for has to be there, as with vm.overcommit_memory=2
+        return BlockMemory(table, ids)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import scar
 from scar.blocks import Ids
 from scar.v1.ps_pb2 import TensorHeader
+from scar_ps import epoch_sync
 from scar_ps.core.block_data import BlockContents
 from scar_ps.core.block_memory import BlockMemory
 from scar_ps.core.block_snapshot import BlockSnapshot, StallTimer
@@ -236,6 +237,21 @@ def test_only_what_nobody_has_written_to_is_touched() -> None:
     gc.collect()
     assert [len(array) for array in second.memory.untouched(3)] == [3, 3]
     assert made(TABLE, numbers(1, 2, 5, 6), second).places is None
+
+
+def test_where_nothing_is_reserved_a_store_is_copied_to_memory_of_its_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(epoch_sync, "reserve_zeros", refuse)
+    first = made(TABLE, numbers(1, 3, 5))
+    second = made(TABLE, numbers(1, 2, 3), first)
+    assert (first.memory.place_rows, len(first.memory.values)) == (0, 9)
+    assert second.copy_blocks(np.arange(3)).values.tolist() == np.repeat([1.0, 2, 3], 3).tolist()
+    third = made(TABLE, numbers(1, 3), second)
+    assert third.copy_blocks(np.arange(2)).values.tolist() == np.repeat([1.0, 3], 3).tolist()
 
 
 @pytest.mark.parametrize(

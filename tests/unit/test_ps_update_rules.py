@@ -15,13 +15,9 @@ from scar import tables
 from scar.blocks import Layout
 from scar.tables import Rule, Table
 from scar_ps.core import update_rules
-from scar_ps.core.block_arrays import (
-    split_runs,
-)
+from scar_ps.core.block_arrays import split_runs
 from scar_ps.core.block_data import BlockContents
-from scar_ps.core.block_store import (
-    BlockStore,
-)
+from scar_ps.core.block_store import BlockStore
 from scar_ps.core.update_rules import apply_push
 from tests.unit.ps_support import every_rule, ids
 

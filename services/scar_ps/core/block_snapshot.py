@@ -17,17 +17,9 @@ from numpy.typing import NDArray
 
 from scar.blocks import Array, Layout, Positions
 from scar.row_copies import gather_rows, scatter_rows
-from scar_ps.core.block_arrays import (
-    COPIED_ELEMENTS,
-    RUN_ELEMENTS,
-    split_runs,
-)
+from scar_ps.core.block_arrays import COPIED_ELEMENTS, RUN_ELEMENTS, split_runs
 from scar_ps.core.block_data import BlockContents
-from scar_ps.core.block_store import (
-    Allocate,
-    BlockStore,
-    Mask,
-)
+from scar_ps.core.block_store import Allocate, BlockStore, Mask
 
 
 class StallTimer:
@@ -96,11 +88,11 @@ class _CopiedArray(NamedTuple):
     def copy_scattered(self, positions: Positions, at: Positions) -> None:
         self.packed.scatter(self.target, at, self.store.gather(self.source, self.layout, positions[at]))
 
-    def read_rows(self, rows: Positions) -> Array:
+    def take_rows(self, rows: Positions) -> Array:
         return gather_rows(self.source, self.width, self.store.find_in_memory(rows))
 
     def copy_rows(self, rows: Positions, packed: Positions) -> None:
-        scatter_rows(self.target, self.width, packed, self.read_rows(rows))
+        scatter_rows(self.target, self.width, packed, self.take_rows(rows))
 
 
 class PieceCopy:
@@ -206,25 +198,23 @@ class BlockSnapshot:
         begun = self._begun[piece.first : piece.last]
         if piece.rows != (0, 0):
             first, last = first + piece.rows[0], first + piece.rows[1]
-            self._add_missing(copy, np.arange(*piece.rows), np.arange(first, last), piece.first)
+            start = self.store.row_counts.find_start(int(self.positions[piece.first]))
+            rows = start + np.arange(*piece.rows)
+            copy.rows, copy.packed = self._find_missing(rows, np.arange(first, last))
         elif waiting.all() and not begun.any():
             copy.run = piece.first, piece.last
         else:
             copy.blocks = piece.first + np.flatnonzero(waiting & ~begun)
             parts = piece.first + np.flatnonzero(waiting & begun)
             rows = self.store.row_counts.indices(self.positions[parts])
-            self._add_missing(copy, rows, self._row_counts.indices(parts))
+            copy.rows, copy.packed = self._find_missing(rows, self._row_counts.indices(parts))
         self._piece, self._span = piece, (first, last)
         return copy
 
-    def _add_missing(
-        self, copy: PieceCopy, rows: Positions, packed: Positions, block: int | None = None
-    ) -> None:
-        """Those of these rows that nobody has copied. ``block``: they are counted from its start."""
+    def _find_missing(self, rows: Positions, packed: Positions) -> tuple[Positions, Positions]:
+        """Those of these rows that nobody has copied or kept."""
         missing = ~self._copied[packed]
-        start = 0 if block is None else self.store.row_counts.find_start(int(self.positions[block]))
-        copy.rows = start + rows[missing]
-        copy.packed = packed[missing]
+        return rows[missing], packed[missing]
 
     def _end_piece(self) -> None:
         for kept in self._kept:
@@ -276,12 +266,11 @@ class BlockSnapshot:
 
     def _keep_rows(self, rows: Positions, packed: Positions) -> None:
         """Copy those that nobody has copied; of a piece that is being copied, to be put over it."""
-        missing = ~self._copied[packed]
-        rows, packed = rows[missing], packed[missing]
+        rows, packed = self._find_missing(rows, packed)
         self._copied[packed] = True
         inside = (packed >= self._span[0]) & (packed < self._span[1])
         if inside.any():
-            arrays = [array.read_rows(rows[inside]) for array in self._arrays]
+            arrays = [array.take_rows(rows[inside]) for array in self._arrays]
             self._kept.append(_KeptRows(packed[inside], arrays))
             rows, packed = rows[~inside], packed[~inside]
         for array in self._arrays:

@@ -10,14 +10,8 @@ from scar.placement import Epoch, Member
 from scar.tables import Job
 from scar_ps.core.actions import ShardAction
 from scar_ps.core.barrier import Barrier
-from scar_ps.core.block_arrays import (
-    OnProgress,
-)
-from scar_ps.core.block_store import (
-    NewLock,
-    StoreSlice,
-    no_lock,
-)
+from scar_ps.core.block_arrays import OnProgress
+from scar_ps.core.block_store import NewLock, StoreSlice, no_lock
 from scar_ps.core.bsp_buffer import BspBuffer
 from scar_ps.core.checkpoint_round import CheckpointRound
 from scar_ps.core.ownership import BlockOwnership

@@ -12,13 +12,8 @@ from numpy.typing import NDArray
 
 from scar.blocks import Array, Ids, Layout, Positions
 from scar.tables import Table
-from scar_ps.core.block_arrays import (
-    RUN_ELEMENTS,
-    split_runs,
-)
-from scar_ps.core.block_store import (
-    BlockStore,
-)
+from scar_ps.core.block_arrays import RUN_ELEMENTS, split_runs
+from scar_ps.core.block_store import BlockStore
 
 BlockDistances = NDArray[np.float32]
 

@@ -13,12 +13,8 @@ from numpy.typing import NDArray
 
 from scar.blocks import Positions
 from scar.keyed_rows import INDEX_BYTES, MOST_ADMITTED_AFTER, SIGHTINGS_SLOT, KeyImages, mix_images
-from scar_ps.core.block_arrays import (
-    RUN_ELEMENTS,
-)
-from scar_ps.core.block_store import (
-    Mask,
-)
+from scar_ps.core.block_arrays import RUN_ELEMENTS
+from scar_ps.core.block_store import Mask
 
 if TYPE_CHECKING:
     from scar_ps.core.keyed_store import KeyedBlockStore

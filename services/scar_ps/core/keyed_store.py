@@ -17,20 +17,10 @@ from scar.errors import BlockOutOfRange
 from scar.keyed_rows import KEY_SLOT, USED_SLOT, KeyImages, block_of_images, draw_rows, pack_stored, row_seed
 from scar.row_copies import gather_rows
 from scar.tables import Table
-from scar_ps.core.block_arrays import (
-    RUN_ELEMENTS,
-    OnProgress,
-    StoreRows,
-    split_runs,
-)
+from scar_ps.core.block_arrays import RUN_ELEMENTS, OnProgress, StoreRows, split_runs
 from scar_ps.core.block_data import BlockContents
 from scar_ps.core.block_memory import BlockMemory
-from scar_ps.core.block_store import (
-    NO_LOCK,
-    BlockStore,
-    Lock,
-    Mask,
-)
+from scar_ps.core.block_store import NO_LOCK, BlockStore, Lock, Mask
 from scar_ps.core.key_index import KeyIndex
 from scar_ps.core.key_sightings import count_sightings
 from scar_ps.core.update_rules import announce_change

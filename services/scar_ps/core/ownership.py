@@ -16,10 +16,7 @@ from scar.blocks import Ids, Positions, positions_of
 from scar.errors import Internal, InvalidRequest, NotServing, UnknownTable
 from scar.placement import BlockGroup, BlockSource, Epoch
 from scar.tables import Job, Table
-from scar_ps.core.block_arrays import (
-    OnProgress,
-    split_runs,
-)
+from scar_ps.core.block_arrays import OnProgress, split_runs
 from scar_ps.core.block_data import (
     BlockContents,
     BlockLoad,
@@ -29,14 +26,7 @@ from scar_ps.core.block_data import (
     select_contents,
 )
 from scar_ps.core.block_memory import BlockMemory
-from scar_ps.core.block_store import (
-    LOAD_BYTES,
-    BlockStore,
-    Mask,
-    NewLock,
-    StoreSlice,
-    no_lock,
-)
+from scar_ps.core.block_store import LOAD_BYTES, BlockStore, Mask, NewLock, StoreSlice, no_lock
 from scar_ps.core.keyed_store import make_store
 from scar_ps.core.pull_marks import PullMarks
 from scar_ps.core.push_sequences import merge_watermarks

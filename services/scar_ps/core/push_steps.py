@@ -5,13 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from scar.tables import Rule
-from scar_ps.core.block_arrays import (
-    OnProgress,
-)
-from scar_ps.core.block_store import (
-    BlockStore,
-    StoreSlice,
-)
+from scar_ps.core.block_arrays import OnProgress
+from scar_ps.core.block_store import BlockStore, StoreSlice
 from scar_ps.core.keyed_store import KeyedBlockStore
 from scar_ps.core.update_rules import apply_push
 

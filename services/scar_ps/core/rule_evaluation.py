@@ -13,9 +13,7 @@ import numpy as np
 
 from scar.rule_expressions import PUSHED, STEP, VALUE, Expression, RuleProgram
 from scar.tables import Rule
-from scar_ps.core.block_arrays import (
-    RUN_ELEMENTS,
-)
+from scar_ps.core.block_arrays import RUN_ELEMENTS
 
 Elements = (
     Any  # a float array, or a number; numpy's generic scalar type has no arithmetic for the type checker

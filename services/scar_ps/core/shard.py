@@ -26,13 +26,8 @@ from scar_ps.core.actions import (
     ShardAction,
 )
 from scar_ps.core.admission import Admission
-from scar_ps.core.block_arrays import (
-    OnProgress,
-)
-from scar_ps.core.block_store import (
-    NewLock,
-    no_lock,
-)
+from scar_ps.core.block_arrays import OnProgress
+from scar_ps.core.block_store import NewLock, no_lock
 from scar_ps.core.clocks import ClockHandler
 from scar_ps.core.core_state import CoreState, no_progress
 from scar_ps.core.epochs import EpochHandler

@@ -16,13 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scar.blocks import Ids, Positions
-from scar_ps.core.block_arrays import (
-    StoreRows,
-)
-from scar_ps.core.block_store import (
-    BlockStore,
-    StoreSlice,
-)
+from scar_ps.core.block_arrays import StoreRows
+from scar_ps.core.block_store import BlockStore, StoreSlice
 
 SAMPLED = 1 / 8  # of the messages
 MOST_SAMPLED = 512  # blocks or rows of one message

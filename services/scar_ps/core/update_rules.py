@@ -14,15 +14,8 @@ import numpy as np
 
 from scar.blocks import Array, Layout, Positions
 from scar.tables import Rule
-from scar_ps.core.block_arrays import (
-    RUN_ELEMENTS,
-    OnProgress,
-    StoreRows,
-    split_runs,
-)
-from scar_ps.core.block_store import (
-    BlockStore,
-)
+from scar_ps.core.block_arrays import RUN_ELEMENTS, OnProgress, StoreRows, split_runs
+from scar_ps.core.block_store import BlockStore
 from scar_ps.core.rule_evaluation import apply_program
 from scar_ps.core.rule_kernels import find_kernel
 from scar_ps.core.segments import Segments

@@ -18,13 +18,8 @@ from scar.v1.ps_pb2 import SharedRange, TensorHeader
 from scar.wire.codec import CHUNK_BYTES, Chunk, WireParts, encode_chunk, encode_parts
 from scar.wire.shared_memory import PIECE_BYTES, shared_range
 from scar.wire.small_message import SMALL_BYTES, answer_fits, contents_fit
-from scar_ps.core.block_arrays import (
-    split_runs,
-)
-from scar_ps.core.block_store import (
-    NO_LOCK,
-    StoreSlice,
-)
+from scar_ps.core.block_arrays import split_runs
+from scar_ps.core.block_store import NO_LOCK, StoreSlice
 from scar_ps.core.keyed_store import KeyedBlockStore
 from scar_ps.core.pushes import PulledBlocks
 from scar_ps.wire.shown_parts import count_parts, show_parts

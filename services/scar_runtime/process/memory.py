@@ -25,6 +25,7 @@ _M_ARENA_MAX = -8
 KEEP_BYTES = 512 << 20  # freed memory at the top of the heap that is kept, at most
 _MAP_NORESERVE = 0x4000  # of Linux; Python has a name for it from 3.13 on
 LEAST_RESERVED = 1 << 20  # bytes, for which pages of their own are worth it
+LEAST_HUGE = 64 << 20  # bytes: of fewer a page of 2 MiB would mostly be room that is not used
 _ALIGNMENT = 64  # bytes
 _PAGE = 4096  # bytes, the least that any system has
 
@@ -68,16 +69,16 @@ class TouchedMemory:
 
 def reserve_zeros(count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """An array of zeros for more than may ever be needed: memory is taken as it is written to. None of it is
-    kept when it is freed.
+    kept when it is freed. Raises :class:`MemoryError` where the system does not reserve so much.
     """
     size = count * dtype.itemsize
     if size < LEAST_RESERVED or not sys.platform.startswith("linux"):
         return np.zeros(count, dtype)
     try:
         pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
-    except (OSError, ValueError, OverflowError):  # a limit of this machine
-        return np.zeros(count, dtype)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
+    except (OSError, ValueError, OverflowError) as error:
+        raise MemoryError(f"{size} bytes cannot be reserved: {error}") from error
+    if size >= LEAST_HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # of a kernel without them
             pages.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(pages, dtype)
