@@ -12,8 +12,8 @@ BREAKS = (
     Break(
         "rows-misplaced",  # a block does not begin where its rows do
         BLOCK_STORE,
-        "rows + (starts - self.table.row_offsets[blocks])",
-        "rows - self.table.row_offsets[blocks]",
+        "return rows + (found - blocks.astype(np.int64)) * each",
+        "return rows.astype(np.int64) - blocks.astype(np.int64) * each",
         f"{ROWS}::test_rows_take_the_steps_that_blocks_of_one_row_take",
     ),
     Break(

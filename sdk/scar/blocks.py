@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ Ids = NDArray[np.uint32]
 Positions = NDArray[np.int64]
 RowNames = NDArray[np.unsignedinteger[Any]]  # rows of a table, or uint64 images of keys (scar.keyed_rows)
 Array = NDArray[np.generic]
+Number = TypeVar("Number", bound=np.integer[Any])
 
 DENSE = 16  # ids up to so many times as many as are looked up: a table of them is faster than a search
 
@@ -171,7 +172,7 @@ def is_ascending(ids: NDArray[np.integer[Any]]) -> bool:
     return len(ids) < 2 or bool((ids[1:] > ids[:-1]).all())
 
 
-def drop_repeats(ids: Ids) -> Ids:
+def drop_repeats(ids: NDArray[Number]) -> NDArray[Number]:
     """Each of these (ascending) once."""
     return ids if len(ids) < 2 else ids[np.append(True, ids[1:] != ids[:-1])]
 

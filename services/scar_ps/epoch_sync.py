@@ -28,7 +28,7 @@ from scar_ps.core.block_store import BlockStore
 from scar_ps.core.core_state import CoreState
 from scar_ps.core.epochs import AdoptedEpoch, EpochsMissing
 from scar_ps.core.events import EpochReceived
-from scar_runtime.process.memory import reserve_zeros, touch_zeros
+from scar_runtime.process.memory import reserve_zeros, touch_pages
 from scar_runtime.store import Store
 from scar_runtime.store.job_records import read_job_spec
 from scar_runtime.store.layout import EPOCHS, epoch_key
@@ -182,7 +182,7 @@ def prepare_memory(table: Table, ids: Ids, store: BlockStore | None) -> BlockMem
         memory = store.memory
     else:
         memory, gained = _make_memory(table, ids), len(ids)
-    touch_zeros(memory.untouched(gained))
+    touch_pages(memory.untouched(gained))
     return memory
 
 

@@ -145,7 +145,7 @@ class RoundRunner:
         selected = [(one.store, one.positions[_chosen_mask(job, request, one)]) for one in candidates]
         size = sum(_copied_bytes(store, positions) for store, positions in selected)
         arrays = sum(1 + len(store.slots) for store, _ in selected)
-        memory = TouchedMemory(size, arrays, zeros=False)  # the copy fills all of it
+        memory = TouchedMemory(size, arrays)  # the copy fills all of it
         made = [make_snapshots(store, positions, memory.allocate) for store, positions in selected]
         begun = BlocksChosen(epoch, number, list(chain.from_iterable(made)), timer)
         copied: list[CopiedBlocks] = self._apply_thread.call(begun, timeout)

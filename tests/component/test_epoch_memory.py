@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from scar_ps import epoch_sync
-from scar_runtime.process.memory import touch_zeros
+from scar_runtime.process.memory import touch_pages
 from tests.component.processes import eventually
 from tests.component.ps_scene import SECONDS, Running, declared, first, run_pair
 
@@ -29,10 +29,10 @@ def test_the_apply_thread_moves_while_an_epoch_waits_for_memory(
     def touch_slowly(arrays: list[np.ndarray]) -> None:
         taking.set()
         assert go.wait(SECONDS)
-        touch_zeros(arrays)
+        touch_pages(arrays)
         made.extend(arrays)
 
-    monkeypatch.setattr(epoch_sync, "touch_zeros", touch_slowly)
+    monkeypatch.setattr(epoch_sync, "touch_pages", touch_slowly)
     shard = shards[0]
     spec = declared()
     adopting = threading.Thread(target=lambda: shard.adopt(first(spec, shards), spec))

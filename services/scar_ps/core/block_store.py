@@ -164,9 +164,21 @@ class BlockStore(BlockArrays):
                 f"row {int(rows[-1])} is out of range, table {self.table.name} has {self.table.shape[0]}"
             )
         blocks = self.table.find_blocks(rows)
-        positions = self.locate_blocks(drop_repeats(blocks))
-        starts = self.row_counts.starts[self.find_blocks(blocks)]
-        return positions, rows + (starts - self.table.row_offsets[blocks])
+        found = self.find_blocks(blocks)
+        if len(found) and int(found.min()) < 0:
+            self.locate_blocks(drop_repeats(blocks))  # which says what is not here
+        positions = drop_repeats(found)
+        return None if len(positions) == len(self) else positions, self._store_rows(rows, blocks, found)
+
+    def _store_rows(self, rows: RowNames, blocks: Ids, found: Positions) -> Positions:
+        """``found``: positions of the blocks that these rows of the table are in."""
+        each = self.table.even_rows
+        if each == 1:
+            return found
+        if each:  # but for the last block, so starts need no look into memory
+            return rows + (found - blocks.astype(np.int64)) * each
+        shifts: Positions = self.row_counts.starts[found] - self.table.row_offsets[blocks]
+        return rows + shifts
 
     def find_row_blocks(self, rows: StoreRows) -> Positions:
         """Position of the block of each of these rows of the store."""

@@ -42,26 +42,21 @@ def keep_freed() -> None:
 
 
 class TouchedMemory:
-    """Room for ``arrays`` arrays of ``size`` bytes together, whose pages the kernel has given already: who
-    writes to them does not wait for that. On a virtual machine a page costs more than what is written to it.
-    ``zeros=False``: their contents do not matter, so what the process has had before is not written again.
+    """Room for ``arrays`` arrays of ``size`` bytes together, of any contents, whose pages the kernel has
+    given already: who writes to them does not wait for that. On a virtual machine a page costs more than what
+    is written to it.
     """
 
-    def __init__(self, size: int, arrays: int, zeros: bool = True) -> None:
+    def __init__(self, size: int, arrays: int) -> None:
         whole: NDArray[np.uint8] = np.empty(size + arrays * _ALIGNMENT, np.uint8)
         self._left = whole
-        parts = np.array_split(whole, count_parts(len(whole)))
-
-        def touch(part: NDArray[np.uint8]) -> None:
-            part[:: 1 if zeros else _PAGE] = 0  # without Python's lock
-
-        map_parts(touch, parts)
+        touch_pages([whole])
 
     def allocate(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """As :func:`numpy.zeros`, or of any contents. What there is no room for is not touched yet."""
+        """As :func:`numpy.empty`. What there is no room for is not touched yet."""
         size = count * dtype.itemsize
         if size > len(self._left):
-            return np.zeros(count, dtype)
+            return np.empty(count, dtype)
         array = self._left[:size].view(dtype)
         self._left = self._left[-(-size // _ALIGNMENT) * _ALIGNMENT :]
         return array
@@ -84,8 +79,8 @@ def reserve_zeros(count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.frombuffer(pages, dtype)
 
 
-def touch_zeros(arrays: Iterable[NDArray[Any]]) -> None:
-    """Have the kernel give the memory of these arrays, to which nobody has written yet."""
+def touch_pages(arrays: Iterable[NDArray[Any]]) -> None:
+    """Have the kernel give the memory of these arrays, which are zero or of no account."""
     for array in arrays:
         whole = array.view(np.uint8)
 
