@@ -70,6 +70,7 @@ def test_a_good_call_still_works_after_wrong_ones(worker: scar.Worker) -> None:
     np.testing.assert_array_equal(worker.pull("n"), before + np.arange(5))
 
 
+@pytest.mark.usefixtures("worker")  # of the first
 def test_second_job_of_the_same_name_is_refused(cluster: LocalCluster) -> None:
     with pytest.raises(errors.JobExists) as caught:
         cluster.start_job(JOB)
