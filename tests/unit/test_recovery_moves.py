@@ -12,6 +12,7 @@ from scar_recovery.core.events import (
     MemberArrived,
     MemberLeft,
 )
+from scar_recovery.core.live_moves import REST_MOST
 from scar_recovery.core.planner import Planner
 from tests.framework.recovery import due, owned_counts
 from tests.unit.planner_steps import commit, shard, started, worker
@@ -93,6 +94,16 @@ def test_between_slices_training_has_as_long_for_itself_as_it_waited() -> None:
     planner.handle(MemberLeft(shard("ps-1")), 2.5)
     move_slice(planner, 2.5, 2.9)
     assert isinstance(due(planner, 2.9), MoveBlocks), "who leaves may have little time"
+
+
+def test_a_slice_that_waited_long_for_the_store_does_not_put_off_the_next_as_long() -> None:
+    planner = started(move_bytes=40)
+    planner.handle(MemberArrived(shard("ps-3")), 1.0)
+    commit(planner, 1.1, "join")
+    planner.handle(EpochLoaded(2), 1.2)
+    move_slice(planner, 1.2, 181.2)
+    assert planner.wake_after(181.2) == pytest.approx(REST_MOST)
+    assert isinstance(due(planner, 191.3), MoveBlocks)
 
 
 def test_leaving_shard_gives_everything_and_is_left_out_with_its_last_block() -> None:

@@ -23,6 +23,8 @@ MOVE_RETRY = 1.0
 MOVE_RETRY_MOST = 60.0
 # between slices, training has as long for itself as the last one kept it waiting, times this
 REST = 1.0
+# seconds, at most: a slice waits for other blocks, too, which a store that is away may bring much later
+REST_MOST = 10.0
 
 
 class LiveMoves:
@@ -73,7 +75,7 @@ class LiveMoves:
     def epoch_loaded(self, now: float) -> None:
         """What has moved is served where it is now, so training goes on."""
         moved_for = now - self._begun if self._begun < now else 0.0
-        self._rest_until = max(self._rest_until, now + REST * moved_for)
+        self._rest_until = max(self._rest_until, now + min(REST_MOST, REST * moved_for))
         self._traffic.epoch_loaded(now, moved_for if self.levels_traffic else 0.0)
         self._begun = NEVER
         self.levels_traffic = False
