@@ -179,14 +179,7 @@ class Table:
             return block_of_images(rows.astype(np.uint64, copy=False), self.blocks)
         if self.cut.offsets or self.cut.pieces:
             return (np.searchsorted(self.row_offsets, rows, side="right") - 1).astype(np.uint32)
-        if self.cut.rows == 1:
-            return rows.astype(np.uint32, copy=False)
-        return (rows.astype(np.int64) // self.cut.rows).astype(np.uint32)
-
-    @property
-    def even_rows(self) -> int:
-        """Rows of every block but the last, which may have fewer; 0: blocks are cut otherwise."""
-        return 0 if self.cut.offsets or self.cut.pieces else self.cut.rows
+        return (rows if self.cut.rows == 1 else rows // self.cut.rows).astype(np.uint32, copy=False)
 
     @property
     def blocks(self) -> int:

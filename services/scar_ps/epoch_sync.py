@@ -181,7 +181,8 @@ def prepare_memory(table: Table, ids: Ids, store: BlockStore | None) -> BlockMem
     if store is not None and store.memory.suits(len(ids) - gained, gained):
         memory = store.memory
     else:
-        memory, gained = _make_memory(table, ids), len(ids)
+        memory = _make_memory(table, ids)
+        gained = len(ids)
     touch_pages(memory.untouched(gained))
     return memory
 

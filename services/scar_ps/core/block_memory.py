@@ -49,7 +49,8 @@ class Places:
 
     def gather_into(self, flat: Array, width: int, positions: Positions, packed: Array) -> None:
         """Copy these (ascending) blocks to ``packed``."""
-        cut, size = self.find_cut(positions), self.rows * width
+        cut = self.find_cut(positions)
+        size = self.rows * width
         gather_rows_into(flat, size, self.at[positions[:cut]], packed[: cut * size])
         if cut < len(positions):
             first = self.find_start(-1, width)
@@ -57,7 +58,8 @@ class Places:
 
     def scatter(self, flat: Array, width: int, positions: Positions, packed: Array) -> None:
         """Write packed blocks to their places."""
-        cut, size = self.find_cut(positions), self.rows * width
+        cut = self.find_cut(positions)
+        size = self.rows * width
         scatter_rows(flat, size, self.at[positions[:cut]], packed[: cut * size])
         if cut < len(positions):
             first = self.find_start(-1, width)
@@ -94,7 +96,8 @@ class BlockMemory:
             self._free = np.sort(np.concatenate((self._free, self.released.popleft())))
         if self.end + count - len(self._free) > self.capacity:
             return None
-        reused, self._free = self._free[:count], self._free[count:]
+        reused = self._free[:count]
+        self._free = self._free[count:]
         first = self.end
         self.end += count - len(reused)
         return np.concatenate((reused, np.arange(first, self.end)))

@@ -197,7 +197,8 @@ class BlockSnapshot:
         waiting = self._waiting[piece.first : piece.last]
         begun = self._begun[piece.first : piece.last]
         if piece.rows != (0, 0):
-            first, last = first + piece.rows[0], first + piece.rows[1]
+            last = first + piece.rows[1]
+            first += piece.rows[0]
             start = self.store.row_counts.find_start(int(self.positions[piece.first]))
             rows = start + np.arange(*piece.rows)
             copy.rows, copy.packed = self._find_missing(rows, np.arange(first, last))
@@ -208,7 +209,8 @@ class BlockSnapshot:
             parts = piece.first + np.flatnonzero(waiting & begun)
             rows = self.store.row_counts.indices(self.positions[parts])
             copy.rows, copy.packed = self._find_missing(rows, self._row_counts.indices(parts))
-        self._piece, self._span = piece, (first, last)
+        self._piece = piece
+        self._span = (first, last)
         return copy
 
     def _find_missing(self, rows: Positions, packed: Positions) -> tuple[Positions, Positions]:
@@ -221,12 +223,14 @@ class BlockSnapshot:
             for array, rows in zip(self._arrays, kept.arrays, strict=True):
                 scatter_rows(array.target, array.width, kept.packed, rows)
         self._kept = []
-        piece, (first, last) = self._piece, self._span
+        piece = self._piece
+        first, last = self._span
         if piece.rows == (0, 0) or piece.rows[1] == int(self._row_counts.sizes[piece.first]):
             self._waiting[piece.first : piece.last] = False
         else:  # the rest of the block is to come
             self._copied[first:last] = True
-        self._piece, self._span = Piece(0, 0), (0, 0)
+        self._piece = Piece(0, 0)
+        self._span = (0, 0)
 
     def preserve_blocks(self, positions: Positions) -> None:
         """These blocks of the store (ascending) are about to change."""
@@ -272,7 +276,8 @@ class BlockSnapshot:
         if inside.any():
             arrays = [array.take_rows(rows[inside]) for array in self._arrays]
             self._kept.append(_KeptRows(packed[inside], arrays))
-            rows, packed = rows[~inside], packed[~inside]
+            rows = rows[~inside]
+            packed = packed[~inside]
         for array in self._arrays:
             array.copy_rows(rows, packed)
 
@@ -290,5 +295,5 @@ def make_snapshots(
 
 def renew_snapshot(snapshot: BlockSnapshot) -> list[BlockSnapshot]:
     """The same for what may be copied of its blocks now."""
-    store, positions = snapshot.store, snapshot.positions
-    return make_snapshots(store, positions[~store.frozen[positions]])
+    frozen = snapshot.store.frozen[snapshot.positions]
+    return make_snapshots(snapshot.store, snapshot.positions[~frozen])

@@ -172,7 +172,7 @@ class BlockStore(BlockArrays):
 
     def _store_rows(self, rows: RowNames, blocks: Ids, found: Positions) -> Positions:
         """``found``: positions of the blocks that these rows of the table are in."""
-        each = self.table.even_rows
+        each = self.table.cut.rows
         if each == 1:
             return found
         if each:  # but for the last block, so starts need no look into memory

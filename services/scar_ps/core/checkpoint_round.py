@@ -151,7 +151,8 @@ class CheckpointRound:
             for snapshot in [one] if one.is_current() else renew_snapshot(one):
                 snapshot.begin(timer)
                 self._snapshots.append(snapshot)
-                store, at = snapshot.store, snapshot.positions
+                store = snapshot.store
+                at = snapshot.positions
                 state = BlockState(store.table.name, snapshot.ids, clock, contents_of(snapshot.origin))
                 copied.append(CopiedBlocks(state, snapshot.contents))
                 whole = len(at) == len(store)

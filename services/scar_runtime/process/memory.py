@@ -76,7 +76,7 @@ def reserve_zeros(count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     if size >= LEAST_HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # of a kernel without them
             pages.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(pages, dtype)
+    return np.ndarray((count,), dtype, buffer=pages)
 
 
 def touch_pages(arrays: Iterable[NDArray[Any]]) -> None:
