@@ -58,6 +58,13 @@ BREAKS = (
         TWINS,
     ),
     Break(
+        "ps-long-block",  # a last block that is longer than the others does not fit into a place
+        MEMORY,
+        "int(counts.sizes[-1]) < most and not",
+        "not",
+        TWINS,
+    ),
+    Break(
         "ps-frozen-slots",  # a frozen store's slots are where its values were
         STORE,
         "        if self.places is not None:\n            frozen.places = None\n",

@@ -29,7 +29,14 @@ RULES = [
     scar.adagrad(0.1, rowwise=True),
     scar.adam(0.1),
 ]
-SHAPES = [((12, 3), scar.rows(1)), ((12, 3), scar.rows(3)), ((11, 3), scar.rows(3)), ((13,), scar.rows(4))]
+SHAPES = [
+    ((12, 3), scar.rows(1)),
+    ((12, 3), scar.rows(3)),
+    ((11, 3), scar.rows(3)),
+    ((13,), scar.rows(4)),
+    ((12, 3), scar.ragged([0, 2, 4, 6, 12])),
+    ((12, 3), scar.layer_shards(5)),
+]
 TABLES = [scar.Table("w", shape, rule=rule, blocks=blocks) for rule in RULES for shape, blocks in SHAPES]
 NOTHING: Ids = np.empty(0, np.uint32)
 
@@ -262,6 +269,11 @@ def test_where_nothing_is_reserved_a_store_is_copied_to_memory_of_its_size(
         (scar.Table("w", (8, 3), blocks=scar.rows(3), rule=scar.adam(0.1)), False),
         (scar.Table("w", (8, 3), blocks=scar.rows(2), rule=scar.adam(0.1)), True),
         (scar.Table("w", keys="int64", dim=3, capacity=100), False),
+        (scar.Table("w", (8, 3), blocks=scar.ragged([0, 2, 4, 8])), False),  # the last one is longer
+        (scar.Table("w", (8, 3), blocks=scar.ragged([0, 3, 6, 8])), True),
+        (scar.Table("w", (8, 3), blocks=scar.ragged([0, 1, 5, 8])), False),
+        (scar.Table("w", (8, 3), blocks=scar.layer()), True),
+        (scar.Table("w", (8, 3), blocks=scar.layer_shards(3)), False),
     ],
 )
 def test_which_tables_can_stay_in_their_memory(table: scar.Table, lasting: bool) -> None:

@@ -74,8 +74,7 @@ class BlockMemory:
     """
 
     def __init__(self, table: Table, ids: Ids, reserve: Reserve = np.zeros, lasting: bool = False) -> None:
-        even = bool(table.row_counts.width) or not table.rule.counts_steps  # which counts whole blocks
-        self.place_rows = table.row_counts.body[1] if lasting and even and table.keys is None else 0
+        self.place_rows = _count_place_rows(table) if lasting else 0
         self.capacity = RESERVED * table.blocks if self.place_rows else len(ids)
         self._ids = ids
         self._rows = self.capacity * self.place_rows or table.row_counts.count_elements(ids)
@@ -120,6 +119,18 @@ class BlockMemory:
         last = min(self.capacity, self.end + self._count_new(count))
         sizes = [len(array) // self.capacity for array in arrays]  # of a place
         return [array[self.end * size : last * size] for array, size in zip(arrays, sizes, strict=True)]
+
+
+def _count_place_rows(table: Table) -> int:
+    """0: its blocks do not fit into places of one size."""
+    counts = table.row_counts
+    if table.keys is not None:
+        return 0
+    if counts.width:
+        return counts.width
+    most = counts.body[1]
+    # steps are counted by whole blocks, and a shorter one is taken by rows
+    return most if int(counts.sizes[-1]) < most and not table.rule.counts_steps else 0
 
 
 class Tenancy:
