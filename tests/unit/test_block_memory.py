@@ -168,7 +168,8 @@ def made(table: scar.Table, ids: Ids, store: BlockStore | None = None) -> BlockS
     old = store or BlockStore(table, NOTHING)
     gained = old.find_blocks(ids) < 0
     new = old.copy_for(ids, gained, lambda: None, memory)
-    new.install_blocks(np.flatnonzero(gained), BlockContents(np.repeat(ids[gained], 3).astype(np.float32)))
+    values = np.repeat(ids[gained], new.layout.sizes[gained]).astype(np.float32)
+    new.install_blocks(np.flatnonzero(gained), BlockContents(values))
     return new
 
 
@@ -222,6 +223,15 @@ def test_a_store_that_has_lost_more_than_half_gets_smaller_memory() -> None:
     assert second.memory is not first.memory
     assert second.places is None
     assert second.copy_blocks(np.arange(2)).values.tolist() == np.repeat([0.0, 7], 3).tolist()
+
+
+def test_a_short_block_alone_is_copied_from_its_place() -> None:
+    table = scar.Table("w", (5, 3), blocks=scar.rows(2))
+    alone = made(table, numbers(2), made(table, numbers(1, 2)))
+    assert alone.places is not None
+    assert alone.places.at.tolist() == [1]
+    copied = alone.copy_for(numbers(2), np.zeros(1, np.bool_), lambda: None)
+    assert copied.copy_blocks(np.arange(1)).values.tolist() == [2.0, 2, 2]
 
 
 def test_where_readers_hold_all_places_the_blocks_are_copied() -> None:

@@ -158,6 +158,8 @@ def _copy_values(
     arrays = (new.values, old.values), (new.saved, old.saved)
     blocks, width = new.layout.body
     count, known = old.layout.body
+    if old.places is not None:
+        known = old.places.rows * old.table.row_elements
     if width != known:
         blocks = count = 0
     whole = count * width if old.places is None else None  # of memory: all of it
