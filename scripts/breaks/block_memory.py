@@ -67,8 +67,8 @@ BREAKS = (
     Break(
         "ps-frozen-slots",  # a frozen store's slots are where its values were
         STORE,
-        "        if self.places is not None:\n            frozen.places = None\n",
-        "        if self.places is not None:\n            frozen.places = None\n            return frozen\n",
+        "            frozen.slots = dict(packed.slots)\n",
+        "",
         f"{PLACES}::test_a_copy_of_such_blocks_is_of_its_moment",
     ),
     Break(

@@ -81,11 +81,17 @@ def move_slice(planner: Planner, begun: float, loaded: float) -> None:
     finish_slice(planner, move, begun, loaded)
 
 
-def test_between_slices_training_has_as_long_for_itself_as_it_waited() -> None:
+def joined() -> Planner:
+    """A fourth shard has come, and has no blocks yet."""
     planner = started(move_bytes=40)
     planner.handle(MemberArrived(shard("ps-3")), 1.0)
-    commit(planner, 1.1, "join")
+    assert commit(planner, 1.1, "join").moved == ()
     planner.handle(EpochLoaded(2), 1.2)
+    return planner
+
+
+def test_between_slices_training_has_as_long_for_itself_as_it_waited() -> None:
+    planner = joined()
     move_slice(planner, 1.2, 1.7)
     assert due(planner, 2.1) is None
     assert planner.wake_after(2.1) == pytest.approx(0.1)
@@ -97,10 +103,7 @@ def test_between_slices_training_has_as_long_for_itself_as_it_waited() -> None:
 
 
 def test_a_slice_that_waited_long_for_the_store_does_not_put_off_the_next_as_long() -> None:
-    planner = started(move_bytes=40)
-    planner.handle(MemberArrived(shard("ps-3")), 1.0)
-    commit(planner, 1.1, "join")
-    planner.handle(EpochLoaded(2), 1.2)
+    planner = joined()
     move_slice(planner, 1.2, 181.2)
     assert planner.wake_after(181.2) == pytest.approx(REST_MOST)
     assert isinstance(due(planner, 191.3), MoveBlocks)

@@ -53,8 +53,7 @@ class Places:
         size = self.rows * width
         gather_rows_into(flat, size, self.at[positions[:cut]], packed[: cut * size])
         if cut < len(positions):
-            first = self.find_start(-1, width)
-            packed[cut * size :] = flat[first : first + self.last_rows * width]
+            packed[cut * size :] = self._last_block(flat, width)
 
     def scatter(self, flat: Array, width: int, positions: Positions, packed: Array) -> None:
         """Write packed blocks to their places."""
@@ -62,8 +61,11 @@ class Places:
         size = self.rows * width
         scatter_rows(flat, size, self.at[positions[:cut]], packed[: cut * size])
         if cut < len(positions):
-            first = self.find_start(-1, width)
-            flat[first : first + self.last_rows * width] = packed[cut * size :]
+            self._last_block(flat, width)[...] = packed[cut * size :]
+
+    def _last_block(self, flat: Array, width: int) -> Array:
+        first = self.find_start(-1, width)
+        return flat[first : first + self.last_rows * width]
 
 
 class BlockMemory:

@@ -257,13 +257,13 @@ class BlockStore(BlockArrays):
     def freeze(self) -> BlockStore:
         """The same blocks with values that nobody changes any more, to be read without a lock."""
         frozen = copy(self)
-        every = np.arange(len(self))
-        frozen.values = self.gather(self.values, self.layout, every)
-        if self.places is not None:
+        if self.places is None:
+            frozen.values = self.values.copy()
+        else:  # all of it back to back
+            packed = self.copy_blocks(np.arange(len(self)))
             frozen.places = None
-            frozen.slots = {
-                name: self.gather(slot, self.slot_layout(name), every) for name, slot in self.slots.items()
-            }
+            frozen.values = packed.values
+            frozen.slots = dict(packed.slots)
         frozen.lock = NO_LOCK
         return frozen
 

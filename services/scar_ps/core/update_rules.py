@@ -49,12 +49,8 @@ def apply_push(
     if store.places is not None and not by_row:
         blocks = np.arange(len(store)) if positions is None else positions
         cut = store.places.find_cut(blocks)
-        if cut < len(blocks):  # the last block is shorter than its place: it is taken by rows
-            size = store.layout.count_elements(blocks[:cut])
-            if cut:
-                apply_push(store, blocks[:cut], pushed[:size], progress, rule)
-            last = blocks[cut:]
-            apply_push(store, last, pushed[size:], progress, rule, store.rows_of(last))
+        if cut < len(blocks):
+            _apply_in_two(store, blocks, cut, pushed, progress, rule)
             return
     store.note_change(positions)
     step = _PushStep(store, rule, by_row)
@@ -75,6 +71,22 @@ def apply_push(
             with store.lock:
                 step.apply(run, piece)
             progress()
+
+
+def _apply_in_two(
+    store: BlockStore,
+    blocks: Positions,
+    cut: int,
+    pushed: Array | Segments,
+    progress: OnProgress,
+    rule: Rule,
+) -> None:
+    """The block behind ``cut`` is shorter than its place: it is taken by rows."""
+    size = store.layout.count_elements(blocks[:cut])
+    if cut:
+        apply_push(store, blocks[:cut], pushed[:size], progress, rule)
+    last = blocks[cut:]
+    apply_push(store, last, pushed[size:], progress, rule, store.rows_of(last))
 
 
 class _PushStep:
