@@ -121,4 +121,18 @@ BREAKS = (
         "                if False:\n",
         f"{STREAMS}::test_large_pushes_and_pulls_go_over_direct_connections",
     ),
+    Break(
+        "direct-pulled-overwritten",  # the next answer comes in its place
+        "sdk/scar/wire/tensor_reader.py",
+        "whole = chunk.lasting and len",
+        "whole = len",
+        f"{STREAMS}::test_what_was_pulled_stays_when_more_is_pulled",
+    ),
+    Break(
+        "restored-elsewhere",
+        "sdk/scar/_client/push_stream.py",
+        "blocks.squared_distance(buffers[blocks.table, \"\"])",
+        "blocks.squared_distance(np.empty_like(blocks.cached))",
+        "tests/system/test_large_delta.py::test_what_comes_back_is_measured",
+    ),
 )

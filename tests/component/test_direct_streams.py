@@ -14,6 +14,7 @@ import grpc
 import numpy as np
 import pytest
 
+from scar._client.pulls import receive_tensors
 from scar.errors import BlockOutOfRange, Internal, NotServing, StaleEpoch, Unreachable
 from scar.tables import Table
 from scar.v1 import ps_pb2
@@ -61,6 +62,26 @@ def test_large_pushes_and_pulls_go_over_direct_connections(shard: Running) -> No
     assert np.array_equal(shard.pull("wide", size=VALUES.nbytes)[0], VALUES)
     assert shard.status().pushes == 1
     assert used(shard) == (1, 1)
+
+
+def received(shard: Running, rows: int) -> np.ndarray:
+    """The first rows, as a worker or a reader gets them."""
+    buffers = {("wide", ""): np.zeros(rows * 1000, np.float32)}
+    wanted = ps_pb2.TableBlocks(table="wide", block_ids=codec.ids_to_bytes(np.arange(rows, dtype=np.uint32)))
+    chunks = shard.link.pull(ps_pb2.PullRequest(tables=[wanted], epoch=1), SECONDS, rows * 4000)
+    receive_tensors(chunks, buffers, "ps-0")
+    return buffers["wide", ""]
+
+
+@pytest.mark.parametrize("rows", [200, 250, 4000])
+def test_what_was_pulled_stays_when_more_is_pulled(shard: Running, rows: int) -> None:
+    """In one message of a stream, and in many."""
+    forbid_grpc(shard.link)
+    before = received(shard, rows)
+    kept = before.copy()
+    shard.push({"wide": (None, VALUES)})
+    assert np.array_equal(received(shard, rows), kept + VALUES[: rows * 1000])
+    assert np.array_equal(before, kept)
 
 
 def test_a_large_push_that_is_refused_is_told_why_and_keeps_the_connection(shard: Running) -> None:

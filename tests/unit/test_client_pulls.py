@@ -47,6 +47,25 @@ def test_a_stream_that_ends_before_every_table_came_is_no_answer() -> None:
         receive_tensors(answer("w", [1, 2]), buffers, "ps-0")
 
 
+def whole(memory: np.ndarray, start: int, lasting: bool) -> Iterator[Chunk]:
+    """Two values of table w, which lie there."""
+    header = ps_pb2.TensorHeader(table="w", dtype="float32", bytes=8)
+    yield Chunk(header, memory.data[start : start + 8], lasting=lasting)
+
+
+def test_what_lasts_is_kept_where_it_lies_and_all_else_is_copied() -> None:
+    memory = np.arange(6, dtype=np.float32).view(np.uint8)
+    for lasting, start, shared in ((True, 8, True), (False, 8, False), (True, 6, False)):
+        buffers: dict[Any, Any] = {("w", ""): np.zeros(2, np.float32)}
+        receive_tensors(whole(memory, start, lasting), buffers, "ps-0")
+        assert buffers["w", ""].tobytes() == memory[start : start + 8].tobytes()
+        assert np.shares_memory(buffers["w", ""], memory) == shared
+    fixed = memory.copy()
+    fixed.flags.writeable = False  # a user may write to what was pulled
+    receive_tensors(whole(fixed, 0, lasting=True), buffers, "ps-0")
+    assert buffers["w", ""].flags.writeable
+
+
 def test_connections_to_shards_that_left_are_closed_and_the_others_kept() -> None:
     view = ClusterView(JOB)
     view.follow_epoch(FIRST)

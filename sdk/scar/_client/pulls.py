@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from scar.wire.codec import Chunk
 from scar.wire.loss_messages import point_from_header
 from scar.wire.row_names import set_rows
 from scar.wire.shard_link import ShardLink
-from scar.wire.shared_memory import lasting_array
 from scar.wire.small_message import HEADER_BYTES
 from scar.wire.tensor_reader import TensorData, TensorSink, array_sink, read_tensors
 from scar.wire.transport import AttemptLimit, Backoff, Deadline
@@ -121,7 +120,8 @@ def make_pull_request(
 
 
 def receive_tensors(stream: Iterable[Chunk], buffers: dict[PartKey, Array], target: str) -> PullReply:
-    """Read the tensors of an answer into packed buffers of known size, or put in their place where they lie.
+    """Read the tensors of an answer into packed buffers of known size. Those that came in memory of their own
+    are put in the place of a buffer, so look there for all of them.
 
     Raises :class:`Internal` when the stream does not fit them.
     """
@@ -153,14 +153,14 @@ def _keep_or_copy(name: str, buffers: dict[PartKey, Array], key: PartKey) -> Ten
     """What arrives as a whole, where it may stay, need not be copied."""
     sink = array_sink(name, buffers[key])
 
-    def write(data: TensorData) -> None:
-        lasting = lasting_array(data, buffers[key].dtype) if len(data) == sink.size else None
-        if lasting is None:
-            sink.write(data)
-        else:
-            buffers[key] = lasting
+    def keep(data: TensorData) -> bool:
+        array: Array = np.frombuffer(data, buffers[key].dtype)
+        usable = bool(array.flags.aligned and array.flags.writeable)
+        if usable:
+            buffers[key] = array
+        return usable
 
-    return TensorSink(name, sink.size, write)
+    return replace(sink, keep=keep)
 
 
 def _part_name(table: str, part: str) -> str:

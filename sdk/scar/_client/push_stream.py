@@ -282,14 +282,15 @@ class PushStream:
         set_rows(wanted, blocks.rows)
         if blocks.rows is None:
             wanted.block_ids = codec.ids_to_bytes(blocks.ids)
-        restored = np.empty_like(blocks.cached)
+        buffers = {(blocks.table, ""): np.empty_like(blocks.cached)}
+        size = blocks.cached.nbytes
         squared = None
         try:
             request = make_pull_request([wanted], step.epoch, self._streams.member, 0)
             request.unsettled = True  # they are settled only after this, where nobody sees them before
-            stream = self._link.pull(request, self._seconds(restored.nbytes), restored.nbytes)
-            receive_tensors(stream, {(blocks.table, ""): restored}, self._link.target)
-            squared = blocks.squared_distance(restored)
+            stream = self._link.pull(request, self._seconds(size), size)
+            receive_tensors(stream, buffers, self._link.target)
+            squared = blocks.squared_distance(buffers[blocks.table, ""])
         except (InvalidRequest, Internal):
             pass  # a measurement only: training does not stop for it
         with self._view.lock:

@@ -49,12 +49,14 @@ class Chunk:
     """One message of a tensor stream. ``data`` may be any buffer; decoded chunks hold a view of the received
     message.
 
-    ``shared``: where the data is instead (:mod:`scar.wire.shared_memory`).
+    ``shared``: where the data is instead (:mod:`scar.wire.shared_memory`). ``lasting``: the data are the
+    receiver's, for as long as they are held; else the next chunk may come in their place.
     """
 
     header: ps_pb2.TensorHeader | None = None
     data: memoryview | bytes = b""
     shared: ps_pb2.SharedRange | None = None
+    lasting: bool = False
 
 
 def encode_chunk(chunk: Chunk) -> bytes:

@@ -157,9 +157,7 @@ class ShardLink(Link):
                 stream.cancel()
 
     def pull(self, request: ps_pb2.PullRequest, timeout: float, size: int | None = None) -> Iterable[Chunk]:
-        """The shard's answer, chunk by chunk, each valid until the next, unless its data are lasting
-        (:func:`scar.wire.shared_memory.lasting_array`).
-        """
+        """The shard's answer, chunk by chunk, each valid until the next, unless its data are lasting."""
         with_metrics = request.loss_clock > 0
         tables = len(request.tables)
         fits = size is not None and small_message.answer_fits(size, tables, with_metrics, request.contents)

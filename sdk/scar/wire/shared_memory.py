@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
 
 import numpy as np
 
@@ -131,7 +130,7 @@ def show_tensors(memory: Array, pointers: Iterable[Chunk]) -> Sequence[Chunk]:
         if chunk.shared is not None:
             shared_range(memory.data, chunk.shared)
     return [
-        one if one.shared is None else Chunk(one.header, shared_range(memory.data, one.shared))
+        one if one.shared is None else Chunk(one.header, shared_range(memory.data, one.shared), lasting=True)
         for one in join_pointers(pointers)
     ]
 
@@ -149,14 +148,6 @@ def join_pointers(chunks: Iterable[Chunk]) -> list[Chunk]:
         else:
             joined.append(chunk)
     return joined
-
-
-def lasting_array(data: memoryview | bytes, dtype: np.dtype[Any]) -> Array | None:
-    """An array of data in borrowed memory; None: they are elsewhere, and gone with the next chunk."""
-    if not isinstance(data, memoryview) or not isinstance(data.obj, np.ndarray) or len(data) % dtype.itemsize:
-        return None
-    array: Array = np.frombuffer(data, dtype)
-    return array if array.flags.aligned else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,12 +22,14 @@ TensorData = memoryview | bytes
 class TensorSink:
     """Where the bytes of one tensor go.
 
-    ``name`` is for errors; ``write`` gets its ``size`` bytes in order, in pieces.
+    ``name`` is for errors; ``write`` gets its ``size`` bytes in order, in pieces. ``keep`` gets all of them
+    where they come at once and last (:attr:`scar.wire.codec.Chunk.lasting`); False: they have to be written.
     """
 
     name: str
     size: int
     write: Callable[[TensorData], None]
+    keep: Callable[[TensorData], bool] | None = None
 
 
 def array_sink(name: str, array: Array) -> TensorSink:
@@ -83,7 +85,10 @@ class TensorReader:
             name = "" if self._sink is None else f" of {self._sink.name}"
             raise self._mismatch(f"more data{name} than its header says")
         self._arrived += len(chunk.data)
-        self._sink.write(chunk.data)
+        sink = self._sink
+        whole = chunk.lasting and len(chunk.data) == sink.size
+        if not (whole and sink.keep is not None and sink.keep(chunk.data)):
+            sink.write(chunk.data)
 
     def finish(self) -> None:
         """The stream is over."""
