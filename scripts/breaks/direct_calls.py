@@ -131,7 +131,7 @@ BREAKS = (
     Break(
         "restored-elsewhere",
         "sdk/scar/_client/push_stream.py",
-        "blocks.squared_distance(buffers[blocks.table, \"\"])",
+        'blocks.squared_distance(buffers[blocks.table, ""])',
         "blocks.squared_distance(np.empty_like(blocks.cached))",
         "tests/system/test_large_delta.py::test_what_comes_back_is_measured",
     ),
