@@ -1,7 +1,8 @@
-"""What a step costs between machines, beside Ray and torch RPC; how it grows from one machine to eight; what
-it costs that some rows are hot.
+"""What a step costs between machines, beside Ray and torch RPC, or of rows beside plain TCP; how it grows
+from one machine to eight; what it costs that some rows are hot.
 
     sudo python -m benchmarks.machines peers [--ray PYTHON] [--rounds 3] [--steps 9]
+    sudo python -m benchmarks.machines rows [--rounds 3] [--steps 100]
     sudo python -m benchmarks.machines growth [--megabits 40] [--most 8] [--steps 9]
     sudo python -m benchmarks.machines hot [--megabits 40] [--rounds 3] [--steps 120]
 
@@ -16,7 +17,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from benchmarks.machines import growth, hot, peers
+from benchmarks.machines import growth, hot, peers, rows
 
 WARM_UPS = 2
 RAY_HINT = "Ray is left out: give --ray PYTHON, made by: python -m venv DIR && DIR/bin/pip install ray numpy"
@@ -24,17 +25,17 @@ RAY_HINT = "Ray is left out: give --ray PYTHON, made by: python -m venv DIR && D
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = make_parser().parse_args(arguments)
-    {"peers": _show_peers, "growth": _show_growth, "hot": _show_hot}[options.what](options)
+    SHOWN[options.what](options)
     return 0
 
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.machines", description=__doc__)
-    parser.add_argument("what", choices=("peers", "growth", "hot"))
+    parser.add_argument("what", choices=tuple(SHOWN))
     parser.add_argument("--ray", metavar="PYTHON", default="", help="an interpreter that has Ray")
     parser.add_argument("--rounds", type=int, default=3, help="turns of all systems")
     parser.add_argument("--steps", type=int, default=9, help="that are measured, after two others")
-    parser.add_argument("--megabits", type=float, default=40, help="of each link, each way; not for peers")
+    parser.add_argument("--megabits", type=float, default=40, help="of each link, each way; for growth, hot")
     parser.add_argument("--most", type=int, default=8, help="growth: machines")
     return parser
 
@@ -60,6 +61,19 @@ def _show_peers(options: argparse.Namespace) -> None:
         _say(f"| {name} | {times} | {rate:.2f} GB/s | SCAR is {median / ours:.2f} times as fast |")
 
 
+def _show_rows(options: argparse.Namespace) -> None:
+    for law in rows.LAWS:
+        ratios = []
+        for turn in range(options.rounds):
+            found = rows.measure_rows(law, WARM_UPS + options.steps)[WARM_UPS:]
+            ours, plain = map(statistics.median, zip(*found, strict=True))
+            ratios.append(plain / ours)
+            times = f"{1000 * ours:.1f} ms a step, plain TCP {1000 * plain:.1f} ms"
+            _say(f"{turn + 1}/{options.rounds} {law}: {times}, {ratios[-1]:.2f}")
+        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+        _say(f"| {law} | {statistics.median(ratios):.2f} of plain TCP ({spread}) |")
+
+
 def _show_growth(options: argparse.Namespace) -> None:
     alone = 0.0
     count = 1
@@ -79,6 +93,14 @@ def _show_hot(options: argparse.Namespace) -> None:
             steps = hot.measure_hot(looks, options.megabits, options.steps)
             halves = f"{1000 * steps.first:.0f} ms a clock at first, {1000 * steps.second:.0f} ms then"
             _say(f"{turn + 1}/{options.rounds} {'with' if looks else 'without'} exchanges: {halves}")
+
+
+SHOWN: dict[str, Callable[[argparse.Namespace], None]] = {
+    "peers": _show_peers,
+    "rows": _show_rows,
+    "growth": _show_growth,
+    "hot": _show_hot,
+}
 
 
 def _say(line: str) -> None:

@@ -1,6 +1,6 @@
 """A cluster on one machine whose shards other machines reach.
 
-    python -m benchmarks.machines.scar_cluster HOST SHARDS JOB_SHARDS WORKERS ROWS BLOCK_ROWS
+    python -m benchmarks.machines.scar_cluster HOST KIND SHARDS JOB_SHARDS WORKERS ROWS BLOCK_ROWS
 
 Prints, as a line of JSON, where it is and the variables of processes that belong to it, and serves until its
 input ends.
@@ -26,14 +26,18 @@ from scar_local.redis import server_command
 WIDTH = 64
 REDIS_PORT = 6390
 START_SECONDS = 10.0
+# what is trained: whole tables in step, or rows of them without waiting
+KINDS = {"dense": ("bsp", scar.sgd(lr=0.1)), "sparse": ("asp", scar.adagrad(lr=0.1))}
 
 
 def main(arguments: Sequence[str]) -> None:
-    host = arguments[0]
-    shards, job_shards, workers, rows, block_rows = map(int, arguments[1:])
+    host, kind = arguments[:2]
+    shards, job_shards, workers, rows, block_rows = map(int, arguments[2:])
+    consistency, rule = KINDS[kind]
     job = scar.Job(
         "machines",
-        [scar.Table("w", (rows, WIDTH), rule=scar.sgd(lr=0.1), blocks=scar.rows(block_rows))],
+        [scar.Table("w", (rows, WIDTH), rule=rule, blocks=scar.rows(block_rows))],
+        consistency=consistency,
         shards=job_shards,
         workers=workers,
         checkpoint=NEVER,

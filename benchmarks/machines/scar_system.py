@@ -18,11 +18,12 @@ def start_cluster(
     sizes: tuple[int, int, int, int],
     block_rows: int = 1,
     environment: Mapping[str, str] | None = None,
+    kind: str = "dense",
 ) -> dict[str, str]:
-    """``sizes``: shards on this machine, all shards, workers, rows of the table. Returns the settings of
-    processes that belong to it.
+    """``sizes``: shards on this machine, all shards, workers, rows of the table. ``kind``: of
+    :data:`benchmarks.machines.scar_cluster.KINDS`. Returns the settings of processes that belong to it.
     """
-    command = [sys.executable, "-m", f"{MODULE}.scar_cluster", machines.address(number)]
+    command = [sys.executable, "-m", f"{MODULE}.scar_cluster", machines.address(number), kind]
     cluster = machines.start(number, [*command, *map(str, (*sizes, block_rows))], environment)
     settings: dict[str, str] = json.loads(read_line(cluster))
     return settings

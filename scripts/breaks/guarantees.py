@@ -57,8 +57,8 @@ BREAKS = (
     Break(
         "G5",
         "services/scar_ps/servicer.py",
-        "_short_tables(request), slots)\n        self._apply_thread.check_lease()\n",
-        "_short_tables(request), slots)\n",
+        "short, slots, request.whole)\n        self._apply_thread.check_lease()\n",
+        "short, slots, request.whole)\n",
         "tests/component/test_ps_service.py"
         "::test_a_lease_that_runs_out_while_values_are_sent_ends_their_stream_with_an_error",
     ),

@@ -113,7 +113,8 @@ class DataServicer:
         segment = self._find_segment(request)
         slots = slot_tables(request)
         found, waited = self._find_pulled(request, context)
-        yield from pull_encoder.encode_pulled(found, segment, waited, _short_tables(request), slots)
+        short = _short_tables(request)
+        yield from pull_encoder.encode_pulled(found, segment, waited, short, slots, request.whole)
         self._apply_thread.check_lease()
 
     def pull_small(self, request: ps_pb2.PullRequest, context: grpc.ServicerContext) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +24,7 @@ from scar.wire.codec import Chunk
 from scar.wire.direct_calls import HOST, DirectConnections
 from scar.wire.direct_frames import DirectError, FrameReader, decode_answer, receive_secret, send_frame
 from scar.wire.shard_link import ShardLink
+from scar_ps.wire.push_decoder import PushDecoder
 from scar_runtime.process import direct_context, request_streams
 from scar_runtime.process.direct_server import DirectServer
 from scar_runtime.process.interceptors import Guard
@@ -64,13 +65,60 @@ def test_large_pushes_and_pulls_go_over_direct_connections(shard: Running) -> No
     assert used(shard) == (1, 1)
 
 
-def received(shard: Running, rows: int) -> np.ndarray:
-    """The first rows, as a worker or a reader gets them."""
-    buffers = {("wide", ""): np.zeros(rows * 1000, np.float32)}
+def pulled(shard: Running, rows: int) -> Iterable[Chunk]:
+    """The first rows."""
     wanted = ps_pb2.TableBlocks(table="wide", block_ids=codec.ids_to_bytes(np.arange(rows, dtype=np.uint32)))
-    chunks = shard.link.pull(ps_pb2.PullRequest(tables=[wanted], epoch=1), SECONDS, rows * 4000)
-    receive_tensors(chunks, buffers, "ps-0")
+    return shard.link.pull(ps_pb2.PullRequest(tables=[wanted], epoch=1), SECONDS, rows * 4000)
+
+
+def received(shard: Running, rows: int) -> np.ndarray:
+    """The same, as a worker or a reader gets them."""
+    buffers = {("wide", ""): np.zeros(rows * 1000, np.float32)}
+    receive_tensors(pulled(shard, rows), buffers, "ps-0")
     return buffers["wide", ""]
+
+
+@pytest.mark.parametrize(("rows", "lasting"), [(200, True), (1835, True), (1836, False)])
+def test_what_has_room_in_a_message_comes_in_one_and_lasts(shard: Running, rows: int, lasting: bool) -> None:
+    """1,835 rows are a little less than 7 MiB."""
+    forbid_grpc(shard.link)
+    found = [(chunk.lasting, len(chunk.data)) for chunk in pulled(shard, rows)]
+    if lasting:
+        assert found == [(True, rows * 4000)]
+    else:
+        assert max(found) <= (False, codec.CHUNK_BYTES)
+
+
+def test_by_grpc_it_comes_in_pieces(shard: Running) -> None:
+    shard.link._direct = None
+    found = [(chunk.lasting, len(chunk.data)) for chunk in pulled(shard, 1000)]
+    assert max(found) <= (False, codec.CHUNK_BYTES)
+    assert sum(size for _, size in found) == 4_000_000
+
+
+@pytest.mark.parametrize(("ids", "ahead"), [(300, False), (5000, True)])
+def test_a_long_header_goes_ahead_of_the_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ids: int, ahead: bool
+) -> None:
+    """Blocks are looked up while their values are on their way."""
+    shard = Running(0, f"file://{tmp_path}", shared_memory=False)
+    spec = declared("asp", Table("wide", (10_000, 500)))
+    shard.adopt(first(spec, [shard]), spec)
+    seen: list[tuple[bool, int]] = []
+    read = PushDecoder.read_chunk
+
+    def look(decoder: PushDecoder, chunk: Chunk) -> None:
+        seen.append((chunk.header is not None, len(chunk.data)))
+        read(decoder, chunk)
+
+    monkeypatch.setattr(PushDecoder, "read_chunk", look)
+    values = np.arange(ids * 500, dtype=np.float32)
+    shard.push({"wide": (np.arange(ids), values)})
+    assert np.array_equal(shard.pull("wide", np.arange(ids))[0], values)
+    assert (seen[0] == (True, 0)) is ahead
+    assert [header for header, _ in seen] == [True] + [False] * (len(seen) - 1)
+    assert sum(size for _, size in seen) == values.nbytes
+    shard.stop()
 
 
 @pytest.mark.parametrize("rows", [200, 250, 4000])

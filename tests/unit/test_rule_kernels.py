@@ -9,9 +9,10 @@ import pytest
 
 from scar import tables
 from scar.tables import Table
-from scar_ps.core import rule_kernels
+from scar_ps.core import rule_kernels, update_rules
 from scar_ps.core.block_store import BlockStore
 from scar_ps.core.rule_kernels import find_kernel
+from scar_ps.core.segments import PushedRows, Segments
 from scar_ps.core.update_rules import apply_push
 
 RULES = {
@@ -108,11 +109,31 @@ def test_a_row_outside_of_the_store_changes_nothing(name, row):
     store = BlockStore(table, np.arange(8, dtype=np.uint32))
     kernel = find_kernel(store, table.rule, store.row_layout)
     with pytest.raises(IndexError):
-        kernel.apply(np.array([0, row]), np.ones(8, np.float32))
+        kernel.apply(np.array([0, row]), PushedRows([np.ones(8, np.float32)], 2, 2))
     with pytest.raises(IndexError):
-        kernel.apply(slice(7, 9), np.ones(8, np.float32))
+        kernel.apply(slice(7, 9), PushedRows([np.ones(8, np.float32)], 2, 2))
     assert not store.values.any()
     assert not any(slot.any() for slot in store.slots.values())
+
+
+@pytest.mark.parametrize("piece", [37, 5 * 37, 40, 600 * 37])
+@pytest.mark.parametrize("name", COMPILED)
+def test_so_they_do_on_what_came_in_pieces(name, piece, monkeypatch):
+    """Of whole rows, which are not put together, and of others."""
+    monkeypatch.setattr(update_rules, "COMPILED_ELEMENTS", 7 * 37)  # steps begin and end within pieces
+    draw = np.random.default_rng(piece)
+    rows = np.sort(draw.choice(600, 200, replace=False)).astype(np.uint32)
+    stores = []
+    for pieces in (True, False):
+        store = BlockStore(Table("w", (600, 37), rule=RULES[name]), np.arange(600, dtype=np.uint32))
+        for at, count in ((None, 600), (rows.astype(np.int64), 200)):
+            pushed = np.random.default_rng(count).normal(size=count * 37).astype(np.float32)
+            given = Segments(np.split(pushed, range(piece, len(pushed), piece)), pushed.dtype)
+            apply_push(store, at, given if pieces else pushed, lambda: None)
+        stores.append(store)
+    np.testing.assert_array_equal(stores[0].values, stores[1].values)
+    for slot in stores[0].slots:
+        np.testing.assert_array_equal(stores[0].slots[slot], stores[1].slots[slot])
 
 
 def test_what_was_pushed_may_lie_anywhere():

@@ -327,4 +327,5 @@ def encode_push(job: Job, member: Member, step: SendPush) -> Iterator[Chunk]:
         if blocks.rows is None and table not in step.dense:
             header.block_ids = codec.ids_to_bytes(blocks.ids)
         values = bfloat16.shorten_values(blocks.values) if blocks.short else blocks.values
-        yield from codec.chunks(header, values)
+        width = spec.row_elements if blocks.rows is not None else spec.layout.width or 1
+        yield from codec.chunks(header, values, width * values.itemsize)

@@ -601,6 +601,7 @@ class PullRequest(_message.Message):
     UNSETTLED_FIELD_NUMBER: _builtins.int
     EXACT_CLOCK_FIELD_NUMBER: _builtins.int
     CLOCK_FIELD_NUMBER: _builtins.int
+    WHOLE_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """must equal the shard's"""
     worker: _builtins.str
@@ -621,6 +622,8 @@ class PullRequest(_message.Message):
     """plus one: wait for exactly this open clock (BSP), and answer with a copy of its values; 0: any"""
     clock: _builtins.int
     """of the worker, for which it pulls"""
+    whole: _builtins.bool
+    """each table of at most 7 MiB in one message of the stream"""
     @_builtins.property
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableBlocks]:
         """in the order of the answer"""
@@ -639,10 +642,11 @@ class PullRequest(_message.Message):
         unsettled: _builtins.bool = ...,
         exact_clock: _builtins.int = ...,
         clock: _builtins.int = ...,
+        whole: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "contents", b"contents", "epoch", b"epoch", "exact_clock", b"exact_clock", "incarnation", b"incarnation", "loss_clock", b"loss_clock", "min_clock", b"min_clock", "shared", b"shared", "tables", b"tables", "unsettled", b"unsettled", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "contents", b"contents", "epoch", b"epoch", "exact_clock", b"exact_clock", "incarnation", b"incarnation", "loss_clock", b"loss_clock", "min_clock", b"min_clock", "shared", b"shared", "tables", b"tables", "unsettled", b"unsettled", "whole", b"whole", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -31,6 +31,7 @@ from scar.wire.table_messages import table_from_proto, table_to_proto
 from scar.wire.timing import MOST_LEASE
 
 CHUNK_BYTES = 1 << 20
+WHOLE_BYTES = 7 << 20  # of a tensor that may come as one chunk, where that is asked for
 MAX_CHUNK_BYTES = 8 << 20
 
 ALIGNMENT = 8  # bytes: the largest element
@@ -78,15 +79,15 @@ def encode_parts(chunk: Chunk) -> WireParts:
     return head + aligned_field(_DATA_TAG, len(head), len(chunk.data)), chunk.data
 
 
-def decode_chunk(wire: Wire) -> Chunk:
-    """Deserializer for gRPC. Raises :class:`InvalidRequest` for anything but a well-formed chunk of
-    bounded size.
+def decode_chunk(wire: Wire, lasting: bool = False) -> Chunk:
+    """Deserializer for gRPC. ``lasting``: so is ``wire``. Raises :class:`InvalidRequest` for anything but a
+    well-formed chunk of bounded size.
     """
     if len(wire) > MAX_CHUNK_BYTES:
         raise TooLarge(f"a tensor chunk has {len(wire)} bytes, the limit is {MAX_CHUNK_BYTES}")
     view = memoryview(wire)
     at = 0
-    chunk = Chunk()
+    chunk = Chunk(lasting=lasting)
     while at < len(wire):
         tag, at = read_varint(wire, at)
         size, at = read_varint(wire, at)
@@ -106,19 +107,24 @@ def decode_chunk(wire: Wire) -> Chunk:
     return chunk
 
 
-def chunks(header: ps_pb2.TensorHeader, payload: Array) -> Iterator[Chunk]:
-    """The stream of one table: the header with the first data, then the rest. ``payload`` is contiguous."""
-    yield from chunks_of_pieces(header, payload.nbytes, (payload,))
+def chunks(header: ps_pb2.TensorHeader, payload: Array, unit: int = 1) -> Iterator[Chunk]:
+    """The stream of one table: the header with the first data, then the rest. ``payload`` is contiguous.
+    ``unit``: bytes that are in one chunk, where they have room in one.
+    """
+    yield from chunks_of_pieces(header, payload.nbytes, (payload,), unit)
 
 
-def chunks_of_pieces(header: ps_pb2.TensorHeader, size: int, pieces: Iterable[Array]) -> Iterator[Chunk]:
+def chunks_of_pieces(
+    header: ps_pb2.TensorHeader, size: int, pieces: Iterable[Array], unit: int = 1
+) -> Iterator[Chunk]:
     """The same of a payload of ``size`` bytes, of which one piece at a time is asked for."""
     header.bytes = size
+    step = CHUNK_BYTES // unit * unit or CHUNK_BYTES
     head: ps_pb2.TensorHeader | None = header
     for piece in pieces:
         view = piece.reshape(-1).data.cast("B") if piece.size else memoryview(b"")
-        for start in range(0, len(view), CHUNK_BYTES):
-            yield Chunk(head, view[start : start + CHUNK_BYTES])
+        for start in range(0, len(view), step):
+            yield Chunk(head, view[start : start + step])
             head = None
     if head is not None:
         yield Chunk(head)

@@ -127,8 +127,10 @@ class DirectConnections:
         self.finish(connection, answer)
         return reply
 
-    def receive_stream(self, method: str, message: bytes, timeout: float) -> DirectStream | None:
-        """As :meth:`call`, with an answer of many messages."""
+    def receive_stream(
+        self, method: str, message: bytes, timeout: float, lasting: bool = False
+    ) -> DirectStream | None:
+        """As :meth:`call`, with an answer of many messages. ``lasting``: as of :class:`DirectStream`."""
         connection = self._take_connection(timeout) if len(message) <= FRAME_BYTES else None
         if connection is None:
             return None
@@ -137,7 +139,7 @@ class DirectConnections:
             connection.send(end, _head(method, timeout), message)
         except BaseException as error:
             raise self._failed(connection, error) from None
-        return DirectStream(self, connection, end)
+        return DirectStream(self, connection, end, lasting)
 
     def finish(self, connection: DirectConnection, answer: DirectAnswer) -> None:
         """The call is over, and the connection free. Raises what the answer says."""
@@ -235,21 +237,24 @@ class DirectConnections:
 
 
 class DirectStream(Iterator[Wire]):
-    """The messages of an answer, as they come until ``end``, each valid until the next. One that is not read
-    to its end costs the connection.
+    """The messages of an answer, as they come until ``end``, each valid until the next, or as long as it is
+    held if they are ``lasting``. One that is not read to its end costs the connection.
     """
 
-    def __init__(self, connections: DirectConnections, connection: DirectConnection, end: float) -> None:
+    def __init__(
+        self, connections: DirectConnections, connection: DirectConnection, end: float, lasting: bool
+    ) -> None:
         self._connections = connections
         self._connection: DirectConnection | None = connection
         self._end = end
+        self._lasting = lasting
 
     def __next__(self) -> Wire:
         connection = self._connection
         if connection is None:
             raise StopIteration
         try:
-            answer, message = connection.receive(self._end, lasting=False)
+            answer, message = connection.receive(self._end, self._lasting)
         except BaseException as error:
             self.cancel()
             raise as_call_error(error) from None

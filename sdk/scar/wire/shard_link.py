@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, Protocol, TypeGuard
 
 from google.protobuf.message import Message
@@ -26,7 +27,9 @@ UPLOADS: dict[str, type[Message]] = {  # streams of chunks, and what answers the
     "Ship": ps_pb2.ShipReply,
 }
 DOWNLOADS: dict[str, type[Message]] = {"Pull": ps_pb2.PullRequest, "Fetch": ps_pb2.FetchRequest}
+LONG_HEADER = 16 << 10  # bytes, most of them ids
 WHOLE_BYTES = 16 << 20  # in shared memory that one message points to; of more, both sides work at once
+_WHOLE = ps_pb2.PullRequest(whole=True).SerializeToString()  # behind a request it is a part of it
 
 
 class Cancellable(Protocol):
@@ -109,7 +112,7 @@ class ShardLink(Link):
         return acked
 
     def _push_stream(self, chunks: Iterable[Chunk], timeout: float) -> ps_pb2.PushReply:
-        acked: ps_pb2.PushReply = self._send_stream("Push", chunks, timeout)
+        acked: ps_pb2.PushReply = self._send_stream("Push", _headers_first(chunks), timeout)
         return acked
 
     def _send_stream(self, name: str, chunks: Iterable[Chunk], timeout: float) -> Any:
@@ -183,21 +186,24 @@ class ShardLink(Link):
                     yield from map(segment.read_chunk, pointers)
                     return
             request.shared = segment.offer.key if segment is not None else b""
-            stream, chunks = self._begin_stream("Pull", request, timeout)
+            lasting = segment is None and size is not None and size <= codec.WHOLE_BYTES
+            stream, chunks = self._begin_stream("Pull", request, timeout, lasting)
             try:
                 yield from chunks if segment is None else map(segment.read_chunk, chunks)
             finally:
                 stream.cancel()
 
     def _begin_stream(
-        self, name: str, request: Message, timeout: float
+        self, name: str, request: Message, timeout: float, lasting: bool = False
     ) -> tuple[Cancellable, Iterator[Chunk]]:
-        """``name``: of :data:`DOWNLOADS`."""
+        """``name``: of :data:`DOWNLOADS`. ``lasting``: tables of a pull in a message each, which last; but by
+        gRPC, which is faster with pieces.
+        """
         if self._direct is not None:
-            asked = request.SerializeToString()
-            direct = self._direct.receive_stream(f"ShardData/{name}", asked, timeout)
+            asked = request.SerializeToString() + (_WHOLE if lasting else b"")
+            direct = self._direct.receive_stream(f"ShardData/{name}", asked, timeout, lasting)
             if direct is not None:
-                return direct, map(codec.decode_chunk, direct)
+                return direct, map(partial(codec.decode_chunk, lasting=lasting), direct)
         stream = self._by_grpc(name)(request, timeout=timeout)
         return stream, stream
 
@@ -251,3 +257,15 @@ class ShardLink(Link):
     def _offer_segment(self, offer: SegmentOffer) -> bool:
         request = ps_pb2.ShareRequest(pid=offer.pid, number=offer.number, bytes=offer.size, key=offer.key)
         return bool(self.call(self.control.Share, request, ATTEMPT_SECONDS).found)
+
+
+def _headers_first(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """A long header goes ahead of the values behind it: who gets it looks up which blocks they are of while
+    they are on their way.
+    """
+    for chunk in chunks:
+        if chunk.header is not None and len(chunk.data) and chunk.header.ByteSize() > LONG_HEADER:
+            yield Chunk(chunk.header)
+            yield Chunk(data=chunk.data)
+        else:
+            yield chunk

@@ -5,8 +5,9 @@
    none are contracted (-ffp-contract=off). Where this file could not be compiled, numpy does the same more
    slowly.
 
-   Values and slots are of `limit` rows, `pushed` of `rows`, each of `width` elements. `at`: which rows, none
-   twice; NULL: the first ones, in order. -1: a row is beyond `limit`, and nothing was changed. */
+   Values and slots are of `limit` rows, each of `width` elements. `at`: which rows, none twice; NULL: the
+   first ones, in order. `pushed` are pieces of `piece` rows each, the last of fewer: the first row's elements
+   begin behind `skipped` rows of the first piece. -1: a row is beyond `limit`, and nothing was changed. */
 
 #include <math.h>
 
@@ -15,16 +16,17 @@
 /* rows that are fetched before they are needed: memory takes some 100 ns, a row of 64 floats some 50 */
 #define AHEAD 8
 
-int64_t scar_rule_kernels(void) { return 2; } /* VERSION of rule_kernels.py */
+int64_t scar_rule_kernels(void) { return 3; } /* VERSION of rule_kernels.py */
 
 /* `slot`: sums of squares, of elements or of rows. `means`, of the squares of what was pushed to each row,
    are numpy's, which adds in an order of its own. */
 #define STEP(REAL)                                                                                           \
     typedef struct {                                                                                         \
         REAL *values, *slot;                                                                                 \
-        const REAL *pushed, *means;                                                                          \
+        const REAL *means;                                                                                   \
         const int64_t *at;                                                                                   \
-        int64_t width;                                                                                       \
+        const REAL *const *pushed;                                                                           \
+        int64_t width, piece, skipped;                                                                       \
         REAL lr, eps;                                                                                        \
     } step_##REAL;
 
@@ -37,7 +39,8 @@ int64_t scar_rule_kernels(void) { return 2; } /* VERSION of rule_kernels.py */
         for (int64_t i = first; i < last; i++) {                                                             \
             const int64_t row = s.at ? s.at[i] : i;                                                          \
             REAL *restrict value = s.values + row * width;                                                   \
-            const REAL *restrict gradient = s.pushed + i * width;                                            \
+            const int64_t from = i + s.skipped;                                                              \
+            const REAL *restrict gradient = s.pushed[from / s.piece] + from % s.piece * width;               \
             if (s.at && i + AHEAD < last) {                                                                  \
                 const int64_t next = s.at[i + AHEAD];                                                        \
                 FETCH_ROW(s.values + next * width, width * sizeof(REAL), 1);                                 \
@@ -46,11 +49,12 @@ int64_t scar_rule_kernels(void) { return 2; } /* VERSION of rule_kernels.py */
             BODY                                                                                             \
         }                                                                                                    \
     }                                                                                                        \
-    int NAME(REAL *values, REAL *slot, const REAL *pushed, const REAL *means, const int64_t *at,             \
-             int64_t rows, int64_t width, int64_t limit, int64_t parts, REAL lr, REAL eps) {                 \
+    int NAME(REAL *values, REAL *slot, const REAL *means, const int64_t *at, const REAL *const *pushed,      \
+             int64_t rows, int64_t width, int64_t limit, int64_t parts, int64_t piece, int64_t skipped,      \
+             REAL lr, REAL eps) {                                                                            \
         if (at ? is_outside(at, rows, 0, limit) : rows > limit)                                              \
             return -1;                                                                                       \
-        step_##REAL step = {values, slot, pushed, means, at, width, lr, eps};                                \
+        step_##REAL step = {values, slot, means, at, pushed, width, piece, skipped, lr, eps};                \
         run_parts(NAME##_part, &step, rows, parts);                                                          \
         return 0;                                                                                            \
     }

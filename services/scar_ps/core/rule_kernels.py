@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from scar.blocks import Array, Layout, Positions
-from scar.compiled import load_library, pointer, sizes
+from scar.compiled import address_of, load_library, pointer, sizes
 from scar.parallel import count_parts
 from scar.tables import Rule
 from scar_ps.core.block_store import BlockStore
+from scar_ps.core.segments import PushedRows
 
-VERSION = 2  # of the functions and their arguments: another library is not used
+VERSION = 3  # of the functions and their arguments: another library is not used
 LIBRARY = Path(__file__).with_name("librule_kernels.so")
 _REALS: dict[str, Any] = {"float32": ctypes.c_float, "float64": ctypes.c_double}
 
@@ -37,19 +38,20 @@ class RuleKernel:
     numbers: tuple[Any, ...]
     by_row: bool = False
 
-    def apply(self, run: slice | Positions, pushed: Array) -> None:
-        """One step on these rows, with ``pushed``, packed. Without Python's lock, so other threads go on."""
+    def apply(self, run: slice | Positions, pushed: PushedRows) -> None:
+        """One step on these rows, with ``pushed``. Without Python's lock, so other threads go on."""
         first = run.start if isinstance(run, slice) else 0
-        pushed = np.require(pushed, requirements=["A", "C"])
-        gradients = pushed.reshape(-1, self.width)
         slot = None if self.slot is None else self.slot[first * (1 if self.by_row else self.width) :]
-        means = np.mean(np.multiply(gradients, gradients), axis=1) if self.by_row else None
+        means = pushed.mean_squares(self.width) if self.by_row else None
         rows = None if isinstance(run, slice) else np.ascontiguousarray(run, np.int64)
-        arrays = [self.values[first * self.width :], slot, pushed, means, rows]
+        arrays = [self.values[first * self.width :], slot, means, rows]
         places = [None if array is None else pointer(array) for array in arrays]
+        pieces = [np.require(piece, requirements=["A", "C"]) for piece in pushed.pieces]
+        gradients = (ctypes.c_void_p * len(pieces))(*map(address_of, pieces))
         limit = len(self.values) // self.width - first
-        counts = sizes(len(gradients), self.width, limit, count_parts(self.passes * pushed.nbytes))
-        if self.function(*places, *counts, *self.numbers):
+        parts = count_parts(self.passes * pushed.count * self.width * self.values.itemsize)
+        counts = sizes(pushed.count, self.width, limit, parts, pushed.piece_rows, pushed.skipped)
+        if self.function(*places, gradients, *counts, *self.numbers):
             raise IndexError(f"a row is not one of the {limit} of this store")
 
     @property

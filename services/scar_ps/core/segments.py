@@ -4,12 +4,31 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from scar.blocks import Array
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PushedRows:
+    """``count`` rows in pieces of ``piece_rows`` each, the last of fewer. The first is behind ``skipped``
+    others of the first piece.
+    """
+
+    pieces: Sequence[Array]
+    count: int
+    piece_rows: int
+    skipped: int = 0
+
+    def mean_squares(self, width: int) -> Array:
+        """One of each row."""
+        shaped = [piece.reshape(-1, width) for piece in self.pieces]
+        means = np.concatenate([np.mean(np.multiply(rows, rows), axis=1) for rows in shaped])
+        return means[self.skipped : self.skipped + self.count]
 
 
 class Segments:
@@ -22,6 +41,7 @@ class Segments:
         self._pieces = pieces
         self.dtype = dtype
         self._ends = list(accumulate(map(len, pieces)))
+        self._even = _even_size(list(map(len, pieces)))
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -42,8 +62,31 @@ class Segments:
         parts = [self._pieces[first][start - before :], *self._pieces[first + 1 : last]]
         return np.concatenate([*parts, self._pieces[last][: stop - self._ends[last - 1]]])
 
+    def find_rows(self, span: slice, width: int) -> PushedRows | None:
+        """The same as pieces, without a copy; None: a row lies in two, or they are of several sizes."""
+        size = self._even
+        if not size or size % width:
+            return None
+        first = span.start // size
+        pieces = self._pieces[first : (span.stop - 1) // size + 1]
+        skipped = (span.start - first * size) // width
+        return PushedRows(pieces, (span.stop - span.start) // width, size // width, skipped)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:
             raise ValueError("segments become one array only by a copy")
         whole: Array = np.concatenate([np.empty(0, self.dtype), *self._pieces])
         return whole if dtype is None else whole.astype(dtype, copy=False)
+
+
+def _even_size(sizes: Sequence[int]) -> int:
+    """Of all pieces but the last, which may be smaller; 0: they are of several."""
+    size = max(sizes, default=0)
+    return size if all(one == size for one in sizes[:-1]) else 0
+
+
+def find_pushed_rows(pushed: Array | Segments, span: slice, width: int) -> PushedRows:
+    """Rows of ``width`` elements, which begin and end where ``span`` does."""
+    found = pushed.find_rows(span, width) if isinstance(pushed, Segments) else None
+    count = (span.stop - span.start) // width
+    return found or PushedRows([pushed[span]], count, max(1, count))

@@ -18,7 +18,7 @@ from scar_ps.core.block_arrays import RUN_ELEMENTS, OnProgress, StoreRows, split
 from scar_ps.core.block_store import BlockStore
 from scar_ps.core.rule_evaluation import apply_program
 from scar_ps.core.rule_kernels import find_kernel
-from scar_ps.core.segments import Segments
+from scar_ps.core.segments import Segments, find_pushed_rows
 
 # of a step on blocks or rows that are copied out and back: of fewer numpy's calls cost more than its arrays
 # gain by staying in the L2 cache
@@ -63,13 +63,13 @@ def apply_push(
         first, at = int(at[0]), None  # neighbours: no need to copy them out and back
     with np.errstate(all="ignore"):
         for start, stop in split_runs(layout, step.elements_at_once(at is None)):
-            piece = pushed[layout.find_start(start) : layout.find_start(stop)]
+            span = slice(layout.find_start(start), layout.find_start(stop))
             run = slice(first + start, first + stop) if at is None else at[start:stop]
             if store.before_change:
                 changing = np.arange(run.start, run.stop) if isinstance(run, slice) else run
                 announce_change(store, changing, by_row)
             with store.lock:
-                step.apply(run, piece)
+                step.apply(run, pushed, span)
             progress()
 
 
@@ -108,21 +108,22 @@ class _PushStep:
             return COMPILED_ELEMENTS
         return RUN_ELEMENTS if neighbours and self._store.places is None else SCATTERED_ELEMENTS
 
-    def apply(self, run: slice | Positions, pushed: Array) -> None:
-        """On these blocks or rows of the store."""
+    def apply(self, run: slice | Positions, pushed: Array | Segments, span: slice) -> None:
+        """On these blocks or rows of the store. ``span``: of what is pushed to them."""
         places = self._store.places
         at = run
         if places is not None:
             at = np.arange(run.start, run.stop) if isinstance(run, slice) else run
             at = places.find_rows(at) if self._by_row else places.at[at]
         if self._kernel is not None:
-            self._kernel.apply(at, pushed)
+            self._kernel.apply(at, find_pushed_rows(pushed, span, self._kernel.width))
             return
+        values = pushed[span]
         counts = _count_steps(self._store, run) if self._rule.counts_steps else 1
         if isinstance(at, slice):
-            _apply_run(self._store, self._rule, self._layout, at, pushed, counts)
+            _apply_run(self._store, self._rule, self._layout, at, values, counts)
         else:
-            _apply_scattered(self._store, self._rule, self._layout, at, pushed, counts)
+            _apply_scattered(self._store, self._rule, self._layout, at, values, counts)
 
 
 def announce_change(store: BlockStore, run: Positions, by_row: bool) -> None:

@@ -15,7 +15,7 @@ from scar import bfloat16
 from scar.blocks import Array, Layout, Positions
 from scar.errors import InvalidRequest, TooLarge
 from scar.v1.ps_pb2 import SharedRange, TensorHeader
-from scar.wire.codec import CHUNK_BYTES, Chunk, WireParts, encode_chunk, encode_parts
+from scar.wire.codec import CHUNK_BYTES, WHOLE_BYTES, Chunk, WireParts, encode_chunk, encode_parts
 from scar.wire.shared_memory import PIECE_BYTES, shared_range
 from scar.wire.small_message import SMALL_BYTES, answer_fits, contents_fit
 from scar_ps.core.block_arrays import split_runs
@@ -31,9 +31,11 @@ def encode_pulled(
     waited: float = 0.0,
     short: Collection[str] = (),
     slots: Collection[str] = (),
+    whole: bool = False,
 ) -> Iterator[WireParts]:
     """The answer to a pull, table by table. ``waited``: seconds until it could be served. ``short``: names of
-    tables that are rounded to bfloat16. ``slots``: of those behind whose values their slots go.
+    tables that are rounded to bfloat16. ``slots``: of those behind whose values their slots go. ``whole``:
+    as of :func:`encode_blocks`.
     """
     header = TensorHeader(epoch=found.epoch, clock=found.clock, waited=waited)
     if loss := found.loss:
@@ -48,9 +50,9 @@ def encode_pulled(
         header.watermark.update(contents or {})
         table = part.store.table.name
         beside = show_parts(part) if table in slots else {}
-        yield from encode_blocks(header, part, segment, table in short)
+        yield from encode_blocks(header, part, segment, table in short, whole)
         for name, shown in beside.items():
-            yield from encode_blocks(TensorHeader(part=name), shown, segment)
+            yield from encode_blocks(TensorHeader(part=name), shown, segment, whole=whole)
 
 
 def require_small(
@@ -79,12 +81,17 @@ def require_small(
 
 
 def encode_blocks(
-    header: TensorHeader, part: StoreSlice, segment: SegmentWriter | None = None, short: bool = False
+    header: TensorHeader,
+    part: StoreSlice,
+    segment: SegmentWriter | None = None,
+    short: bool = False,
+    whole: bool = False,
 ) -> Iterator[WireParts]:
     """The stream of these blocks or rows behind ``header``, whose table, dtype and size are filled in.
 
     ``segment``: where the values are to go instead, in memory that the receiver shares. ``short``: rounded to
-    bfloat16. Raises :class:`InvalidRequest` when they are not float32.
+    bfloat16. ``whole``: in one message, if they have room there. Raises :class:`InvalidRequest` when they
+    are not float32.
     """
     store = part.store
     layout = _pulled_layout(part)
@@ -103,14 +110,15 @@ def encode_blocks(
     header.dense = part.positions is None and part.rows is None
     header.bytes = layout.elements * size
     head: TensorHeader | None = header
-    for start, stop in split_runs(layout, (CHUNK_BYTES if segment is None else PIECE_BYTES) // size):
+    at_once = header.bytes if whole and header.bytes <= WHOLE_BYTES else CHUNK_BYTES
+    for start, stop in split_runs(layout, (at_once if segment is None else PIECE_BYTES) // size):
         if segment is not None and not short:
             count = layout.find_start(stop) - layout.find_start(start)
             chunk, room = segment.make_room(head, count, dtype)
             _copy_run(part, start, stop, room)
             yield encode_parts(chunk)
         else:
-            yield from _encode_run(part, (start, stop), head, segment, short)
+            yield from _encode_run(part, (start, stop), head, segment, short, at_once)
         head = None
     if head is not None:
         yield encode_parts(Chunk(head))
@@ -122,8 +130,9 @@ def _encode_run(
     head: TensorHeader | None,
     segment: SegmentWriter | None,
     short: bool,
+    at_once: int,
 ) -> list[WireParts]:
-    """Some blocks or rows of a part, gathered and then encoded."""
+    """Some blocks or rows of a part, gathered and then encoded, so many bytes in a message."""
     rows = None if part.rows is None else _gather_rows(part, *run)  # a copy
     with part.store.lock if rows is None else NO_LOCK:
         values = _gather_blocks(part, *run) if rows is None else rows
@@ -131,7 +140,7 @@ def _encode_run(
         values = bfloat16.nearest_short(values) if short else values
         if segment is not None:
             return [encode_parts(segment.write_values(head, values))]
-        chunks = _cut_chunks(head, values)
+        chunks = _cut_chunks(head, values, at_once)
         return list(map(encode_parts, chunks) if is_copy else ((encode_chunk(one),) for one in chunks))
 
 
@@ -207,7 +216,7 @@ class SegmentWriter:
         return chunk
 
 
-def _cut_chunks(header: TensorHeader | None, values: Array) -> Iterator[Chunk]:
+def _cut_chunks(header: TensorHeader | None, values: Array, size: int) -> Iterator[Chunk]:
     raw = values.data.cast("B")
-    for start in range(0, len(raw), CHUNK_BYTES):
-        yield Chunk(header if start == 0 else None, raw[start : start + CHUNK_BYTES])
+    for start in range(0, len(raw), size):
+        yield Chunk(header if start == 0 else None, raw[start : start + size])

@@ -1,0 +1,30 @@
+"""Rows of a large table pushed to a shard of one machine by a worker of another, with AdaGrad, and pulled
+again, beside plain TCP.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from benchmarks.machines.network import Machines, read_line
+from benchmarks.machines.rows_worker import EXPONENTS
+from benchmarks.machines.scar_system import MODULE, start_cluster
+
+TABLE_ROWS = 200_000
+LAWS = tuple(EXPONENTS)
+SERVER, CLIENT = 0, 1  # machines
+
+
+def measure_rows(law: str, steps: int) -> list[tuple[float, float]]:
+    """Seconds of each step: pushed, acknowledged, the clock ended, pulled; and of as many bytes by plain TCP.
+    ``law``: by which rows come.
+    """
+    with Machines(2) as machines:
+        settings = start_cluster(machines, SERVER, (1, 1, 1, TABLE_ROWS), kind="sparse")
+        host = machines.address(SERVER)
+        serve = [sys.executable, "-m", f"{MODULE}.tcp_peer", "serve", host]
+        port = read_line(machines.start(SERVER, serve)).strip()
+        command = [sys.executable, "-m", f"{MODULE}.rows_worker", law, host, port, str(steps)]
+        found: list[tuple[float, float]] = json.loads(read_line(machines.start(CLIENT, command, settings)))
+        return found
