@@ -26,8 +26,8 @@ BREAKS = (
     Break(
         "unsaved-stays-behind",  # a new store takes its blocks for saved
         "services/scar_ps/core/block_store.py",
-        "        new.unsaved[target] = self.unsaved[source]\n",
-        "",
+        '"origin", "unsaved", "changed"):',
+        '"origin", "changed"):',
         NEVER_LEFT_OUT,
     ),
     Break(

@@ -302,43 +302,43 @@ class BlockStore(BlockArrays):
         """
         source = np.where(gained, -1, self.find_blocks(ids))
         target = np.flatnonzero(source >= 0)
-        new = self._stay_in_memory(ids, source) if memory is self.memory else None
+        new = self._stay_in_memory(ids, source, target) if memory is self.memory else None
         if new is None:
             usable = memory is not None and memory is not self.memory and memory.fits(ids)
             new = self.allocate_for(ids, memory if usable else None)
             copy_arrays(self, new, source, progress)
-        source = source[target]
-        new.steps[target] = self.steps[source]
-        new.loading[target] = self.loading[source]
-        new.unsettled[target] = self.unsettled[source]
-        new.origin[target] = self.origin[source]
-        new.unsaved[target] = self.unsaved[source]
-        new.changed[target] = self.changed[source]
+        for name in ("steps", "loading", "unsettled", "origin", "unsaved", "changed"):
+            known = self._select_kept(getattr(self, name), source, target)
+            if known.any():  # a new store has zeros, and most of these are
+                getattr(new, name)[target] = known
         if self.marks is not None:
-            new.marks = self.marks.copy_for(len(ids), source, target)
+            new.marks = self.marks.copy_for(len(ids), source[target], target)
         if self.replay_from is not None:
             new.replay_from = np.full(len(ids), -1, np.int64)
-            new.replay_from[target] = self.replay_from[source]
+            new.replay_from[target] = self._select_kept(self.replay_from, source, target)
         new.update_blocked()
         return new
 
-    def _stay_in_memory(self, ids: Ids, source: Positions) -> BlockStore | None:
+    def _select_kept(self, known: NDArray[Any], source: Positions, target: Positions) -> NDArray[Any]:
+        """Of what is known of each block, that of those that are kept: of all, if none goes."""
+        return known if len(target) == len(self) else known[source[target]]
+
+    def _stay_in_memory(self, ids: Ids, source: Positions, target: Positions) -> BlockStore | None:
         """A store in which every block that is kept has its place; None: there are too few.
 
-        ``source``: where each block is here; -1: nowhere.
+        ``source``: where each block is here; -1: nowhere. ``target``: those that are somewhere.
         """
         if not self.memory.place_rows:
             return None
-        came = source < 0
-        found = self.memory.take_places(int(np.count_nonzero(came)))
+        found = self.memory.take_places(len(ids) - len(target))
         if found is None:
             return None
         held = np.arange(len(self)) if self.places is None else self.places.at
         at = np.empty(len(ids), np.int64)
-        at[came] = found
-        at[~came] = held[source[~came]]
+        at[source < 0] = found
+        at[target] = self._select_kept(held, source, target)
         new = BlockStore(self.table, ids, self.lock, self.memory, at)
         gone = np.ones(len(self), np.bool_)
-        gone[source[~came]] = False
+        gone[slice(None) if len(target) == len(self) else source[target]] = False
         self.tenancy.pass_on(held[gone], new.tenancy)
         return new
