@@ -83,3 +83,26 @@ def test_shared_memory_gets_what_messages_carry(name: str, piece: int, monkeypat
 def test_a_segment_without_room_is_refused():
     with pytest.raises(InvalidRequest, match="that are shared"):
         received(parts()["all blocks"], bytearray(12 * 5 * 4 - 1), False)
+
+
+@pytest.mark.parametrize("name", parts())
+def test_one_message_has_what_pieces_have(name: str, monkeypatch: pytest.MonkeyPatch):
+    part = parts()[name]
+    monkeypatch.setattr(pull_encoder, "CHUNK_BYTES", 16)
+    for short in [False, True] if name != "keyed blocks" else [False]:
+        header, data = received(part, None, short)
+        (message,) = encode_blocks(TensorHeader(), part, None, short, whole=True)
+        chunk = decode_chunk(b"".join(message))
+        assert (chunk.header, bytes(chunk.data)) == (header, data)
+        monkeypatch.setattr(pull_encoder, "WHOLE_BYTES", len(data) - 1)
+        assert len(list(encode_blocks(TensorHeader(), part, None, short, whole=True))) > 1
+        monkeypatch.undo()
+        monkeypatch.setattr(pull_encoder, "CHUNK_BYTES", 16)
+
+
+def test_of_no_block_there_is_a_header():
+    part = StoreSlice(filled(PLAIN).store, np.empty(0, np.int64), NONE)
+    for whole in (False, True):
+        (message,) = encode_blocks(TensorHeader(), part, whole=whole)
+        chunk = decode_chunk(b"".join(message))
+        assert (chunk.header.table, chunk.header.bytes, len(chunk.data)) == ("plain", 0, 0)

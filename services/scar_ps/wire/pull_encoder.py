@@ -110,7 +110,7 @@ def encode_blocks(
     header.dense = part.positions is None and part.rows is None
     header.bytes = layout.elements * size
     head: TensorHeader | None = header
-    at_once = header.bytes if whole and header.bytes <= WHOLE_BYTES else CHUNK_BYTES
+    at_once = WHOLE_BYTES if whole and header.bytes <= WHOLE_BYTES else CHUNK_BYTES
     for start, stop in split_runs(layout, (at_once if segment is None else PIECE_BYTES) // size):
         if segment is not None and not short:
             count = layout.find_start(stop) - layout.find_start(start)
