@@ -17,6 +17,7 @@ SIZE = 64 << 20
 ROWS = SIZE // (4 * WIDTH)
 SHARDS = 2
 SERVER, CLIENT = 0, 1  # machines
+TCP_PEER = (sys.executable, "-m", f"{MODULE}.tcp_peer")
 TORCH_PORT, RAY_PORT = 29511, 6379
 
 
@@ -32,10 +33,15 @@ def measure_scar(steps: int) -> list[float]:
 
 def measure_tcp(steps: int) -> list[float]:
     with Machines(2) as machines:
-        host = machines.address(SERVER)
-        module = [sys.executable, "-m", f"{MODULE}.tcp_peer"]
-        port = read_line(machines.start(SERVER, [*module, "serve", host])).strip()
-        return _seconds(machines.start(CLIENT, [*module, "measure", host, port, str(SIZE), str(steps)]))
+        place = start_tcp(machines)
+        command = [*TCP_PEER, "measure", *place, str(SIZE), str(steps)]
+        return _seconds(machines.start(CLIENT, command))
+
+
+def start_tcp(machines: Machines) -> tuple[str, str]:
+    """A peer on the server's machine: its host and port."""
+    host = machines.address(SERVER)
+    return host, read_line(machines.start(SERVER, [*TCP_PEER, "serve", host])).strip()
 
 
 def measure_torch(steps: int) -> list[float]:

@@ -8,12 +8,12 @@ import json
 import sys
 
 from benchmarks.machines.network import Machines, read_line
+from benchmarks.machines.peers import CLIENT, SERVER, start_tcp
 from benchmarks.machines.rows_worker import EXPONENTS
 from benchmarks.machines.scar_system import MODULE, start_cluster
 
 TABLE_ROWS = 200_000
 LAWS = tuple(EXPONENTS)
-SERVER, CLIENT = 0, 1  # machines
 
 
 def measure_rows(law: str, steps: int) -> list[tuple[float, float]]:
@@ -22,9 +22,6 @@ def measure_rows(law: str, steps: int) -> list[tuple[float, float]]:
     """
     with Machines(2) as machines:
         settings = start_cluster(machines, SERVER, (1, 1, 1, TABLE_ROWS), kind="sparse")
-        host = machines.address(SERVER)
-        serve = [sys.executable, "-m", f"{MODULE}.tcp_peer", "serve", host]
-        port = read_line(machines.start(SERVER, serve)).strip()
-        command = [sys.executable, "-m", f"{MODULE}.rows_worker", law, host, port, str(steps)]
+        command = [sys.executable, "-m", f"{MODULE}.rows_worker", law, *start_tcp(machines), str(steps)]
         found: list[tuple[float, float]] = json.loads(read_line(machines.start(CLIENT, command, settings)))
         return found

@@ -19,11 +19,12 @@ import numpy as np
 
 import scar
 from benchmarks.machines.scar_cluster import WIDTH
+from benchmarks.machines.scar_worker import EXPONENT, row_shares
 from benchmarks.measure import time_action
 from benchmarks.yardsticks import TcpPeer
 from scar_runtime.process.memory import keep_freed
 
-EXPONENTS = {"uniform": 0.0, "zipf": 1.05}  # row n comes as often as n to the power of minus this
+EXPONENTS = {"uniform": 0.0, "zipf": EXPONENT}
 ROWS = 20_000  # of a step, all different
 
 
@@ -35,11 +36,11 @@ def main(arguments: Sequence[str]) -> None:
     found: list[tuple[float, float]] = []
     with scar.join(os.environ["SCAR_RECOVERY"], "worker-0", detector=os.environ["SCAR_DETECTOR"]) as worker:
         count = worker.job.table("w").shape[0]
-        shares = np.arange(1, count + 1) ** -EXPONENTS[law]
+        shares = row_shares(count, EXPONENTS[law])
         clocks = iter(worker.clocks(limit=steps + 1))
         next(clocks)
         for _ in range(steps):
-            ids = np.sort(draw.choice(count, ROWS, replace=False, p=shares / shares.sum()))
+            ids = np.sort(draw.choice(count, ROWS, replace=False, p=shares))
             gradient = draw.normal(size=(ROWS, WIDTH)).astype(np.float32)
             sent, received = gradient.view(np.uint8).reshape(-1), np.empty(gradient.nbytes, np.uint8)
 

@@ -54,11 +54,16 @@ def make_draws(rows: int, drawn: int, name: str) -> Iterator[np.ndarray | None]:
     """Rows of each step; None: all."""
     if not drawn:
         yield from repeat(None)
-    shares = np.arange(1, rows + 1) ** -EXPONENT
-    ends = np.cumsum(shares / shares.sum())
+    ends = np.cumsum(row_shares(rows, EXPONENT))
     rng = np.random.default_rng(list(name.encode()))
     while True:
         yield np.unique(np.minimum(np.searchsorted(ends, rng.random(drawn)), rows - 1))
+
+
+def row_shares(rows: int, exponent: float) -> np.ndarray:
+    """Of what is drawn, by Zipf's law with this exponent; 0: all rows come as often."""
+    shares = np.arange(1, rows + 1) ** -exponent
+    return np.asarray(shares / shares.sum())
 
 
 if __name__ == "__main__":

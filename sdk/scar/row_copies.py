@@ -77,7 +77,8 @@ def copy_elements(target: Flat, source: Flat, look: bool = False) -> bool:
 def all_finite(values: Flat) -> bool:
     """No NaN and no infinity, in a flat array of floats."""
     kind = _kind(values)
-    if _library is not None and kind and values.flags.c_contiguous and values.flags.aligned:
+    if kind and _suits_c(values):
+        assert _library is not None
         counts = sizes(len(values), kind, kind, count_parts(values.nbytes))
         return not _library.scar_copy(None, pointer(values), *counts)
     starts = range(0, len(values), FINITE_ELEMENTS)
@@ -107,7 +108,10 @@ def _kind(values: Flat) -> int:
 def _parts(size: int, *arrays: Flat) -> int:
     """In how many parts C does it; 1: numpy does it."""
     parts = count_parts(size)
-    if parts < 2 or _library is None:
-        return 1
-    alike = all(array.flags.c_contiguous and array.dtype == arrays[0].dtype for array in arrays)
-    return parts if alike else 1
+    return parts if parts > 1 and _suits_c(*arrays) else 1
+
+
+def _suits_c(*arrays: Flat) -> bool:
+    """Whether C is there and may read and write these: of one dtype, without gaps, aligned."""
+    usable = all(array.flags.c_contiguous and array.flags.aligned for array in arrays)
+    return _library is not None and usable and all(array.dtype == arrays[0].dtype for array in arrays)

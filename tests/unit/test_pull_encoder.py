@@ -94,10 +94,9 @@ def test_one_message_has_what_pieces_have(name: str, monkeypatch: pytest.MonkeyP
         (message,) = encode_blocks(TensorHeader(), part, None, short, whole=True)
         chunk = decode_chunk(b"".join(message))
         assert (chunk.header, bytes(chunk.data)) == (header, data)
-        monkeypatch.setattr(pull_encoder, "WHOLE_BYTES", len(data) - 1)
-        assert len(list(encode_blocks(TensorHeader(), part, None, short, whole=True))) > 1
-        monkeypatch.undo()
-        monkeypatch.setattr(pull_encoder, "CHUNK_BYTES", 16)
+        with monkeypatch.context() as patch:
+            patch.setattr(pull_encoder, "WHOLE_BYTES", len(data) - 1)
+            assert len(list(encode_blocks(TensorHeader(), part, None, short, whole=True))) > 1
 
 
 def test_of_no_block_there_is_a_header():

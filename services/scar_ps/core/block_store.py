@@ -302,31 +302,28 @@ class BlockStore(BlockArrays):
         """
         source = np.where(gained, -1, self.find_blocks(ids))
         target = np.flatnonzero(source >= 0)
-        new = self._stay_in_memory(ids, source, target) if memory is self.memory else None
+        kept = slice(None) if len(target) == len(self) else source[target]  # what is at ``target`` then
+        new = self._stay_in_memory(ids, target, kept) if memory is self.memory else None
         if new is None:
             usable = memory is not None and memory is not self.memory and memory.fits(ids)
             new = self.allocate_for(ids, memory if usable else None)
             copy_arrays(self, new, source, progress)
         for name in ("steps", "loading", "unsettled", "origin", "unsaved", "changed"):
-            known = self._select_kept(getattr(self, name), source, target)
+            known = getattr(self, name)[kept]
             if known.any():  # a new store has zeros, and most of these are
                 getattr(new, name)[target] = known
         if self.marks is not None:
-            new.marks = self.marks.copy_for(len(ids), source[target], target)
+            new.marks = self.marks.copy_for(len(ids), kept, target)
         if self.replay_from is not None:
             new.replay_from = np.full(len(ids), -1, np.int64)
-            new.replay_from[target] = self._select_kept(self.replay_from, source, target)
+            new.replay_from[target] = self.replay_from[kept]
         new.update_blocked()
         return new
 
-    def _select_kept(self, known: NDArray[Any], source: Positions, target: Positions) -> NDArray[Any]:
-        """Of what is known of each block, that of those that are kept: of all, if none goes."""
-        return known if len(target) == len(self) else known[source[target]]
-
-    def _stay_in_memory(self, ids: Ids, source: Positions, target: Positions) -> BlockStore | None:
+    def _stay_in_memory(self, ids: Ids, target: Positions, kept: Positions | slice) -> BlockStore | None:
         """A store in which every block that is kept has its place; None: there are too few.
 
-        ``source``: where each block is here; -1: nowhere. ``target``: those that are somewhere.
+        ``target``: where they are in it; ``kept``: and here.
         """
         if not self.memory.place_rows:
             return None
@@ -334,11 +331,11 @@ class BlockStore(BlockArrays):
         if found is None:
             return None
         held = np.arange(len(self)) if self.places is None else self.places.at
-        at = np.empty(len(ids), np.int64)
-        at[source < 0] = found
-        at[target] = self._select_kept(held, source, target)
+        at = np.full(len(ids), -1, np.int64)
+        at[target] = held[kept]
+        at[at < 0] = found
         new = BlockStore(self.table, ids, self.lock, self.memory, at)
         gone = np.ones(len(self), np.bool_)
-        gone[slice(None) if len(target) == len(self) else source[target]] = False
+        gone[kept] = False
         self.tenancy.pass_on(held[gone], new.tenancy)
         return new

@@ -33,7 +33,7 @@ class PullMarks:
         self.exposes = True
         self.copied: NDArray[np.bool_] = np.zeros(count, np.bool_)
 
-    def copy_for(self, count: int, source: Positions, target: Positions) -> PullMarks:
+    def copy_for(self, count: int, source: Positions | slice, target: Positions) -> PullMarks:
         """Those of a store of ``count`` blocks, in which the blocks at ``source`` are at ``target``."""
         new = PullMarks(count, self.holdable)
         new.exposes = self.exposes

@@ -40,8 +40,9 @@ class Segments:
     def __init__(self, pieces: Sequence[Array], dtype: np.dtype[Any]) -> None:
         self._pieces = pieces
         self.dtype = dtype
-        self._ends = list(accumulate(map(len, pieces)))
-        self._even = _even_size(list(map(len, pieces)))
+        sizes = list(map(len, pieces))
+        self._ends = list(accumulate(sizes))
+        self._even = _even_size(sizes)
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
