@@ -143,7 +143,7 @@ BREAKS = (
         "services/scar_ps/core/block_store.py",
         "                getattr(new, name)[target] = known\n",
         "                getattr(new, name)[: len(known)] = known\n",
-        f"{PS_OWNERSHIP}::test_a_load_for_an_older_epoch_is_abandoned_when_the_blocks_move_again",
+        "tests/unit/test_block_memory.py::test_what_is_known_of_a_block_goes_with_it",
     ),
     Break(
         "ps-uploaded",

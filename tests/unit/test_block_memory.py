@@ -39,6 +39,8 @@ SHAPES = [
 ]
 TABLES = [scar.Table("w", shape, rule=rule, blocks=blocks) for rule in RULES for shape, blocks in SHAPES]
 NOTHING: Ids = np.empty(0, np.uint32)
+NUMBERED = ("steps", "loading", "origin", "replay_from")
+FACTS = (*NUMBERED, "unsettled", "unsaved", "changed")  # of each block of a store
 
 
 class Twins:
@@ -223,6 +225,24 @@ def test_a_store_that_has_lost_more_than_half_gets_smaller_memory() -> None:
     assert second.memory is not first.memory
     assert second.places is None
     assert second.copy_blocks(np.arange(2)).values.tolist() == np.repeat([0.0, 7], 3).tolist()
+
+
+@pytest.mark.parametrize("stays", [True, False])
+@pytest.mark.parametrize("kept", [(2, 4, 6), (2, 6)])
+def test_what_is_known_of_a_block_goes_with_it(stays: bool, kept: tuple[int, ...]) -> None:
+    """Between others that come, whether all stay or one goes."""
+    store = made(TABLE, numbers(2, 4, 6))
+    store.replay_from = np.zeros(3, np.int64)
+    for name in FACTS:
+        getattr(store, name)[:] = [block if name in NUMBERED else block == 6 for block in (2, 4, 6)]
+    ids = numbers(1, *kept, 7)
+    memory = prepare_memory(TABLE, ids, store) if stays else None
+    new = store.copy_for(ids, store.find_blocks(ids) < 0, lambda: None, memory)
+    assert (new.memory is store.memory) is stays
+    for name in FACTS:
+        known = [block if name in NUMBERED else block == 6 for block in kept]
+        nothing = -1 if name == "replay_from" else 0
+        assert getattr(new, name).tolist() == [nothing, *known, nothing], name
 
 
 def test_a_short_block_alone_is_copied_from_its_place() -> None:
