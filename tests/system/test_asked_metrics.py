@@ -29,7 +29,9 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Samples:
         job, _ = scar.load_job(folder / "count.py")
         cluster.start_job(job)
         cluster.start_workers(folder / "count.py", 2)
-        cluster.until(lambda status: status.clock > 50, TIMEOUT, "training")
+        cluster.until(
+            lambda status: bool(status.checkpoint and status.checkpoint.manifest >= 2), TIMEOUT, "two rounds"
+        )
         cluster.kill("ps-1")
         cluster.until(
             lambda status: any(one.epoch and one.load_seconds for one in status.failures), TIMEOUT, "recovery"
