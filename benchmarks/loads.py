@@ -29,8 +29,9 @@ from scar_ps.core.block_arrays import split_runs
 from scar_ps.core.block_data import BlockContents
 from scar_ps.core.block_store import BlockStore
 from scar_ps.epoch_sync import prepare_memory
+from scar_runtime.checkpoint.header_reader import read_header
 from scar_runtime.checkpoint.manifest import ObjectRef
-from scar_runtime.checkpoint.object_reader import read_blocks, read_header
+from scar_runtime.checkpoint.object_reader import read_blocks
 from scar_runtime.checkpoint.objects import BlockPayload, EncodedObject, object_ref
 from scar_runtime.process.memory import keep_freed
 from scar_runtime.store import Store, open_store

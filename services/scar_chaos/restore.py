@@ -14,9 +14,10 @@ from scar_chaos.core.counting_job import per_block, torn_blocks
 from scar_chaos.oracles.history import ReturnedBlocks
 from scar_chaos.oracles.violation import require
 from scar_runtime.checkpoint.header_cache import HeaderCache
+from scar_runtime.checkpoint.header_reader import read_header
 from scar_runtime.checkpoint.manifest import ObjectRef
 from scar_runtime.checkpoint.manifest_codec import read_manifest
-from scar_runtime.checkpoint.object_reader import read_blocks, read_header
+from scar_runtime.checkpoint.object_reader import read_blocks
 from scar_runtime.checkpoint.running_checkpoint import (
     RunningCheckpoint,
     load_newest,

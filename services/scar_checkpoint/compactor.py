@@ -7,7 +7,8 @@ import numpy as np
 from scar.blocks import BlockState
 from scar.tables import Job
 from scar_checkpoint.core.rounds import Rewrite
-from scar_runtime.checkpoint.object_reader import read_blocks, read_header
+from scar_runtime.checkpoint.header_reader import read_header
+from scar_runtime.checkpoint.object_reader import read_blocks
 from scar_runtime.checkpoint.objects import BlockPayload, EncodedObject, object_ref
 from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
 from scar_runtime.store import Store

@@ -30,6 +30,9 @@ def distances_request(action: MeasureDistances, author: str) -> ps_pb2.Distances
 
 def save_request(action: CopyBlocks) -> ps_pb2.SaveRequest:
     request = ps_pb2.SaveRequest(epoch=action.epoch, round=action.round)
+    if action.baselines is not None:
+        request.changed_rows = True
+        request.baselines.extend(action.baselines)
     write_selection(action.selection, request)
     return request
 

@@ -229,7 +229,7 @@ class RoundDriver:
         if not reply.HasField("object"):
             return None
         ref = object_ref_from_proto(reply.object)
-        return ref, self._headers.get([ref])[0]
+        return ref, self._headers.find(ref)
 
     def _refuse(self, action: MeasureDistances | CountKeys | CopyBlocks, error: ScarError) -> None:
         passing = isinstance(error, Temporary | StaleEpoch | DeadlineExceeded)

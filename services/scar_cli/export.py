@@ -19,6 +19,7 @@ from scar_cli.clusters import ClusterTarget, DirectTarget
 from scar_cli.output import format_size, make_console
 from scar_runtime.checkpoint.initial_arrays import read_initial
 from scar_runtime.checkpoint.object_reader import read_blocks
+from scar_runtime.checkpoint.objects import BlockPayload
 from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
 
 
@@ -84,9 +85,7 @@ def assemble_table(job: JobStore, running: RunningCheckpoint, table: Table) -> A
         if index < 0:
             values = table.initial(job.job.seed, mine, read_initial(job.store, table, mine))
         else:
-            values = read_blocks(
-                job.store, running.objects[index], running.headers[index], job.job, table.name, mine
-            ).values
+            values = _read_saved(job, running, table, index, mine).values
         table.layout.scatter(flat, mine.astype(np.int64), values)
     return flat.reshape(table.shape)
 
@@ -112,6 +111,14 @@ def _keyed_blocks(
     if index < 0:
         given = read_initial(job.store, table, ids)
         return table.initial(job.job.seed, ids, given), table.initial_slots(ids, given)
-    ref = running.objects[index]
-    found = read_blocks(job.store, ref, running.headers[index], job.job, table.name, ids)
+    found = _read_saved(job, running, table, index, ids)
     return found.values, found.slots
+
+
+def _read_saved(
+    job: JobStore, running: RunningCheckpoint, table: Table, index: int, ids: Ids
+) -> BlockPayload:
+    """Of an object, by its index."""
+    ref = running.objects[index]
+    header = running.headers[index]
+    return read_blocks(job.store, ref, header, job.job, table.name, ids)

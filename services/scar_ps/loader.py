@@ -120,7 +120,7 @@ class _Sources:
     def read_header(self, ref: ObjectRef) -> ObjectHeader:
         """The pieces that come from one object wait for the first to read it."""
         with self.reading[ref.key]:
-            return self.headers.get([ref])[0]
+            return self.headers.find(ref)
 
 
 def read_load(job: Job, sources: _Sources, load: BlockLoad) -> BlockContents:

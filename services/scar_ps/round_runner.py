@@ -39,9 +39,10 @@ from scar_ps.core.transfer_events import (
     UploadFailed,
 )
 from scar_ps.metrics import COPY_SECONDS
+from scar_ps.wire.saved_payloads import split_payloads
 from scar_runtime.checkpoint.manifest import ObjectRef
 from scar_runtime.checkpoint.manifest_codec import object_ref_to_proto
-from scar_runtime.checkpoint.objects import BlockPayload, EncodedObject, object_ref
+from scar_runtime.checkpoint.objects import EncodedObject, object_ref
 from scar_runtime.checkpoint.selection import BY_DISTANCE, chosen
 from scar_runtime.checkpoint.selection_codec import counts_to_proto, range_from_proto, read_selection
 from scar_runtime.checkpoint.top_keys import KeyCounts, KeyRange, block_keys, count_keys
@@ -114,10 +115,10 @@ class RoundRunner:
         try:
             self._copy_pieces(copied, deadline)
             began = time.monotonic()
-            if copied:
-                reply.object.CopyFrom(object_ref_to_proto(self._upload_object(copied, request)))
-            uploaded = ObjectUploaded(request.epoch, copied, reply.object.key)
-            self._apply_thread.call(uploaded, STEP_SECONDS)
+            saved = self._upload_object(copied, request) if copied else None
+            if saved is not None:
+                reply.object.CopyFrom(object_ref_to_proto(saved))
+            self._apply_thread.call(ObjectUploaded(request.epoch, copied, saved), STEP_SECONDS)
         except Exception:
             self._apply_thread.call(UploadFailed(copied), STEP_SECONDS)
             raise
@@ -147,7 +148,7 @@ class RoundRunner:
         arrays = sum(1 + len(store.slots) for store, _ in selected)
         memory = TouchedMemory(size, arrays)  # the copy fills all of it
         made = [make_snapshots(store, positions, memory.allocate) for store, positions in selected]
-        begun = BlocksChosen(epoch, number, list(chain.from_iterable(made)), timer)
+        begun = BlocksChosen(epoch, number, list(chain.from_iterable(made)), _listed_keys(request), timer)
         copied: list[CopiedBlocks] = self._apply_thread.call(begun, timeout)
         return copied
 
@@ -180,7 +181,11 @@ class RoundRunner:
     def _upload_object(self, copied: Sequence[CopiedBlocks], request: ps_pb2.SaveRequest) -> ObjectRef:
         job = self._require_job()
         owner = self._state.member.key
-        groups = [(replace(one.state, owner=owner), _encode_payload(one)) for one in copied]
+        groups = [
+            (replace(state, owner=owner), payload)
+            for one in copied
+            for state, payload in split_payloads(job.table(one.state.table), one)
+        ]
         encoded = EncodedObject(job, groups)
         key = self._unused_key(request.epoch, request.round)
         self._store.under(job.name).put_pieces(key, encoded.pieces())
@@ -219,6 +224,6 @@ def _known_distances(one: Candidates) -> BlockDistances:
     return np.zeros(len(one.positions), np.float32) if one.distances is None else one.distances
 
 
-def _encode_payload(one: CopiedBlocks) -> BlockPayload:
-    steps = np.zeros(len(one.state.ids), np.int64) if one.contents.steps is None else one.contents.steps
-    return BlockPayload(one.contents.values, dict(one.contents.slots), steps)
+def _listed_keys(request: ps_pb2.SaveRequest) -> frozenset[str] | None:
+    """None: whole blocks are wanted."""
+    return frozenset(request.baselines) if request.changed_rows else None

@@ -11,8 +11,9 @@ import pytest
 
 from scar.v1 import ps_pb2
 from scar_ps.core.block_snapshot import PieceCopy
+from scar_runtime.checkpoint.header_reader import read_header
 from scar_runtime.checkpoint.manifest_codec import object_ref_from_proto
-from scar_runtime.checkpoint.object_reader import read_blocks, read_header
+from scar_runtime.checkpoint.object_reader import read_blocks
 from scar_runtime.store import open_store
 from tests.component.ps_scene import SECONDS, Running, declared, first, run_pair
 

@@ -27,10 +27,11 @@ from scar.wire import codec
 from scar.wire.epoch_messages import epoch_from_proto
 from scar.wire.lost_pushes import pack_losses
 from scar_console.page_update import encode_json
+from scar_runtime.checkpoint.header_reader import read_header
 from scar_runtime.checkpoint.initial_arrays import read_initial
 from scar_runtime.checkpoint.manifest import Manifest, ObjectRef, RoundPlan
 from scar_runtime.checkpoint.manifest_codec import manifest_to_proto, read_manifest
-from scar_runtime.checkpoint.object_reader import read_blocks, read_header
+from scar_runtime.checkpoint.object_reader import read_blocks
 from scar_runtime.checkpoint.objects import MAGIC, PREFIX_BYTES, BlockPayload, EncodedObject
 from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
 from scar_runtime.failure_records import FailureRecord, TableDelta, WorkerReport

@@ -33,6 +33,7 @@ from scar_ps.core.replication_chain import OutgoingBatch
 from scar_ps.core.requests import MustWait, Sender, StagedPush, WantedBlocks
 from scar_ps.core.rounds import StartedRound
 from scar_ps.core.shard import Shard
+from scar_runtime.checkpoint.manifest import ObjectRef
 
 ChosenBlocks = Sequence[tuple[BlockStore, Positions]]
 ME = Member(Role.SHARD, "ps-0", "aaaaaaaaaaaa", "127.0.0.1:1")
@@ -230,10 +231,13 @@ class DrivenShard:
     def candidates(self, epoch: int, number: int) -> list[Candidates]:
         return self.handle(transfer_events.CandidatesRequested(epoch, number))  # type: ignore[no-any-return]
 
-    def begin_copy(self, epoch: int, number: int, chosen: ChosenBlocks) -> list[CopiedBlocks]:
+    def begin_copy(
+        self, epoch: int, number: int, chosen: ChosenBlocks, baselines: frozenset[str] | None = None
+    ) -> list[CopiedBlocks]:
         self.candidates(epoch, number)
         made = chain.from_iterable(make_snapshots(store, positions) for store, positions in chosen)
-        copied: list[CopiedBlocks] = self.handle(transfer_events.BlocksChosen(epoch, number, list(made)))
+        event = transfer_events.BlocksChosen(epoch, number, list(made), baselines=baselines)
+        copied: list[CopiedBlocks] = self.handle(event)
         return copied
 
     def copy_piece(self, copied: Sequence[CopiedBlocks]) -> bool:
@@ -249,8 +253,11 @@ class DrivenShard:
             pass
         return copied
 
-    def uploaded(self, epoch: int, copied: Sequence[CopiedBlocks], object_key: str = "") -> None:
-        self.handle(transfer_events.ObjectUploaded(epoch, copied, object_key))
+    def uploaded(
+        self, epoch: int, copied: Sequence[CopiedBlocks], object_key: str = "", saved: ObjectRef | None = None
+    ) -> None:
+        ref = saved or ObjectRef(object_key)
+        self.handle(transfer_events.ObjectUploaded(epoch, copied, ref))
 
     def finish_round(self, number: int, committed: bool, author: str = "", object_key: str = "") -> bool:
         saved = self.hear_end(number, committed, author, object_key)

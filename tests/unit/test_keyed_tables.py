@@ -34,7 +34,7 @@ from scar.wire.row_names import read_rows, set_rows
 from scar.wire.table_messages import table_from_proto, table_to_proto
 from scar_ps.core.bsp_buffer import sum_parts
 from scar_recovery.core.strategy_choice import RunFacts, choose_strategy
-from scar_runtime.checkpoint.block_records import pack_records, record_sizes, unpack_records
+from scar_runtime.checkpoint.block_records import block_format, pack_records, unpack_records
 from tests.unit.keyed_support import WIDTH, keyed_job, push_keys, store_of
 from tests.unit.ps_support import first_epoch, ids, started
 
@@ -157,9 +157,11 @@ def test_records_hold_what_a_block_keeps_of_its_keys() -> None:
     table = scar.Table("w", keys=scar.keys(admit_after=2), dim=3, capacity=128, rule=scar.momentum(0.1))
     sizes = table.layout.sizes[:2]
     arrays = [np.arange(table.slot_width(slot) * 2 * 64, dtype=np.float32) for slot in table.slots]
-    raw = pack_records(table, sizes, [np.ones(2 * 64 * 3, np.float32), *arrays], np.zeros(2, np.int64))
-    assert len(raw) == record_sizes(table, sizes).sum() == 2 * (64 * (2 * 3 * 4 + 3 * 8) + 8)
-    found, _ = unpack_records(table, sizes, raw, np.arange(2))
+    raw = pack_records(
+        block_format(table), sizes, [np.ones(2 * 64 * 3, np.float32), *arrays], np.zeros(2, np.int64)
+    )
+    assert len(raw) == block_format(table).record_sizes(sizes).sum() == 2 * (64 * (2 * 3 * 4 + 3 * 8) + 8)
+    found, _ = unpack_records(block_format(table), sizes, raw, np.arange(2))
     for array, expected in zip(found[1:], arrays, strict=True):
         np.testing.assert_array_equal(array.reshape(-1), expected)
 

@@ -20,8 +20,9 @@ from scar.blocks import BlockState
 from scar.errors import CorruptCheckpoint, ObjectNotFound, ShapeMismatch, StoreError, WrongJob
 from scar.tables import Job, Table, adam, layer, momentum, ragged, rows
 from scar_runtime.checkpoint import object_reader, objects
+from scar_runtime.checkpoint.header_reader import read_header
 from scar_runtime.checkpoint.manifest import ObjectRef
-from scar_runtime.checkpoint.object_reader import damaged_blocks, read_blocks, read_header, verify_object
+from scar_runtime.checkpoint.object_reader import damaged_blocks, read_blocks, verify_object
 from scar_runtime.checkpoint.objects import BlockPayload, EncodedObject, object_ref
 from scar_runtime.store import Store, open_store
 from scar_runtime.store.layout import object_key
@@ -221,7 +222,7 @@ def rewritten(store: Store, ref: ObjectRef, change: dict[str, object]) -> Object
 
 def test_a_newer_format_says_so(store: Store) -> None:
     with pytest.raises(StoreError, match="newer SCAR") as caught:
-        read_header(store, rewritten(store, small(store), {"format": 3, "groups": "unheard of"}), JOB)
+        read_header(store, rewritten(store, small(store), {"format": 4, "groups": "unheard of"}), JOB)
     assert not isinstance(caught.value, CorruptCheckpoint)
 
 
@@ -307,7 +308,7 @@ def test_blocks_are_read_and_refused_with_their_segment(
     assert sorted(damaged.requests[1:]) == [(ref.header_bytes + 240 * at, 240) for at in (3, 5)]
     at = ref.header_bytes + 35 * 24
     damaged.data = damaged.data[:at] + bytes([damaged.data[at] ^ 1]) + damaged.data[at + 1 :]
-    assert damaged_blocks(damaged, ref, header, "t", ids).tolist() == list(range(30, 40))
+    assert damaged_blocks(damaged, ref, header, job, "t", ids).tolist() == list(range(30, 40))
     with pytest.raises(CorruptCheckpoint, match="block 31 of table t is damaged"):
         read_blocks(damaged, ref, header, job, "t", np.array([31, 52], np.uint32))
     assert len(read_blocks(damaged, ref, header, job, "t", np.array([29, 40], np.uint32)).steps) == 2

@@ -26,7 +26,7 @@ from scar_ps.core.pushes import PulledBlocks
 from scar_ps.core.requests import MustWait, WantedRows
 from scar_ps.wire import migration, pull_encoder
 from scar_ps.wire.push_decoder import PushStaging
-from scar_runtime.checkpoint.block_records import pack_records, record_sizes, unpack_records
+from scar_runtime.checkpoint.block_records import block_format, pack_records, unpack_records
 from tests.unit.ps_support import ME, DrivenShard, every_rule, first_epoch, ids, job, sender, started
 
 ROWS, WIDTH = 11, 3
@@ -282,9 +282,11 @@ def test_a_slot_of_one_element_a_row_comes_back_from_records(cut: tables.Blocks 
     sizes = table.layout.sizes
     arrays = [np.arange(ROWS * WIDTH, dtype=np.float32), np.arange(ROWS, dtype=np.float32)]
     steps = np.arange(table.blocks)
-    raw = pack_records(table, sizes, arrays, steps)
-    assert len(raw) == record_sizes(table, sizes).sum() == 4 * ROWS * (WIDTH + 1) + 8 * table.blocks
-    found, counted = unpack_records(table, sizes, raw, np.arange(table.blocks))
+    raw = pack_records(block_format(table), sizes, arrays, steps)
+    assert (
+        len(raw) == block_format(table).record_sizes(sizes).sum() == 4 * ROWS * (WIDTH + 1) + 8 * table.blocks
+    )
+    found, counted = unpack_records(block_format(table), sizes, raw, np.arange(table.blocks))
     for array, expected in zip(found, arrays, strict=True):
         np.testing.assert_array_equal(array.reshape(-1), expected)
     assert counted.tolist() == steps.tolist()

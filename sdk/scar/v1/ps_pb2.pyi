@@ -1353,6 +1353,8 @@ class SaveRequest(_message.Message):
     FIRST_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    CHANGED_ROWS_FIELD_NUMBER: _builtins.int
+    BASELINES_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """must equal the shard's"""
     round: _builtins.int
@@ -1367,6 +1369,12 @@ class SaveRequest(_message.Message):
     """round, random: number of blocks, of all shards together"""
     seed: _builtins.int
     """random: of this round's permutation"""
+    changed_rows: _builtins.bool
+    """of a block whose baseline is known, rows that have changed may be saved alone"""
+    @_builtins.property
+    def baselines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """keys of the shard's objects that may be baselines: they are listed"""
+
     def __init__(
         self,
         *,
@@ -1377,10 +1385,12 @@ class SaveRequest(_message.Message):
         first: _builtins.int = ...,
         count: _builtins.int = ...,
         seed: _builtins.int = ...,
+        changed_rows: _builtins.bool = ...,
+        baselines: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "epoch", b"epoch", "first", b"first", "round", b"round", "seed", b"seed", "selection", b"selection", "threshold", b"threshold"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["baselines", b"baselines", "changed_rows", b"changed_rows", "count", b"count", "epoch", b"epoch", "first", b"first", "round", b"round", "seed", b"seed", "selection", b"selection", "threshold", b"threshold"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

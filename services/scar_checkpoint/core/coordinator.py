@@ -294,7 +294,7 @@ class Coordinator:
         if current.stage in (RoundStage.MEASURING, RoundStage.SEARCHING):
             return self._choose_blocks(current, now)
         if current.stage is RoundStage.SAVING:
-            if current.objects:
+            if current.find_objects(self.chain.running):
                 return self._commit(current)
             if current.missed:
                 return self._fail_round(current, current.missed_text, now)
@@ -313,7 +313,8 @@ class Coordinator:
             current.decided_at = now
             return self._succeed(current, UNCHANGED, now)
         self.story.note(chosen=chosen)
-        return [*ask_shards(current, chosen, self.epoch.number, now, self._timeout)]
+        running = self.chain.running
+        return [*ask_shards(current, chosen, running, self.epoch.number, now, self._timeout)]
 
     def _commit(self, current: ActiveRound) -> list[CoordinatorAction]:
         assert self.epoch is not None

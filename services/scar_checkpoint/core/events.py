@@ -243,7 +243,8 @@ class CountKeys:
 @dataclass(frozen=True)
 class CopyBlocks:
     """Tell a shard to save what was chosen, and read the header of its object; then :class:`BlocksSaved` or
-    :class:`ShardRefused`. ``timeout``: seconds it may take.
+    :class:`ShardRefused`. ``timeout``: seconds it may take. ``baselines``: keys of its objects that are
+    listed, so that what has changed since may be saved alone; None: it saves whole blocks.
     """
 
     shard: Member
@@ -251,6 +252,7 @@ class CopyBlocks:
     round: int
     selection: RoundSelection
     timeout: float
+    baselines: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,7 +59,10 @@ class ManifestChain:
         parent = self.running
         current.rewrite = self.rewrite
         if self.rewrite is not None:
-            parent = self.rewrite.apply_to(parent, self.number) or parent
+            rewritten = self.rewrite.apply_to(parent, self.number)
+            needed = {key for _, header in found for key in header.baselines}
+            if rewritten is not None and rewritten.lists_all(needed):
+                parent = rewritten
         running = parent.extended(found, manifest)
         whole = current.selection == "full" and running.covered_by({ref.key for ref, _ in found})
         # BSP: one clock, or no consistent state while anybody pushes

@@ -13,6 +13,7 @@ from scar.blocks import Array, BlockState, Ids, Layout, Positions, RowNames, pos
 from scar.placement import BlockGroup, BlockSource, Epoch
 from scar.tables import Table
 from scar_ps.core.requests import Sender
+from scar_ps.core.row_changes import CopiedChanges
 
 
 @dataclass(slots=True)
@@ -36,10 +37,13 @@ class BlockContents:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CopiedBlocks:
-    """A copy of blocks of one table that are in the same state."""
+    """A copy of blocks of one table that are in the same state. ``changes``: which rows are to be saved;
+    None: all.
+    """
 
     state: BlockState
     contents: BlockContents
+    changes: CopiedChanges | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -72,6 +72,7 @@ class BlockMemory:
     """Values, saved values and slots of a table: of the blocks ``ids``, back to back. ``lasting``: others may
     come later, where all blocks of the table are of one size, but for a shorter last one.
 
+    ``changed``: a flag for each row, where rows may be saved alone (:mod:`scar_ps.core.row_changes`).
     ``place_rows``: rows of a place; 0: no others can come. ``end``: places from here on were never given.
     """
 
@@ -83,6 +84,7 @@ class BlockMemory:
         self.values = reserve(self._rows * table.row_elements, table.dtype)
         self.saved = reserve(self._rows * table.row_elements, table.dtype)
         self.slots = {name: reserve(self._rows * table.slot_width(name), table.dtype) for name in table.slots}
+        self.changed = reserve(self._rows, np.dtype(np.bool_)) if _tracks_rows(table) else None
         self.end = 0
         self._free: Positions = np.empty(0, np.int64)  # ascending
         self.released: deque[Positions] = deque()  # by whatever thread dropped the last store that had them
@@ -121,6 +123,11 @@ class BlockMemory:
         last = min(self.capacity, self.end + self._count_new(count))
         sizes = [len(array) // self.capacity for array in arrays]  # of a place
         return [array[self.end * size : last * size] for array, size in zip(arrays, sizes, strict=True)]
+
+
+def _tracks_rows(table: Table) -> bool:
+    """Whether rows may be pushed alone, of blocks that have several."""
+    return table.keys is None and not table.has_row_blocks and not table.rule.counts_steps
 
 
 def _count_place_rows(table: Table) -> int:

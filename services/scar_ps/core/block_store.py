@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from scar_ps.core.block_arrays import BlockArrays, OnProgress, StoreRows, copy_a
 from scar_ps.core.block_data import BlockContents, differing_values
 from scar_ps.core.block_memory import BlockMemory
 from scar_ps.core.pull_marks import PullMarks
+from scar_ps.core.row_changes import INITIAL, ChangeObserver, RowChanges
 from scar_ps.core.segments import Segments
 
 # of values that one load brings: what is installed at once holds up everything else
@@ -33,14 +34,6 @@ Allocate = Callable[[int, np.dtype[Any]], NDArray[Any]]
 Lock = AbstractContextManager[Any]
 NewLock = Callable[[], Lock]
 NO_LOCK: Lock = nullcontext()
-
-
-class ChangeObserver(Protocol):
-    """Hears what is about to change, by ascending positions."""
-
-    def preserve_blocks(self, positions: Positions) -> None: ...
-
-    def preserve_rows(self, rows: Positions) -> None: ...
 
 
 def no_lock() -> Lock:
@@ -102,8 +95,8 @@ class BlockStore(BlockArrays):
     ``changed``: the next replica of the chain does not have it as it is. ``replay_from``: the block was put
     back as it was when this clock was open, and nobody may see it before workers have sent again what they
     owe it; -1: that is done, None: for all blocks. ``before_change``: who copies what a push is about to
-    change. ``marks``: where replicas keep what workers could not give back, which blocks these are; else
-    None.
+    change. ``row_changes``: which rows are to be saved, where rows may be saved alone; else None. ``marks``:
+    where replicas keep what workers could not give back, which blocks these are; else None.
     """
 
     def __init__(
@@ -127,7 +120,9 @@ class BlockStore(BlockArrays):
         self.replay_from: NDArray[np.int64] | None = None
         self.marks: PullMarks | None = None
         self.blocked = False  # some block is loading or frozen
-        self.before_change: list[ChangeObserver] = []
+        flags = self.memory.changed
+        self.row_changes = None if flags is None else RowChanges(self, self._view(flags, self.row_counts))
+        self.before_change: list[ChangeObserver] = [] if self.row_changes is None else [self.row_changes]
         self._where: NDArray[np.int32] = np.full(table.blocks, -1, np.int32)
         self._where[ids] = np.arange(len(ids), dtype=np.int32)
 
@@ -234,9 +229,11 @@ class BlockStore(BlockArrays):
         if self.marks is not None:
             self.marks.note_change(at)
 
-    def forget_change(self, positions: Positions) -> None:
+    def note_initial(self, positions: Positions) -> None:
         """These blocks are at x(0), which nobody need keep: where replicas have only what is missing."""
-        if self.marks is not None:
+        if self.row_changes is not None:
+            self.row_changes.begin(positions, INITIAL)
+        if self.marks is not None and not self.count_replaying(positions):
             self.changed[positions] = False
 
     def forget_saved(self) -> None:
@@ -246,6 +243,11 @@ class BlockStore(BlockArrays):
             used = self.memory.end * self.places.rows * self.table.row_elements
         self.saved[:used] = differing_values(self.values[:used])
         self.unsaved[:] = True
+        self._forget_baselines(np.arange(len(self)))
+
+    def _forget_baselines(self, positions: Positions) -> None:
+        if self.row_changes is not None:
+            self.row_changes.preserve_blocks(positions)
 
     def update_blocked(self) -> None:
         """Call it after ``loading`` or ``frozen`` were written."""
@@ -278,6 +280,7 @@ class BlockStore(BlockArrays):
         """Write packed contents to these blocks. Absent slots and steps start at zero."""
         saved = contents.values if contents.saved is None else contents.saved
         self.note_change(positions)
+        self._forget_baselines(positions)
         self.scatter(self.values, self.layout, positions, contents.values)
         self.scatter(self.saved, self.layout, positions, saved)
         self.unsaved[positions] = contents.saved is not None
@@ -312,6 +315,8 @@ class BlockStore(BlockArrays):
             known = getattr(self, name)[kept]
             if known.any():  # a new store has zeros, and most of these are
                 getattr(new, name)[target] = known
+        if self.row_changes is not None and new.row_changes is not None:
+            new.row_changes.follow(self.row_changes, target, kept)
         if self.marks is not None:
             new.marks = self.marks.copy_for(len(ids), kept, target)
         if self.replay_from is not None:

@@ -29,6 +29,8 @@ from scar_ps.core.block_store import BlockStore, StoreSlice
 from scar_ps.core.distances import BlockDistances
 from scar_ps.core.ownership import BlockOwnership
 from scar_ps.core.relocation import Relocation, select_kept
+from scar_ps.core.row_changes import FIRST_OBJECT, INITIAL, UNKNOWN
+from scar_runtime.checkpoint.manifest import ObjectRef
 
 
 @dataclass(eq=False, slots=True)
@@ -76,7 +78,9 @@ class CheckpointRound:
         self._pieces: deque[Piece] = deque()  # of the first of those: what is left of it
         self._clock = 0
         self._author = ""
-        self._object_key = ""
+        self._object: ObjectRef | None = None
+        self._baselines: dict[int, ObjectRef] = {}  # objects of this shard that have blocks as they were
+        self._next_baseline = FIRST_OBJECT
         self._started: list[Candidates] = []  # by identity: what is being measured
         self._candidates: list[Candidates] = []
         self._copied: list[CopiedBlocks] = []  # by identity: the copy that is made and uploaded
@@ -108,7 +112,8 @@ class CheckpointRound:
         self.underway = True
         self._candidates = []
         self._author = author
-        self._object_key = ""
+        self._object = None
+        self._forget_baselines(ownership)
         self._started = [_find_candidates(store, by_distance) for store in ownership.tables.values()]
         return self._started
 
@@ -135,13 +140,16 @@ class CheckpointRound:
         chosen: Sequence[BlockSnapshot],
         contents_of: Callable[[int], Mapping[str, int]],
         timer: StallTimer,
+        baselines: frozenset[str] | None = None,
     ) -> list[CopiedBlocks]:
         """Copy these candidates as they are now; their contents are there when :meth:`next_piece` says
         so.
 
         ``chosen``: made for them, and not begun. ``contents_of``: the watermark of blocks of an origin.
+        ``baselines``: keys of objects that are listed; None: nothing but whole blocks is to be saved.
         """
         self.measured_candidates(number)
+        usable = self._usable_baselines(baselines)
         copied: list[CopiedBlocks] = []
         self.stage = ShardRoundStage.COPYING
         self._clock = clock
@@ -154,7 +162,9 @@ class CheckpointRound:
                 store = snapshot.store
                 at = snapshot.positions
                 state = BlockState(store.table.name, snapshot.ids, clock, contents_of(snapshot.origin))
-                copied.append(CopiedBlocks(state, snapshot.contents))
+                tracked = store.row_changes
+                changes = None if tracked is None else tracked.begin_copy(at, usable)
+                copied.append(CopiedBlocks(state, snapshot.contents, changes))
                 whole = len(at) == len(store)
                 store.unsaved[at] = False
                 self._saving.append(StoreSlice(store, None if whole else at, snapshot.contents.values))
@@ -175,15 +185,15 @@ class CheckpointRound:
         self.stage = ShardRoundStage.COPIED
         return None
 
-    def record_upload(self, copied: Sequence[CopiedBlocks], object_key: str = "") -> None:
-        """The object with this copy is durable.
+    def record_upload(self, copied: Sequence[CopiedBlocks], saved: ObjectRef | None = None) -> None:
+        """The object with this copy is durable; None: the copy is empty.
 
         Raises :class:`InvalidRequest` when the round is over or was started again.
         """
         if self.stage is not ShardRoundStage.COPIED or copied is not self._copied:
             raise InvalidRequest("the round was over before its object was durable")
         self.stage = ShardRoundStage.UPLOADED
-        self._object_key = object_key
+        self._object = saved
 
     def record_failure(self, copied: Sequence[CopiedBlocks]) -> None:
         """The upload of this copy has failed: the round is missed."""
@@ -204,7 +214,8 @@ class CheckpointRound:
         """
         if (number, author) != (self.number, self._author):
             return False
-        kept = committed and self.stage is ShardRoundStage.UPLOADED and object_key == self._object_key
+        own = "" if self._object is None else self._object.key
+        kept = committed and self.stage is ShardRoundStage.UPLOADED and object_key == own
         if kept:
             self.saved_clock = self._clock
             self.stored = max(self.stored, self._updates)
@@ -263,14 +274,41 @@ class CheckpointRound:
         return bool(self.committed)
 
     def _commit_copy(self) -> None:
+        if self._object is not None and self._end_saving(self._next_baseline):
+            self._baselines[self._next_baseline] = self._object
+            self._next_baseline += 1
         self.committed += self._saving
         self._saving = []
+
+    def _end_saving(self, baseline: int) -> bool:
+        """Blocks that were saved whole have this baseline now. False: there are none."""
+        found = False
+        for part in self._saving:
+            if part.store.row_changes is not None:
+                found |= part.store.row_changes.end_copy(part.store_positions, baseline)
+        return found
+
+    def _usable_baselines(self, listed: frozenset[str] | None) -> dict[int, ObjectRef | None]:
+        if listed is None:
+            return {}
+        return {INITIAL: None} | {number: ref for number, ref in self._baselines.items() if ref.key in listed}
+
+    def _forget_baselines(self, ownership: BlockOwnership) -> None:
+        """Those that no block has any more."""
+        used = {
+            number
+            for store in ownership.tables.values()
+            if store.row_changes is not None
+            for number in np.flatnonzero(np.bincount(store.row_changes.baselines)).tolist()
+        }
+        self._baselines = {number: ref for number, ref in self._baselines.items() if number in used}
 
     def _drop_copy(self) -> None:
         """Nothing is copied or uploaded any more; what was not committed is as unsaved as before."""
         for snapshot in self._snapshots:
             snapshot.release()
         self._snapshots.clear()
+        self._end_saving(UNKNOWN)
         for part in self._saving:
             part.store.unsaved[part.store_positions] = True
         self._saving = []

@@ -220,8 +220,8 @@ class BlockOwnership:
             arrived = select_contents(store.table, load.ids, contents, np.flatnonzero(waiting))
             store.install_blocks(at[waiting], arrived)
             store.loading[at[waiting]] = 0
-            if load.source is BlockSource.INITIAL and not store.count_replaying(at[waiting]):
-                store.forget_change(at[waiting])
+            if load.source is BlockSource.INITIAL:
+                store.note_initial(at[waiting])
             store.update_blocked()
         others = [one for one in self.loads if one is not load]
         self.loads = tuple(

@@ -80,6 +80,7 @@ class RoundHandler:
                 event.chosen,
                 lambda origin: state.ownership.watermark_of(origin, own),
                 event.timer,
+                event.baselines,
             )
         state.story.note(blocks=sum(len(one.state.ids) for one in copied))
         return copied
@@ -93,7 +94,7 @@ class RoundHandler:
     def record_upload(self, event: ObjectUploaded) -> None:
         """Raises :class:`StaleEpoch` when the epoch has changed: this shard misses the round."""
         self._admission.check_epoch(event.epoch)
-        self._state.round.record_upload(event.copied, event.object_key)
+        self._state.round.record_upload(event.copied, event.object)
         self._state.story.note(round=self._state.round.number)
 
     def record_failure(self, event: UploadFailed) -> None:

@@ -13,6 +13,7 @@ from scar_ps.core.events import Event
 from scar_ps.core.replica_store import ReplicationBatch, WantedReplicas
 from scar_ps.core.replication_chain import OutgoingBatch
 from scar_ps.core.requests import WantedBlocks
+from scar_runtime.checkpoint.manifest import ObjectRef
 
 # --- migration
 # ------------------------------------------------------------------------------------------------------------
@@ -100,12 +101,14 @@ class BlocksChosen(Event):
     """The coordinator has chosen what is saved. Answered by the list of
     :class:`scar_ps.core.block_data.CopiedBlocks`, whose contents come by :class:`CopyContinued`.
 
-    ``chosen``: made for these blocks, and not begun.
+    ``chosen``: made for these blocks, and not begun. ``baselines``: keys of the shard's objects that are
+    listed, so that what has changed since may be saved alone; None: whole blocks are wanted.
     """
 
     epoch: int
     number: int
     chosen: Sequence[BlockSnapshot]
+    baselines: frozenset[str] | None = None
     timer: StallTimer = field(default_factory=StallTimer)
 
     def for_story(self) -> BlocksChosen:
@@ -127,11 +130,11 @@ class CopyContinued(Event):
 
 @dataclass(frozen=True, slots=True)
 class ObjectUploaded(Event):
-    """The object with this copy is durable."""
+    """The object with this copy is durable; None: the copy is empty."""
 
     epoch: int
     copied: Sequence[CopiedBlocks]
-    object_key: str = ""
+    object: ObjectRef | None = None
 
     def for_story(self) -> ObjectUploaded:
         return replace(self, copied=())

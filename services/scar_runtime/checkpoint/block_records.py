@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,25 +25,48 @@ DIGEST_BYTES = 32  # of SHA-256
 _MAX_ROW = 1 << 30  # numpy's limit for one structured element is 2 GiB
 
 
-def record_sizes(table: Table, sizes: Sizes) -> Sizes:
-    """Bytes of the records of blocks with these sizes (elements)."""
-    of_slots = sum(map(table.slot_width, table.slots))  # for each row
-    elements: Sizes = sizes + sizes // table.row_elements * of_slots
-    return elements * table.dtype.itemsize + STEP_BYTES
+@dataclass(frozen=True)
+class RecordFormat:
+    """How records of a table's blocks, or of some rows of each, look.
+
+    ``widths``: elements of a row in the values, in each slot in the rule's order, and in what else a row has.
+    Sizes of blocks are their elements in the values, those of the rows that are in the record.
+    """
+
+    dtype: np.dtype[np.generic]
+    widths: tuple[int, ...]
+
+    def record_sizes(self, sizes: Sizes) -> Sizes:
+        """Bytes of the records of blocks with these sizes."""
+        elements: Sizes = sizes + sizes // self.widths[0] * sum(self.widths[1:])
+        return elements * self.dtype.itemsize + STEP_BYTES
+
+    def array_sizes(self, sizes: Sizes) -> Sizes:
+        """int64[blocks, widths]: elements of each array of blocks with these sizes."""
+        rows = sizes // self.widths[0]
+        return np.stack([rows * width for width in self.widths], axis=1)
+
+    def record_starts(self, sizes: Sizes) -> Positions:
+        """Byte offsets of the records of blocks with these sizes, back to back, and the end of the last."""
+        starts: Positions = np.zeros(len(sizes) + 1, dtype=np.int64)
+        self.record_sizes(sizes).cumsum(out=starts[1:])
+        return starts
+
+    @property
+    def word(self) -> np.dtype[np.generic]:
+        """An unsigned integer as large as an element."""
+        return np.dtype(f"<u{self.dtype.itemsize}")
 
 
-def array_sizes(table: Table, sizes: Sizes) -> Sizes:
-    """int64[blocks, 1 + slots]: elements of the values and of each slot of blocks with these sizes."""
-    rows = sizes // table.row_elements
-    slots = [rows * table.slot_width(slot) for slot in table.slots]
-    return np.stack([sizes, *slots], axis=1)
+def block_format(table: Table) -> RecordFormat:
+    """Of whole blocks."""
+    return RecordFormat(table.dtype, (table.row_elements, *map(table.slot_width, table.slots)))
 
 
-def record_starts(table: Table, sizes: Sizes) -> Positions:
-    """Byte offsets of the records of blocks with so many elements, back to back, and the end of the last."""
-    starts: Positions = np.zeros(len(sizes) + 1, dtype=np.int64)
-    record_sizes(table, sizes).cumsum(out=starts[1:])
-    return starts
+def changed_format(table: Table) -> RecordFormat:
+    """Of rows that have changed: behind the slots comes the number in its block of each, as a word."""
+    whole = block_format(table)
+    return RecordFormat(table.dtype, (*whole.widths, 1))
 
 
 def segment_bounds(starts: Positions, limit: int) -> Positions:
@@ -63,18 +87,20 @@ def segment_digests(raw: Buffer, begin: Positions, end: Positions) -> list[bytes
     return [hashlib.sha256(view[one]).digest() for one in slices]
 
 
-def pack_records(table: Table, sizes: Sizes, arrays: Sequence[Array], steps: NDArray[np.int64]) -> memoryview:
-    """Records of blocks with these sizes from their packed arrays (values, then slots) and steps."""
-    row = _record_dtype(table, sizes)
+def pack_records(
+    form: RecordFormat, sizes: Sizes, arrays: Sequence[Array], steps: NDArray[np.int64]
+) -> memoryview:
+    """Records of blocks with these sizes from their packed arrays and steps."""
+    row = _record_dtype(form, sizes)
     if row is not None:
         records = np.empty(len(sizes), dtype=row)
         for column, array in enumerate(arrays):
             records[f"f{column}"] = array.reshape(len(sizes), -1)
         records["step"] = steps
         return records.view(np.uint8).data
-    fields = _field_layout(table, sizes)
+    fields = _field_layout(form, sizes)
     columns = len(arrays) + 1
-    words = np.empty(fields.elements, dtype=_word_dtype(table))
+    words = np.empty(fields.elements, dtype=form.word)
     rows = np.arange(len(sizes), dtype=np.int64) * columns
     for column, array in enumerate(arrays):
         fields.scatter(words, rows + column, np.ascontiguousarray(array).view(words.dtype))
@@ -83,41 +109,36 @@ def pack_records(table: Table, sizes: Sizes, arrays: Sequence[Array], steps: NDA
 
 
 def unpack_records(
-    table: Table, sizes: Sizes, raw: Buffer, rows: Positions
+    form: RecordFormat, sizes: Sizes, raw: Buffer, rows: Positions
 ) -> tuple[list[Array], NDArray[np.int64]]:
-    """Arrays (values, then slots) and steps of the records ``rows`` (ascending) out of the bytes of blocks
-    with these sizes.
+    """Arrays and steps of the records ``rows`` (ascending) out of the bytes of blocks with these sizes.
 
     Blocks of one size come as rows of a matrix, which may be a view of ``raw``; others packed in a flat
     array.
     """
-    count = 1 + len(table.slots)
-    row = _record_dtype(table, sizes)
+    count = len(form.widths)
+    row = _record_dtype(form, sizes)
     if row is not None:
         records = np.frombuffer(raw, dtype=row)
         picked = records if len(rows) == len(sizes) else records[rows]
         return [picked[f"f{column}"] for column in range(count)], picked["step"]
-    fields = _field_layout(table, sizes)
-    words = np.frombuffer(raw, dtype=_word_dtype(table))
-    arrays = [fields.gather(words, rows * (count + 1) + column).view(table.dtype) for column in range(count)]
+    fields = _field_layout(form, sizes)
+    words = np.frombuffer(raw, dtype=form.word)
+    arrays = [fields.gather(words, rows * (count + 1) + column).view(form.dtype) for column in range(count)]
     return arrays, fields.gather(words, rows * (count + 1) + count).view("<i8")
 
 
-def _record_dtype(table: Table, sizes: Sizes) -> np.dtype[np.void] | None:
+def _record_dtype(form: RecordFormat, sizes: Sizes) -> np.dtype[np.void] | None:
     """One record as a packed structured type, when all have one size."""
     width = Layout(sizes).width
-    widths = array_sizes(table, np.array([width]))[0].tolist()
-    if not width or sum(widths) * table.dtype.itemsize > _MAX_ROW:
+    widths = form.array_sizes(np.array([width]))[0].tolist()
+    if not width or sum(widths) * form.dtype.itemsize > _MAX_ROW:
         return None
-    columns = [(f"f{column}", table.dtype, (width,)) for column, width in enumerate(widths)]
+    columns = [(f"f{column}", form.dtype, (width,)) for column, width in enumerate(widths)]
     return np.dtype([*columns, ("step", "<i8")])
 
 
-def _field_layout(table: Table, sizes: Sizes) -> Layout:
-    """Records as a layout of their fields, counted in words of the table's element size."""
-    steps = np.full((len(sizes), 1), STEP_BYTES // table.dtype.itemsize)
-    return Layout(np.hstack([array_sizes(table, sizes), steps]).reshape(-1))
-
-
-def _word_dtype(table: Table) -> np.dtype[np.generic]:
-    return np.dtype(f"<u{table.dtype.itemsize}")
+def _field_layout(form: RecordFormat, sizes: Sizes) -> Layout:
+    """Records as a layout of their fields, counted in words."""
+    steps = np.full((len(sizes), 1), STEP_BYTES // form.dtype.itemsize)
+    return Layout(np.hstack([form.array_sizes(sizes), steps]).reshape(-1))

@@ -16,9 +16,9 @@ import numpy as np
 from scar.blocks import BlockState, Ids
 from scar.errors import CorruptCheckpoint, ObjectNotFound
 from scar.tables import Table
-from scar_runtime.checkpoint.block_records import record_sizes
+from scar_runtime.checkpoint.block_records import block_format
 from scar_runtime.checkpoint.header_cache import HeaderCache
-from scar_runtime.checkpoint.initial_arrays import read_initial
+from scar_runtime.checkpoint.initial_arrays import initial_contents
 from scar_runtime.checkpoint.manifest import ObjectRef
 from scar_runtime.checkpoint.manifest_codec import read_manifest
 from scar_runtime.checkpoint.object_reader import damaged_blocks, read_blocks
@@ -37,8 +37,8 @@ def unreadable_in(headers: HeaderCache, ref: ObjectRef, table: str, ids: Ids) ->
     StoreUnavailable.
     """
     try:
-        header = reread(lambda: headers.get([ref])[0])
-        return damaged_blocks(headers.store, ref, header, table, ids)
+        header = reread(lambda: headers.find(ref))
+        return damaged_blocks(headers.store, ref, header, headers.job, table, ids)
     except (CorruptCheckpoint, ObjectNotFound):
         return ids
 
@@ -81,7 +81,7 @@ def write_patches(
 
 def split_ids(table: Table, ids: Ids) -> list[Ids]:
     """``ids`` in runs of about :data:`PATCH_BYTES`."""
-    ends = np.cumsum(record_sizes(table, table.layout.sizes[ids]))
+    ends = np.cumsum(block_format(table).record_sizes(table.layout.sizes[ids]))
     return [part for part in np.split(ids, np.flatnonzero(np.diff(ends // PATCH_BYTES)) + 1) if len(part)]
 
 
@@ -99,7 +99,7 @@ def _listed_objects(headers: HeaderCache) -> Iterator[Listed]:
             if ref.key not in seen:
                 seen.add(ref.key)
                 try:
-                    yield ref, reread(lambda ref=ref: headers.get([ref])[0])  # type: ignore[misc]
+                    yield ref, reread(lambda ref=ref: headers.find(ref))  # type: ignore[misc]
                 except (CorruptCheckpoint, ObjectNotFound):
                     continue
 
@@ -126,7 +126,8 @@ def _older_copies(
             found.append((state, payload))
             left = np.setdiff1d(left, good)
     if len(left):
-        found.append((BlockState(named.table, left), _initial_payload(headers, named.table, left)))
+        initial = initial_contents(headers.store, headers.job, named.table, left)
+        found.append((BlockState(named.table, left), BlockPayload(*initial, np.zeros(len(left), np.int64))))
     return found
 
 
@@ -135,12 +136,3 @@ def _is_newer(group: BlockState, named: BlockState) -> bool:
     if group.clock != named.clock:
         return group.clock > named.clock
     return any(push > named.watermark.get(worker, 0) for worker, push in group.watermark.items())
-
-
-def _initial_payload(headers: HeaderCache, name: str, ids: Ids) -> BlockPayload:
-    table = headers.job.table(name)
-    given = read_initial(headers.store, table, ids)
-    values = table.initial(headers.job.seed, ids, given)
-    slots = {slot: table.slot_layout(slot).count_elements(ids) for slot in table.slots}
-    zeros = {slot: np.zeros(elements, table.dtype) for slot, elements in slots.items()}
-    return BlockPayload(values, {**zeros, **table.initial_slots(ids, given)}, np.zeros(len(ids), np.int64))

@@ -7,11 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 from scar.errors import CorruptCheckpoint, ObjectNotFound
 from scar.tables import Job
+from scar_runtime.checkpoint.header_reader import read_header
 from scar_runtime.checkpoint.manifest import ObjectRef
-from scar_runtime.checkpoint.object_reader import THREADS, read_header
 from scar_runtime.checkpoint.objects import ObjectHeader
 from scar_runtime.store import Store
 from scar_runtime.store.records import reread
+
+THREADS = 8
 
 
 class HeaderCache:
@@ -26,10 +28,14 @@ class HeaderCache:
 
     def get(self, refs: Sequence[ObjectRef]) -> list[ObjectHeader]:
         """Headers of these objects, in order. Raises what
-        :func:`scar_runtime.checkpoint.object_reader.read_header` raises.
+        :func:`scar_runtime.checkpoint.header_reader.read_header` raises.
         """
         known = self._read_missing(refs, self._read_header)
         return [known[ref.key] for ref in refs]
+
+    def find(self, ref: ObjectRef) -> ObjectHeader:
+        """Of one object; raises as :meth:`get`."""
+        return self.get([ref])[0]
 
     def get_readable(self, refs: Sequence[ObjectRef]) -> list[ObjectHeader | None]:
         """The same; None for a header that is damaged or gone."""

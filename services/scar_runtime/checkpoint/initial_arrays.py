@@ -11,7 +11,7 @@ from scar.blocks import Array, Ids
 from scar.errors import ConfigError, CorruptCheckpoint
 from scar.given_rows import unpack_rows
 from scar.initial_values import GivenRows
-from scar.tables import Table
+from scar.tables import Job, Table
 from scar.wire.table_messages import INITIAL_PART_BYTES, part_count
 from scar_runtime.store import Store
 
@@ -40,6 +40,17 @@ def read_initial(store: Store, table: Table, ids: Ids) -> Array | GivenRows | No
         place = raw[start : start + INITIAL_PART_BYTES]
         place[:] = np.frombuffer(_read_part(store, table, keys[part], len(place)), np.uint8)
     return flat
+
+
+def initial_contents(store: Store, job: Job, name: str, ids: Ids) -> tuple[Array, dict[str, Array]]:
+    """x(0) of these blocks (ascending ids) of a table, packed: values and all slots. ``store`` is the
+    job's. Raises as :func:`read_initial`.
+    """
+    table = job.table(name)
+    given = read_initial(store, table, ids)
+    sizes = {slot: table.slot_layout(slot).count_elements(ids) for slot in table.slots}
+    zeros = {slot: np.zeros(elements, table.dtype) for slot, elements in sizes.items()}
+    return table.initial(job.seed, ids, given), {**zeros, **table.initial_slots(ids, given)}
 
 
 def _parts_of(table: Table, ids: Ids, parts: int) -> NDArray[np.int64]:

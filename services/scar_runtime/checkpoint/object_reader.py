@@ -1,145 +1,43 @@
-"""Reading objects of the running checkpoint: headers, and blocks by range requests, each checked by its
-digest.
+"""Reading blocks from objects of the running checkpoint by range requests, each checked by its digest.
 
     header = read_header(store, ref, job)
     payload = read_blocks(store, ref, header, job, "w", ids)
 
-What is read here comes from outside: every size is compared with what the job's tables allow before anything
-is allocated.
+Of a block of which only changed rows were saved the others are read from the object that has it whole.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import struct
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from operator import ne
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scar.blocks import Array, BlockState, Ids, Layout, Positions, is_ascending, positions_of
-from scar.errors import CorruptCheckpoint, StoreError, WrongJob
+from scar.blocks import Array, Ids, Layout, Positions, positions_of
+from scar.errors import CorruptCheckpoint, ObjectNotFound
+from scar.row_copies import scatter_rows
 from scar.tables import Job, Table
 from scar_runtime.checkpoint.block_records import (
     DIGEST_BYTES,
-    record_starts,
-    segment_bounds,
+    Sizes,
+    block_format,
     segment_digests,
     unpack_records,
 )
+from scar_runtime.checkpoint.header_reader import read_header
+from scar_runtime.checkpoint.initial_arrays import initial_contents
 from scar_runtime.checkpoint.manifest import ObjectRef
-from scar_runtime.checkpoint.objects import (
-    ENTRY_BYTES,
-    FORMAT,
-    ID_BYTES,
-    MAGIC,
-    MAX_JSON_BYTES,
-    OLDER_MAGIC,
-    PREFIX_BYTES,
-    BlockPayload,
-    ObjectHeader,
-    ObjectSection,
-    cut_range,
-)
+from scar_runtime.checkpoint.objects import BlockPayload, ObjectHeader, ObjectSection, cut_range
 from scar_runtime.store import Store
-from scar_runtime.store.records import OLDER_FORMAT
 
 # unwanted bytes that are cheaper to read than another request, which costs about 2 ms on either side
 GAP_BYTES = 1 << 20
 READ_BYTES = 12 << 20  # of one request, about: the records of a load of a shard fit in one
 THREADS = 8
-
-
-def read_header(store: Store, ref: ObjectRef, job: Job) -> ObjectHeader:
-    """Header and index by one range request.
-
-    Raises :class:`CorruptCheckpoint`, :class:`WrongJob`, :class:`scar.errors.ObjectNotFound`, and
-    :class:`StoreError` for a newer format.
-    """
-    raw = _read_header_bytes(store, ref, job)
-    text_end = PREFIX_BYTES + int(struct.unpack_from("<I", raw, len(MAGIC))[0])
-    try:
-        text = json.loads(raw[PREFIX_BYTES:text_end])
-        if text["format"] > FORMAT:
-            raise StoreError(
-                f"{ref.key} was written by a newer SCAR", "Upgrade this service to the version that wrote it"
-            )
-        return _parse_header(ref, job, text, memoryview(raw)[text_end:])
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise CorruptCheckpoint(f"{ref.key}: the header cannot be read: {error}") from error
-
-
-def _read_header_bytes(store: Store, ref: ObjectRef, job: Job) -> bytes:
-    """As many as the manifest says, if they are possible, all there, and fit the manifest's digest."""
-    most = min(ref.bytes, PREFIX_BYTES + MAX_JSON_BYTES + ENTRY_BYTES * job.blocks)
-    if not PREFIX_BYTES <= ref.header_bytes <= most:
-        raise CorruptCheckpoint(
-            f"{ref.key}: a header of {ref.header_bytes} bytes in an object of {ref.bytes} is invalid"
-        )
-    raw = store.get_range(ref.key, 0, ref.header_bytes)
-    if len(raw) < ref.header_bytes:
-        raise CorruptCheckpoint(
-            f"{ref.key} is cut off: {len(raw)} of {ref.header_bytes} header bytes are there"
-        )
-    if raw[: len(MAGIC)] == OLDER_MAGIC:
-        raise CorruptCheckpoint(f"{ref.key} is of format 1, without digests", OLDER_FORMAT)
-    if raw[: len(MAGIC)] != MAGIC:
-        raise CorruptCheckpoint(f"{ref.key} does not begin like a checkpoint object")
-    if hashlib.sha256(raw).digest() != ref.digest:
-        raise CorruptCheckpoint(f"{ref.key}: the header's digest does not fit")
-    return raw
-
-
-def _parse_header(ref: ObjectRef, job: Job, text: dict[str, Any], index: memoryview) -> ObjectHeader:
-    if text["job"] != job.name:
-        raise WrongJob(f"{ref.key} belongs to job {text['job']!r}, not to {job.name!r}")
-    segment = int(text["segment"])
-    if segment <= 0:
-        raise CorruptCheckpoint(f"{ref.key}: segments of {segment} bytes are invalid")
-    start = ref.header_bytes
-    at = 0
-    sections = []
-    for entry in text["groups"]:
-        table = _saved_table(ref, job, entry)
-        ids = _parse_ids(ref, table, index[at:], int(entry["blocks"]))
-        starts = record_starts(table, table.layout.sizes[ids])
-        digests = at + ID_BYTES * len(ids)
-        at = digests + DIGEST_BYTES * (len(segment_bounds(starts, segment)) - 1)
-        watermark = {str(worker): int(push) for worker, push in entry["watermark"].items()}
-        group = BlockState(table.name, ids, int(entry["clock"]), watermark, str(entry["owner"]))
-        sections.append(ObjectSection(group, start, segment, bytes(index[digests:at]), table))
-        start += int(starts[-1])
-    if at != len(index) or start != ref.bytes:
-        raise CorruptCheckpoint(
-            f"{ref.key} should have {start} bytes by its header, the manifest says {ref.bytes}"
-        )
-    return ObjectHeader(tuple(sections))
-
-
-def _parse_ids(ref: ObjectRef, table: Table, index: memoryview, count: int) -> Ids:
-    """The ids with which this rest of the index begins."""
-    if not 0 < ID_BYTES * count <= len(index):
-        raise CorruptCheckpoint(f"{ref.key}: the index does not fit the header")
-    ids = np.frombuffer(index[: ID_BYTES * count], dtype="<u4")
-    if int(ids.max()) >= table.blocks or not is_ascending(ids):
-        raise CorruptCheckpoint(f"{ref.key}: block ids of table {table.name} are invalid")
-    return ids
-
-
-def _saved_table(ref: ObjectRef, job: Job, entry: dict[str, Any]) -> Table:
-    """The job's table behind a group, if it is still the table that was saved."""
-    table = next((table for table in job.tables if table.name == entry["table"]), None)
-    if table is None or table.dtype.name != entry["dtype"] or list(table.slots) != entry["slots"]:
-        raise WrongJob(
-            f"{ref.key}: table {entry['table']!r} ({entry['dtype']}, slots {entry['slots']}) is not this"
-            " job's"
-        )
-    return table
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,8 +63,8 @@ class _Range:
 def read_blocks(
     store: Store, ref: ObjectRef, header: ObjectHeader, job: Job, table: str, ids: Ids
 ) -> BlockPayload:
-    """State of these blocks (ascending ids), checked by segments. Neighbours are read together, ranges in
-    parallel.
+    """State of these blocks (ascending ids), whole, checked by segments. Neighbours are read together, ranges
+    in parallel.
 
     Raises :class:`CorruptCheckpoint` with object, table and block, or :class:`scar.errors.ObjectNotFound`.
     """
@@ -174,18 +72,46 @@ def read_blocks(
     ranges, missing = _plan_ranges(header, table, ids)
     if missing.any():
         raise CorruptCheckpoint(f"{ref.key} does not contain block {int(ids[missing][0])} of table {table}")
-    at = ids.astype(np.int64)
-    wanted = [layout.take(at) for layout in (spec.layout, *map(spec.slot_layout, spec.slots))]
-    arrays = [np.empty(layout.elements, dtype=spec.dtype) for layout in wanted]
-    slots = dict(zip(spec.slots, arrays[1:], strict=True))
-    payload = BlockPayload(arrays[0], slots, np.empty(len(ids), dtype=np.int64))
+    reading = _Reading(store, spec, ids)
+    for section, to in _positions_by_section(ranges):
+        if section.counts is not None:
+            reading.place(to, _read_baseline(store, job, header, section, ids[to]))
     if len(ranges) > 1:
         with ThreadPoolExecutor(min(THREADS, len(ranges))) as pool:
-            for _ in pool.map(lambda one: _read_range(store, ref, spec, one, wanted, payload), ranges):
+            for _ in pool.map(lambda one: _read_range(reading, ref, one), ranges):
                 pass
     elif ranges:
-        _read_range(store, ref, spec, ranges[0], wanted, payload)
-    return payload
+        _read_range(reading, ref, ranges[0])
+    return reading.payload
+
+
+def _positions_by_section(ranges: list[_Range]) -> list[tuple[ObjectSection, Positions]]:
+    """Which of the wanted blocks come from each section."""
+    found: dict[int, tuple[ObjectSection, list[Positions]]] = {}
+    for one in ranges:
+        found.setdefault(id(one.section), (one.section, []))[1].append(one.to)
+    return [(section, np.concatenate(parts)) for section, parts in found.values()]
+
+
+def _read_baseline(
+    store: Store, job: Job, header: ObjectHeader, section: ObjectSection, ids: Ids
+) -> BlockPayload:
+    """These blocks as they were saved whole, or x(0)."""
+    name = section.group.table
+    ref = section.baseline
+    if ref is None:
+        return BlockPayload(*initial_contents(store, job, name, ids), np.zeros(len(ids), np.int64))
+    return read_blocks(store, ref, _find_whole(store, job, header, ref), job, name, ids)
+
+
+def _find_whole(store: Store, job: Job, header: ObjectHeader, ref: ObjectRef) -> ObjectHeader:
+    """Of a baseline, what it has of whole blocks. Read once for each header."""
+    found = header.baseline_headers.get(ref.key)
+    if found is None:
+        sections = read_header(store, ref, job).sections
+        found = ObjectHeader(tuple(one for one in sections if one.counts is None))
+        header.baseline_headers[ref.key] = found
+    return found
 
 
 def verify_object(store: Store, ref: ObjectRef, job: Job) -> ObjectHeader:
@@ -246,9 +172,9 @@ def _section_ranges(section: ObjectSection, rows: Positions, to: Positions) -> l
     return found
 
 
-def damaged_blocks(store: Store, ref: ObjectRef, header: ObjectHeader, table: str, ids: Ids) -> Ids:
+def damaged_blocks(store: Store, ref: ObjectRef, header: ObjectHeader, job: Job, table: str, ids: Ids) -> Ids:
     """Which of these blocks (ascending ids) it does not hold, or not as they were written. Every range is
-    read once.
+    read once, and of changed rows what has not changed, too.
 
     Raises :class:`scar.errors.ObjectNotFound`.
     """
@@ -256,7 +182,24 @@ def damaged_blocks(store: Store, ref: ObjectRef, header: ObjectHeader, table: st
     for one in ranges:
         _, wrong = _read_checked(store, ref, one)
         damaged[one.to[wrong]] = True
+    for section, to in _positions_by_section(ranges):
+        if section.counts is not None:
+            damaged[to] |= _is_baseline_damaged(store, job, header, section, ids[to])
     return ids[damaged]
+
+
+def _is_baseline_damaged(
+    store: Store, job: Job, header: ObjectHeader, section: ObjectSection, ids: Ids
+) -> NDArray[np.bool_]:
+    """For each of these blocks of a section of changed rows."""
+    ref = section.baseline
+    if ref is None:
+        return np.zeros(len(ids), np.bool_)
+    try:
+        whole = _find_whole(store, job, header, ref)
+        return np.isin(ids, damaged_blocks(store, ref, whole, job, section.group.table, ids))
+    except (CorruptCheckpoint, ObjectNotFound):
+        return np.ones(len(ids), np.bool_)
 
 
 def _read_checked(store: Store, ref: ObjectRef, one: _Range) -> tuple[bytes, NDArray[np.bool_]]:
@@ -270,22 +213,66 @@ def _read_checked(store: Store, ref: ObjectRef, one: _Range) -> tuple[bytes, NDA
     return raw, np.repeat(wrong, np.diff(first, append=len(one.segments)))
 
 
-def _read_range(
-    store: Store, ref: ObjectRef, table: Table, one: _Range, wanted: Sequence[Layout], payload: BlockPayload
-) -> None:
-    group = one.section.group
-    raw, wrong = _read_checked(store, ref, one)
+class _Reading:
+    """Blocks that are put together from what is read of them. Safe to use from any thread, for other blocks
+    in each.
+    """
+
+    def __init__(self, store: Store, table: Table, ids: Ids) -> None:
+        self.store = store
+        self.table = table
+        at = ids.astype(np.int64)
+        self._rows = table.row_counts.take(at)
+        self._layouts = [layout.take(at) for layout in (table.layout, *map(table.slot_layout, table.slots))]
+        arrays = [np.empty(layout.elements, dtype=table.dtype) for layout in self._layouts]
+        slots = dict(zip(table.slots, arrays[1:], strict=True))
+        self.payload = BlockPayload(arrays[0], slots, np.empty(len(ids), dtype=np.int64))
+        self._arrays = arrays
+
+    def place(self, to: Positions, blocks: BlockPayload) -> None:
+        """Whole blocks."""
+        self.place_arrays(to, [blocks.values, *(blocks.slots[name] for name in self.table.slots)])
+        self.payload.steps[to] = blocks.steps
+
+    def place_arrays(self, to: Positions, arrays: Sequence[Array]) -> None:
+        """Those of whole blocks, packed, or rows of a matrix."""
+        for layout, target, array in zip(self._layouts, self._arrays, arrays, strict=True):
+            _place_blocks(layout, target, to, array)
+
+    def place_rows(self, to: Positions, counts: Sizes, rows: Positions, arrays: Sequence[Array]) -> bool:
+        """Over blocks that were placed: ``rows`` are numbers in their block. False: one has no such row."""
+        if (rows >= np.repeat(self._rows.sizes[to], counts)).any():
+            return False
+        at = np.repeat(self._rows.starts[to], counts) + rows
+        for target, array, width in zip(self._arrays, arrays, self._widths, strict=True):
+            scatter_rows(target, width, at, array.reshape(-1))
+        return True
+
+    @cached_property
+    def _widths(self) -> tuple[int, ...]:
+        return block_format(self.table).widths
+
+
+def _read_range(reading: _Reading, ref: ObjectRef, one: _Range) -> None:
+    section = one.section
+    ids = section.group.ids
+    name = reading.table.name
+    raw, wrong = _read_checked(reading.store, ref, one)
     if len(raw) < one.length:
         raise CorruptCheckpoint(f"{ref.key} is cut off at byte {one.start + len(raw)} of {ref.bytes}")
     if wrong.any():
-        block = int(group.ids[one.first + one.rows[wrong][0]])
+        block = int(ids[one.first + one.rows[wrong][0]])
         raise CorruptCheckpoint(
-            f"{ref.key}: block {block} of table {table.name} is damaged: its digest does not fit"
+            f"{ref.key}: block {block} of table {name} is damaged: its digest does not fit"
         )
-    arrays, steps = unpack_records(table, table.layout.sizes[group.ids[one.first : one.last]], raw, one.rows)
-    for layout, target, array in zip(wanted, [payload.values, *payload.slots.values()], arrays, strict=True):
-        _place_blocks(layout, target, one.to, array)
-    payload.steps[one.to] = steps
+    arrays, steps = unpack_records(section.form, section.sizes[one.first : one.last], raw, one.rows)
+    if section.counts is None:
+        reading.place_arrays(one.to, arrays)
+    else:
+        rows = arrays.pop().reshape(-1).view(section.form.word).astype(np.int64)
+        if not reading.place_rows(one.to, section.counts[one.first + one.rows], rows, arrays):
+            raise CorruptCheckpoint(f"{ref.key}: numbers of changed rows of table {name} are invalid")
+    reading.payload.steps[one.to] = steps
 
 
 def _place_blocks(wanted: Layout, target: Array, to: Positions, packed: Array) -> None:

@@ -1,4 +1,5 @@
 """The running checkpoint: for each block the newest listed object that holds it; a block in none is at x(0).
+Of a block of which that one has changed rows alone the others are in an older object, which stays listed.
 
     running = load_newest(store, job)                       # or load_running(store, job, manifest)
     for origin in running.origins("w", lost):               # where each block comes from
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from scar.blocks import BlockState, Ids, positions_of
 from scar.errors import CorruptCheckpoint, ObjectNotFound
 from scar.tables import Job
-from scar_runtime.checkpoint.block_records import record_sizes
+from scar_runtime.checkpoint.block_records import block_format
 from scar_runtime.checkpoint.header_cache import HeaderCache
 from scar_runtime.checkpoint.manifest import Manifest, ObjectRef
 from scar_runtime.checkpoint.manifest_codec import read_manifest
@@ -127,16 +128,29 @@ class RunningCheckpoint:
                     )
         return found
 
+    def lists_all(self, keys: Iterable[str]) -> bool:
+        return set(keys) <= {ref.key for ref in self.objects}
+
     def live(self) -> NDArray[np.int64]:
         """Blocks of each object that are still the newest copy."""
         return self._sum_by_object(lambda _: None).astype(np.int64)
 
     def live_bytes(self) -> NDArray[np.int64]:
-        """Bytes of those blocks."""
+        """Bytes of those blocks, whole."""
         tables = {table.name: table for table in self.job.tables}
-        return self._sum_by_object(lambda name: record_sizes(tables[name], tables[name].layout.sizes)).astype(
-            np.int64
-        )
+        return self._sum_by_object(
+            lambda name: block_format(tables[name]).record_sizes(tables[name].layout.sizes)
+        ).astype(np.int64)
+
+    def baselines(self) -> set[str]:
+        """Keys of objects of which the newest copy of some block has only what has changed since."""
+        return {
+            section.baseline.key
+            for index, header in enumerate(self.headers)
+            for section in header.sections
+            if section.baseline is not None
+            and (self._source[section.group.table][section.group.ids] == index).any()
+        }
 
     def covered_by(self, keys: set[str]) -> bool:
         """True when every block comes from one of these objects."""
@@ -148,10 +162,13 @@ class RunningCheckpoint:
         """Objects whose live blocks should be rewritten as one, by index, ascending; empty: nothing to do.
 
         Mostly dead objects when there are enough of them; else, when the manifest is long, its smaller half.
-        Never more than ``limit`` live bytes.
+        Never more than ``limit`` live bytes, and none that stays listed as others have only what has changed
+        since: it goes when they do.
         """
         live = self.live_bytes()
-        size = np.array([ref.bytes - ref.header_bytes for ref in self.objects], dtype=np.int64)
+        kept = self.baselines()
+        live[[ref.key in kept for ref in self.objects]] = 0
+        size = np.array([self._whole_bytes(header) for header in self.headers], dtype=np.int64)
         picked = np.flatnonzero((live > 0) & (2 * live < size))
         if len(picked) < FEW:
             picked = np.flatnonzero(live > 0)
@@ -162,6 +179,11 @@ class RunningCheckpoint:
         picked = np.sort(picked[np.cumsum(live[picked]) <= limit])
         return picked.tolist() if len(picked) > 1 else []
 
+    def _whole_bytes(self, header: ObjectHeader) -> int:
+        """Of the blocks of an object, were they all whole."""
+        tables = [(self.job.table(group.table), group.ids) for group in header.groups]
+        return sum(int(block_format(of).record_sizes(of.layout.sizes[ids]).sum()) for of, ids in tables)
+
     def rewritten(
         self, old: set[str], base: set[str], ref: ObjectRef, header: ObjectHeader
     ) -> RunningCheckpoint:
@@ -169,13 +191,15 @@ class RunningCheckpoint:
         listed ``base``.
 
         It takes the place after the rest of ``base`` and before everything newer, so it wins where the old
-        ones were the newest, and only there. Raises :class:`CorruptCheckpoint` if a block would get lost, or
+        ones were the newest, and only there. Old ones of which a newer object has only what has changed since
+        stay. Raises :class:`CorruptCheckpoint` if a block would get lost, or
         newer: who found an old one damaged has listed the rest without it, and put older copies back.
         """
         listed = list(zip(self.objects, self.headers, strict=True))
         after = RunningCheckpoint(self.job, self.manifest)
+        needed = {key for one, header in listed if one.key not in old for key in header.baselines}
         for entry in [
-            *(one for one in listed if one[0].key in base - old),
+            *(one for one in listed if one[0].key in base and one[0].key not in old - needed),
             (ref, header),
             *(one for one in listed if one[0].key not in base),
         ]:
@@ -196,7 +220,9 @@ class RunningCheckpoint:
         return total[1:]
 
     def _drop_garbage(self) -> None:
-        keep = np.flatnonzero(self.live() > 0)
+        baselines = self.baselines()
+        needed = np.array([ref.key in baselines for ref in self.objects], np.bool_)
+        keep = np.flatnonzero((self.live() > 0) | needed)
         renumber = np.full(len(self.objects) + 1, -1, dtype=np.int32)
         renumber[keep] = np.arange(len(keep), dtype=np.int32)  # the last entry serves index -1
         self.objects = [self.objects[index] for index in keep]
@@ -231,7 +257,7 @@ def load_running(
 ) -> RunningCheckpoint:
     """The running checkpoint of this manifest (0: only x(0)). ``store`` is the job's.
 
-    Raises what :func:`read_manifest` and :func:`scar_runtime.checkpoint.object_reader.read_header` raise.
+    Raises what :func:`read_manifest` and :func:`scar_runtime.checkpoint.header_reader.read_header` raise.
     """
     if isinstance(manifest, int):
         manifest = read_manifest(store, manifest) if manifest else Manifest(job=job.name)
@@ -264,7 +290,7 @@ def _load_readable_objects(
 ) -> RunningCheckpoint:
     running = RunningCheckpoint(job, manifest)
     for ref, header in zip(manifest.objects, headers.get_readable(manifest.objects), strict=True):
-        if header is None:
+        if header is None or not header.baselines.isdisjoint(running.unreadable):
             running.unreadable.append(ref.key)
         else:
             running.append(ref, header)

@@ -11,8 +11,9 @@ from scar.errors import ScarError
 from scar.placement import BlockGroup, BlockSource
 from scar.tables import Job
 from scar_chaos.restore import restore_table
+from scar_runtime.checkpoint.header_reader import read_header
 from scar_runtime.checkpoint.manifest import Manifest
-from scar_runtime.checkpoint.object_reader import read_blocks, read_header
+from scar_runtime.checkpoint.object_reader import read_blocks
 from scar_runtime.checkpoint.objects import ObjectHeader
 from scar_runtime.checkpoint.running_checkpoint import load_newest, load_running
 from scar_runtime.store import Store

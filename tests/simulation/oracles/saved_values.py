@@ -15,8 +15,9 @@ from scar.tables import Job
 from scar_ps.core.block_store import BlockStore
 from scar_ps.core.checkpoint_round import committed_values
 from scar_ps.core.core_state import CoreState
+from scar_runtime.checkpoint.header_reader import read_header
 from scar_runtime.checkpoint.manifest import Manifest, ObjectRef
-from scar_runtime.checkpoint.object_reader import read_blocks, read_header
+from scar_runtime.checkpoint.object_reader import read_blocks
 from scar_runtime.checkpoint.objects import ObjectHeader
 from scar_runtime.store import Store
 from scar_runtime.store.layout import saved_round

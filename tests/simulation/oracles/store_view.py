@@ -9,8 +9,8 @@ from typing import Self
 from scar.errors import ObjectNotFound
 from scar.tables import Job
 from scar_runtime.checkpoint.header_cache import HeaderCache
+from scar_runtime.checkpoint.header_reader import read_header
 from scar_runtime.checkpoint.manifest import ObjectRef
-from scar_runtime.checkpoint.object_reader import read_header
 from scar_runtime.checkpoint.objects import ObjectHeader
 from scar_runtime.store import Store
 from tests.simulation.bucket import Bucket
