@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from scar.placement import BlockGroup, BlockSource, Epoch, Member, Role, spread_blocks
-from scar.tables import Checkpoint, Job
+from scar.tables import Checkpoint, Job, Table
 from scar.v1 import recovery_pb2
-from scar_chaos.core.counting_job import make_job, push_amount, strategy_options, torn_blocks
+from scar_chaos.core.counting_job import PAIRS, make_job, push_amount, strategy_options, torn_blocks
 from scar_chaos.oracles import checkers
 from scar_chaos.oracles.exactly_once import ReportedLoss, SettledPushes, find_surplus
 from scar_chaos.oracles.history import History, PullRecord, PushRecord
@@ -249,10 +249,25 @@ def test_fences_may_not_be_forgotten() -> None:
         checkers.epochs_linear(JOB, [epoch(1, fenced=("d" * 12,)), epoch(2)])
 
 
+def initial_array(table: Table) -> np.ndarray:
+    every = np.arange(table.blocks, dtype=np.uint32)
+    return np.asarray(table.initial(JOB.seed, every)).reshape(table.shape)
+
+
+def test_torn_pairs_are_seen_in_both_rows() -> None:
+    table = JOB.table(PAIRS)
+    array = initial_array(table)
+    array[4] += 3
+    assert torn_blocks(table, array) == [], "first rows count"
+    array[6, 1] += 1
+    array[9] += 1
+    assert torn_blocks(table, array) == [3, 4]
+
+
 def test_torn_blocks_are_seen() -> None:
     numbers = count()
     for table in JOB.tables:
-        array = np.zeros(table.shape)
+        array = initial_array(table)
         assert torn_blocks(table, array) == []
         array.reshape(-1)[-1] = next(numbers) + 1
         assert torn_blocks(table, array) == [table.blocks - 1]

@@ -1,4 +1,4 @@
-"""Rows that have changed are saved alone, and blocks come back from them as they were copied (docs/adr/029)."""
+"""Rows that have changed are saved alone; blocks come back from them as they were copied (docs/adr/029)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from scar import tables
 from scar.blocks import Ids
 from scar.errors import CorruptCheckpoint, ObjectNotFound
+from scar.keyed_rows import mix_keys
 from scar.placement import BlockSource, Epoch
 from scar.tables import Job, Table
 from scar_checkpoint.compactor import Compactor
 from scar_ps.core import events
-from scar_ps.core.block_data import BlockContents
-from scar_ps.core.block_store import StoreSlice
+from scar_ps.core.block_data import BlockContents, CopiedBlocks
+from scar_ps.core.block_store import BlockStore, Mask, StoreSlice
 from scar_ps.core.distances import block_distances
 from scar_ps.core.requests import StagedPush
 from scar_ps.epoch_sync import prepare_memory
@@ -40,6 +41,9 @@ TABLES = [
     Table("w", (24, 2), rule=tables.momentum(0.1, 0.9), init=UNIFORM, blocks=tables.rows(8)),
     Table("w", (12, 5), dtype="float64", rule=tables.sgd(0.1), blocks=tables.ragged([0, 3, 4, 9, 12])),
     Table("w", (20,), dtype="int64", rule=tables.add(), blocks=tables.rows(6)),
+    Table(
+        "w", keys=tables.keys(max_age=9), dim=3, capacity=200, rule=tables.momentum(0.1, 0.9), init=UNIFORM
+    ),
 ]
 
 
@@ -66,7 +70,7 @@ class Saving:
         return BlockPayload(*found, np.zeros(1, np.int64))
 
     @property
-    def blocks(self):
+    def blocks(self) -> BlockStore:
         return self.shard.ownership.tables["w"]
 
     def adopt(self, epoch: Epoch) -> None:
@@ -90,24 +94,30 @@ class Saving:
 
     def push(self, part: StoreSlice) -> None:
         self._seq += 1
-        self.shard.push(StagedPush(sender(0), self.shard.number, self._seq, self._seq, 0, {"w": part}))
+        parts = {"w": part}
+        self.shard.push(StagedPush(sender(0), self.shard.number, self._seq, self._seq, self._round, parts))
 
     def push_rows(self, drawn: np.random.Generator) -> None:
         store = self.blocks
-        owned = store.row_counts.elements
-        rows = np.unique(drawn.integers(0, max(1, owned), drawn.integers(1, 5)))
+        if self.table.keys is None:
+            rows = np.unique(drawn.integers(0, store.row_counts.elements, drawn.integers(1, 5)))
+        else:
+            rows = np.unique(mix_keys(drawn.integers(0, 300, drawn.integers(1, 40))))
+            rows = rows[store.find_row_blocks(rows) >= 0]
         positions = np.unique(store.find_row_blocks(rows))
         at = None if len(positions) == len(store) else positions
         pushed = drawn.integers(1, 9, len(rows) * self.table.row_elements).astype(self.table.dtype)
         self.push(StoreSlice(store, at, pushed, rows))
 
     def push_block(self, drawn: np.random.Generator) -> None:
+        if self.table.keys is not None:
+            return self.push_rows(drawn)
         store = self.blocks
         at = np.array([drawn.integers(len(store))])
         pushed = drawn.integers(1, 9, store.layout.count_elements(at)).astype(self.table.dtype)
-        self.push(StoreSlice(store, None if len(store) == 1 else at, pushed))
+        return self.push(StoreSlice(store, None if len(store) == 1 else at, pushed))
 
-    def begin_round(self, chosen: set[int] | None, changed_rows: bool = True):
+    def begin_round(self, chosen: set[int] | None, changed_rows: bool = True) -> list[CopiedBlocks]:
         """The copy of those that have changed; empty: of none."""
         self._round += 1
         number = self._round
@@ -121,10 +131,10 @@ class Saving:
         return self.shard.begin_copy(self.shard.number, number, wanted, listed if changed_rows else None)
 
     @staticmethod
-    def is_wanted(ids: Ids, chosen: set[int] | None):
+    def is_wanted(ids: Ids, chosen: set[int] | None) -> Mask:
         return np.ones(len(ids), bool) if chosen is None else np.isin(ids, list(chosen))
 
-    def finish(self, copied, end: str) -> ObjectRef | None:
+    def finish(self, copied: list[CopiedBlocks], end: str) -> ObjectRef | None:
         while self.shard.copy_piece(copied):
             pass
         if end == "miss":
@@ -145,7 +155,7 @@ class Saving:
         self.shard.finish_round(self._round, end == "commit", object_key=key)
         return ref
 
-    def commit(self, ref: ObjectRef, copied) -> None:
+    def commit(self, ref: ObjectRef, copied: list[CopiedBlocks]) -> None:
         header = HeaderCache(self.store, self.job).find(ref)
         assert self.running.lists_all(header.baselines)
         self.running = self.running.extended([(ref, header)], Manifest(self._round, job="test"))

@@ -1,7 +1,8 @@
 """The job of every chaos run, and numbers that no wrong sum can imitate.
 
-Every push adds one large random amount to whole blocks. So a block whose elements differ was torn, and a
-block whose sum is not what was written down lost an update or has one twice.
+Every push adds one large random amount to whole blocks, or to the first row of each pair. So a block whose
+elements differ was torn, a second row that is not as it began was taken from elsewhere, and a block whose sum
+is not what was written down lost an update or has one twice.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import numpy as np
 import scar
 from scar.strategies import find_strategy, variant_options
 
+PAIRS = "pairs"  # the table of which rows are pushed
+SECOND = 7  # all elements of the second row of a pair, always
 OFFSETS = (0, 1, 3, 4, 9, 10, 12, 20, 21, 22, 30)  # ragged blocks
 
 
@@ -33,7 +36,7 @@ def make_job(name: str = "counting", **options: Any) -> scar.Job:
     tables = (
         scar.Table("rows", (24, 3), dtype="int64", rule=scar.add()),
         scar.Table(
-            "pairs", (32, 2), dtype="int64", rule=scar.add(), blocks=scar.rows(2), init=scar.constant(7)
+            PAIRS, (32, 2), dtype="int64", rule=scar.add(), blocks=scar.rows(2), init=scar.constant(SECOND)
         ),
         scar.Table("ragged", (30, 2), dtype="float64", rule=ragged_rule, blocks=scar.ragged(OFFSETS)),
     )
@@ -71,14 +74,18 @@ def push_amount(worker: str, push: int) -> int:
 
 
 def per_block(table: scar.Table, array: np.ndarray) -> np.ndarray:
-    """First element of every block; :func:`torn_blocks` says whether the others are equal."""
+    """First element of every block; :func:`torn_blocks` says whether the others are as they should be."""
     first: np.ndarray = array.reshape(table.shape[0], -1)[table.row_offsets[:-1], 0]
     return first
 
 
 def torn_blocks(table: scar.Table, array: np.ndarray) -> list[int]:
-    """Blocks whose elements are not all equal."""
+    """Blocks whose elements are not all equal; of pairs those of the first row, and the second as it began."""
     flat = np.ascontiguousarray(array).reshape(-1)
+    if table.name == PAIRS:
+        pairs = flat.reshape(table.blocks, 2, -1)
+        wrong = (pairs[:, 0] != pairs[:, 0, :1]) | (pairs[:, 1] != SECOND)
+        return np.flatnonzero(wrong.any(axis=1)).tolist()
     starts = table.layout.starts[:-1]
     differ = np.minimum.reduceat(flat, starts) != np.maximum.reduceat(flat, starts)
     return np.flatnonzero(differ).tolist()

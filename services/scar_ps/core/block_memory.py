@@ -126,8 +126,10 @@ class BlockMemory:
 
 
 def _tracks_rows(table: Table) -> bool:
-    """Whether rows may be pushed alone, of blocks that have several."""
-    return table.keys is None and not table.has_row_blocks and not table.rule.counts_steps
+    """Whether rows may be pushed alone, of blocks that have several. Sightings of keys are of no row."""
+    if table.keys is not None and table.keys.admit_after > 1:
+        return False
+    return not table.has_row_blocks and not table.rule.counts_steps
 
 
 def _count_place_rows(table: Table) -> int:

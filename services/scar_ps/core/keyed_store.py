@@ -271,6 +271,12 @@ class KeyedBlockStore(BlockStore):
         if KEY_SLOT in contents.slots:
             self._index_blocks(positions)
 
+    def note_initial(self, positions: Positions) -> None:
+        """Given rows are not as they were given any more: their age was renewed."""
+        super().note_initial(positions)
+        if self.row_changes is not None and self.table.init.kind == "given":
+            self.row_changes.preserve_blocks(positions)
+
     def allocate_for(self, ids: Ids, _memory: BlockMemory | None) -> BlockStore:
         return KeyedBlockStore(self.table, ids, self.lock, self._seed, self.tally)
 
