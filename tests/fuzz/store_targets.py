@@ -32,7 +32,7 @@ from scar_runtime.checkpoint.initial_arrays import read_initial
 from scar_runtime.checkpoint.manifest import Manifest, ObjectRef, RoundPlan
 from scar_runtime.checkpoint.manifest_codec import manifest_to_proto, read_manifest
 from scar_runtime.checkpoint.object_reader import read_blocks
-from scar_runtime.checkpoint.objects import MAGIC, PREFIX_BYTES, BlockPayload, EncodedObject
+from scar_runtime.checkpoint.objects import MAGIC, PREFIX_BYTES, BlockPayload, ChangedRows, EncodedObject
 from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
 from scar_runtime.failure_records import FailureRecord, TableDelta, WorkerReport
 from scar_runtime.progress_history import ProgressHistory
@@ -196,17 +196,53 @@ def _object(*tables: Table) -> bytes:
         state = BlockState(table.name, all_ids(table), 1, {WORKER.key: 4}, ME.key)
         slots = {name: ones(table)[: table.slot_layout(name).elements] for name in table.rule.slots}
         groups.append((state, BlockPayload(ones(table), slots, np.zeros(table.blocks, np.int64))))
-    encoded = EncodedObject(JOB, groups)
+    return _as_input(EncodedObject(JOB, groups))
+
+
+def _as_input(encoded: EncodedObject) -> bytes:
     whole = b"".join(bytes(piece) for _, piece in sorted(encoded.pieces()))
     return struct.pack("<II", len(whole), encoded.header_bytes) + whole
 
 
-def _read_object(data: bytes) -> None:
+def _changed_object(table: Table, baseline: ObjectRef | None) -> bytes:
+    """Of the last row of each block."""
+    state = BlockState(table.name, all_ids(table), 2, {WORKER.key: 5}, ME.key)
+    values = ones(table)[: table.blocks * table.row_elements]
+    slots = {name: ones(table)[: table.blocks * table.slot_width(name)] for name in table.slots}
+    counts = np.ones(table.blocks, np.int64)
+    changed = ChangedRows(counts, table.row_counts.sizes - 1, baseline)
+    payload = BlockPayload(values, slots, np.zeros(table.blocks, np.int64), changed)
+    return _as_input(EncodedObject(JOB, [(state, payload)]))
+
+
+def _objects() -> list[bytes]:
+    several = [table for table in JOB.tables if not table.has_row_blocks]
+    changed = [_changed_object(table, named) for table in several for named in (None, _baseline(table))]
+    return [*samples.each_table(_object), *changed]
+
+
+def _baseline(table: Table) -> ObjectRef:
+    key = f"objects/{table.name}"
+    return _named_object(key, _baselines()[key])
+
+
+@cache
+def _baselines() -> dict[str, bytes]:
+    return {f"objects/{table.name}": _object(table) for table in JOB.tables}
+
+
+def _named_object(key: str, data: bytes) -> ObjectRef:
     """``data``: sizes by the manifest, whose digest fits the header, then the object."""
     size, header_bytes = struct.unpack("<II", data[:8].ljust(8, b"\0"))
     digest = hashlib.sha256(data[8 : 8 + header_bytes]).digest()
-    ref = ObjectRef("objects/o", size, header_bytes, digest=digest)
-    store = MemoryStore({ref.key: data[8:]})
+    return ObjectRef(key, size, header_bytes, digest=digest)
+
+
+def _read_object(data: bytes) -> None:
+    """As :func:`_named_object` has it."""
+    ref = _named_object("objects/o", data)
+    baselines = {key: raw[8:] for key, raw in _baselines().items()}
+    store = MemoryStore({**baselines, ref.key: data[8:]})
     header = read_header(store, ref, JOB)
     RunningCheckpoint(JOB).append(ref, header)
     for section in header.sections:
@@ -308,7 +344,7 @@ TARGETS = [
     FuzzTarget("ledger", _ledger, _read_ledger, _mutate_ledger, cost=40),
     FuzzTarget(
         "object",
-        lambda: samples.each_table(_object),
+        _objects,
         _read_object,
         _mutate_object,
         cost=20,

@@ -80,7 +80,7 @@ def per_block(table: scar.Table, array: np.ndarray) -> np.ndarray:
 
 
 def torn_blocks(table: scar.Table, array: np.ndarray) -> list[int]:
-    """Blocks whose elements are not all equal; of pairs those of the first row, and the second as it began."""
+    """Blocks whose elements are not all equal; of a pair those of the first row, or the second changed."""
     flat = np.ascontiguousarray(array).reshape(-1)
     if table.name == PAIRS:
         pairs = flat.reshape(table.blocks, 2, -1)
