@@ -82,7 +82,7 @@ BREAKS = (
     ),
     Break(
         "hostile-object",
-        "services/scar_runtime/checkpoint/object_reader.py",
+        "services/scar_runtime/checkpoint/header_reader.py",
         "AttributeError, OverflowError, RecursionError) as error",
         "AttributeError) as error",
         "tests/unit/test_objects.py::test_a_header_of_impossible_numbers_is_corrupt_whatever_its_checksum",

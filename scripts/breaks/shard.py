@@ -98,7 +98,7 @@ BREAKS = (
     Break(
         "B11",  # a round is saved whatever the manifest names
         ROUNDS,
-        "self.stage is ShardRoundStage.UPLOADED and object_key == self._object_key",
+        "self.stage is ShardRoundStage.UPLOADED and object_key == own",
         "self.stage is ShardRoundStage.UPLOADED",
         "tests/unit/test_ps_checkpoint_round.py::test_a_manifest_that_names_another_object_saved_nothing",
     ),

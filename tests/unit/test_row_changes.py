@@ -23,15 +23,17 @@ from scar_ps.core.block_data import BlockContents, CopiedBlocks
 from scar_ps.core.block_store import BlockStore, Mask, StoreSlice
 from scar_ps.core.distances import block_distances
 from scar_ps.core.requests import StagedPush
+from scar_ps.core.row_changes import INITIAL, UNKNOWN
 from scar_ps.epoch_sync import prepare_memory
 from scar_ps.wire.saved_payloads import split_payloads
 from scar_runtime.checkpoint.header_cache import HeaderCache
 from scar_runtime.checkpoint.header_reader import read_header
 from scar_runtime.checkpoint.initial_arrays import initial_contents
 from scar_runtime.checkpoint.manifest import Manifest, ObjectRef
+from scar_runtime.checkpoint.manifest_codec import create_manifest
 from scar_runtime.checkpoint.object_reader import damaged_blocks, read_blocks, verify_object
 from scar_runtime.checkpoint.objects import BlockPayload, EncodedObject, object_ref
-from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
+from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint, load_readable
 from scar_runtime.store import Store, open_store
 from tests.unit.ps_support import ME, DrivenShard, first_epoch, group, next_epoch, sender
 
@@ -215,10 +217,10 @@ class Saving:
             header = self.running.headers[origin.index]
             found = read_blocks(self.store, ref, header, self.job, "w", origin.group.ids)
             expected = [self.expected[block] for block in origin.group.ids.tolist()]
-            assert found.values.tolist() == np.concatenate([one.values for one in expected]).tolist()
+            assert found.values.tobytes() == np.concatenate([one.values for one in expected]).tobytes()
             for name in self.table.slots:
                 together = np.concatenate([one.slots[name] for one in expected])
-                assert found.slots[name].tolist() == together.tolist()
+                assert found.slots[name].tobytes() == together.tobytes()
 
 
 STEPS = [
@@ -315,6 +317,14 @@ def test_where_whole_blocks_are_wanted_they_are_saved(saving: Saving) -> None:
     assert saved_rows(saving, round_of(saving, 1)) == [([0], [1])], "which the next has for a baseline"
 
 
+def test_what_is_put_in_its_place_has_no_baseline(saving: Saving) -> None:
+    store = saving.blocks
+    assert store.row_changes is not None
+    at = np.array([1, 3])
+    store.install_blocks(at, store.copy_blocks(at))
+    assert store.row_changes.baselines.tolist() == [INITIAL, UNKNOWN, INITIAL, UNKNOWN, *[INITIAL] * 3]
+
+
 def test_what_is_listed_no_more_is_no_baseline(saving: Saving) -> None:
     round_of(saving, 0, 1, 2, 3)
     assert saved_rows(saving, round_of(saving, 0)) == [([0], [1])]
@@ -347,6 +357,20 @@ def test_a_compaction_leaves_what_a_newer_round_needs(saving: Saving) -> None:
     saving.running = after
     saving.check()
     assert 0 not in after.plan_compaction()
+
+
+def test_changes_of_what_has_a_damaged_header_hold_nothing(saving: Saving) -> None:
+    whole = [round_of(saving, *range(4 * block, 4 * block + 4)) for block in (0, 1)]
+    changed = round_of(saving, 0, 16)
+    manifest = replace(saving.running.manifest, number=1, objects=(whole[0], *saving.running.objects[1:]))
+    create_manifest(saving.store, manifest)
+    raw = bytearray(saving.store.get(whole[0].key))
+    raw[20] ^= 1
+    saving.store.delete(whole[0].key)
+    saving.store.put(whole[0].key, bytes(raw))
+    found = load_readable(saving.store, saving.job, HeaderCache(saving.store, saving.job), seconds=0)
+    assert found.unreadable == [whole[0].key, changed.key]
+    assert [ref.key for ref in found.objects] == [whole[1].key]
 
 
 @pytest.mark.parametrize("gone", [False, True])

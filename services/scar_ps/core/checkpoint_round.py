@@ -29,7 +29,7 @@ from scar_ps.core.block_store import BlockStore, StoreSlice
 from scar_ps.core.distances import BlockDistances
 from scar_ps.core.ownership import BlockOwnership
 from scar_ps.core.relocation import Relocation, select_kept
-from scar_ps.core.row_changes import FIRST_OBJECT, INITIAL, UNKNOWN
+from scar_ps.core.row_changes import FIRST_OBJECT, INITIAL
 from scar_runtime.checkpoint.manifest import ObjectRef
 
 
@@ -308,7 +308,6 @@ class CheckpointRound:
         for snapshot in self._snapshots:
             snapshot.release()
         self._snapshots.clear()
-        self._end_saving(UNKNOWN)
         for part in self._saving:
             part.store.unsaved[part.store_positions] = True
         self._saving = []

@@ -115,8 +115,8 @@ class RowChanges:
         return CopiedChanges(np.where(usable, self.baselines[positions], UNKNOWN), changed, objects)
 
     def end_copy(self, positions: Positions, baseline: int) -> bool:
-        """Those of these blocks that were saved whole have it as their baseline now: :data:`UNKNOWN`, if it
-        came to nothing. True: there are such blocks.
+        """The round is committed: those of these blocks that were saved whole, and not pushed to as a whole
+        since, have it as their baseline. True: there are such blocks.
         """
         saved = positions[self.baselines[positions] == SAVING]
         self.baselines[saved] = baseline
