@@ -8,6 +8,7 @@ CHANGES = "services/scar_ps/core/row_changes.py"
 READER = "services/scar_runtime/checkpoint/object_reader.py"
 RUNNING = "services/scar_runtime/checkpoint/running_checkpoint.py"
 TESTS = "tests/unit/test_row_changes.py"
+LISTED = "tests/unit/test_checkpoint_baselines.py"
 
 BREAKS = (
     Break(
@@ -15,7 +16,7 @@ BREAKS = (
         CHANGES,
         "        self.changed[self._blocks.find_in_memory(rows)] = True\n",
         "        self.changed[rows] = True\n",
-        TESTS,
+        f"{TESTS}::test_blocks_come_back_as_they_were_copied_whatever_happens_between",
     ),
     Break(
         "rows-whole-push",
@@ -23,21 +24,21 @@ BREAKS = (
         '        """These blocks are about to change as a whole."""\n'
         "        self.baselines[positions] = UNKNOWN\n",
         '        """These blocks are about to change as a whole."""\n',
-        TESTS,
+        f"{TESTS}::test_blocks_come_back_as_they_were_copied_whatever_happens_between",
     ),
     Break(
         "rows-flags-stay",
         CHANGES,
         "        self._blocks.scatter(self.changed, layout, positions, nothing)\n",
         "",
-        TESTS,
+        f"{TESTS}::test_rows_that_changed_are_saved_alone_until_that_takes_as_much_as_their_block",
     ),
     Break(
         "rows-flags-left-behind",
         CHANGES,
         "            self._blocks.scatter(self.changed, self._blocks.row_counts, target, flags)\n",
         "",
-        TESTS,
+        f"{TESTS}::test_blocks_come_back_as_they_were_copied_whatever_happens_between",
     ),
     Break(
         "rows-any-baseline",
@@ -58,7 +59,7 @@ BREAKS = (
         "services/scar_ps/core/block_store.py",
         "        self.note_change(positions)\n        self._forget_baselines(positions)\n",
         "        self.note_change(positions)\n",
-        TESTS,
+        f"{TESTS}::test_what_is_put_in_its_place_has_no_baseline",
     ),
     Break(
         "rows-baseline-dropped",
@@ -93,14 +94,14 @@ BREAKS = (
         "services/scar_checkpoint/core/rounds.py",
         "            if found is not None and not running.lists_all(found[1].baselines):\n",
         "            if found is None:\n",
-        "tests/unit/test_checkpoint_baselines.py",
+        f"{LISTED}::test_a_shard_that_has_the_changes_of_what_is_not_listed_misses_the_round",
     ),
     Break(
         "rows-rewrite-goes-first",
         "services/scar_checkpoint/core/manifest_chain.py",
         "            if rewritten is not None and rewritten.lists_all(needed):\n",
         "            if rewritten is not None:\n",
-        "tests/unit/test_checkpoint_baselines.py",
+        f"{LISTED}::test_a_compaction_does_not_drop_what_the_round_builds_on",
     ),
     Break(
         "rows-unreadable-baseline",

@@ -85,7 +85,7 @@ def assemble_table(job: JobStore, running: RunningCheckpoint, table: Table) -> A
         if index < 0:
             values = table.initial(job.job.seed, mine, read_initial(job.store, table, mine))
         else:
-            values = _read_saved(job, running, table, index, mine).values
+            values = _saved_blocks(job, running, table, index, mine).values
         table.layout.scatter(flat, mine.astype(np.int64), values)
     return flat.reshape(table.shape)
 
@@ -111,11 +111,11 @@ def _keyed_blocks(
     if index < 0:
         given = read_initial(job.store, table, ids)
         return table.initial(job.job.seed, ids, given), table.initial_slots(ids, given)
-    found = _read_saved(job, running, table, index, ids)
+    found = _saved_blocks(job, running, table, index, ids)
     return found.values, found.slots
 
 
-def _read_saved(
+def _saved_blocks(
     job: JobStore, running: RunningCheckpoint, table: Table, index: int, ids: Ids
 ) -> BlockPayload:
     """Of an object, by its index."""

@@ -81,7 +81,7 @@ OLD_BUGS: dict[str, Callable[[], Sequence[Break]]] = {
     # a worker that was frozen hears that its clock is finished, and its successor does the clock again
     "B9": lambda: [_break("B9", "self._marking")],
     # the end of a paused leader's round is taken for that of its successor's
-    "B11": lambda: [_break("B11", "(number, author)"), _break("B11", "object_key == self._object_key")],
+    "B11": lambda: [_break("B11", "(number, author)"), _break("B11", "object_key == own")],
     # what one shard had sent later voids what a worker has just given back of another
     "voids-neighbours": lambda: [_break("own-history", "later and self._by_clock")],
     # a push is given up that only a copy has of which recovery does not know

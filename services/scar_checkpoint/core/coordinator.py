@@ -313,8 +313,7 @@ class Coordinator:
             current.decided_at = now
             return self._succeed(current, UNCHANGED, now)
         self.story.note(chosen=chosen)
-        running = self.chain.running
-        return [*ask_shards(current, chosen, running, self.epoch.number, now, self._timeout)]
+        return [*ask_shards(current, chosen, self.chain.running, self.epoch.number, now, self._timeout)]
 
     def _commit(self, current: ActiveRound) -> list[CoordinatorAction]:
         assert self.epoch is not None

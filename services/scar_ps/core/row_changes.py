@@ -18,7 +18,7 @@ from scar.blocks import Array, Layout, Positions
 from scar_ps.core.block_arrays import BlockArrays
 from scar_runtime.checkpoint.manifest import ObjectRef
 
-Mask = NDArray[np.bool_]
+RowFlags = NDArray[np.bool_]
 Baselines = NDArray[np.int32]
 
 UNKNOWN = 0  # only the whole block can be saved
@@ -36,7 +36,7 @@ class CopiedChanges:
     """
 
     baselines: Baselines
-    changed: Mask
+    changed: RowFlags
     objects: Mapping[int, ObjectRef | None]
 
 
@@ -101,7 +101,7 @@ class RowChanges:
             self.begin(positions, SAVING)
             return None
         kept = self._blocks.gather(self.changed, self._blocks.row_counts, positions[some])
-        flags: Mask = kept.astype(np.bool_, copy=False)
+        flags: RowFlags = kept.astype(np.bool_, copy=False)
         counts = count_flags(flags, rows.take(some))
         spent = self._spent[positions[some]] + counts
         alone = spent < rows.sizes[some]
@@ -123,7 +123,7 @@ class RowChanges:
         return len(saved) > 0
 
 
-def count_flags(flags: Mask, rows: Layout) -> NDArray[np.int64]:
+def count_flags(flags: RowFlags, rows: Layout) -> NDArray[np.int64]:
     """How many are set of the rows of each block (at least one row each)."""
     if rows.width:
         return np.asarray(np.count_nonzero(flags.reshape(-1, rows.width), axis=1))
