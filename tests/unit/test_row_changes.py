@@ -64,6 +64,7 @@ class Saving:
         self._lasting = lasting
         self._seq = 0
         self._round = 0
+        self._compactions = 0
         self.epoch = first_epoch(self.job)
         self.adopt(self.epoch)
 
@@ -187,7 +188,8 @@ class Saving:
             patch.setattr(self.running, "plan_compaction", lambda: picked)
             rewrite = Compactor(self.store, self.job, "me@aa").compact_objects(self.running, 1)
         assert rewrite is not None
-        rewrite = replace(rewrite, ref=replace(rewrite.ref, key=f"objects/compact-{self._round}-{self._seq}"))
+        self._compactions += 1
+        rewrite = replace(rewrite, ref=replace(rewrite.ref, key=f"objects/compact-{self._compactions}"))
         raw = self.store.get(f"objects/compact-{self.running.manifest.number:08d}-me@aa")
         self.store.put(rewrite.ref.key, raw)
         after = rewrite.apply_to(self.running, self.running.manifest.number)
