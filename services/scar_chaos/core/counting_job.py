@@ -73,6 +73,13 @@ def push_amount(worker: str, push: int) -> int:
     return int.from_bytes(digest, "little") + 1
 
 
+def pushed_elements(table: scar.Table) -> np.ndarray:
+    """How many elements of each block pushes change."""
+    if table.name == PAIRS:
+        return np.full(table.blocks, table.row_elements)
+    return table.layout.sizes
+
+
 def per_block(table: scar.Table, array: np.ndarray) -> np.ndarray:
     """First element of every block; :func:`torn_blocks` says whether the others are as they should be."""
     first: np.ndarray = array.reshape(table.shape[0], -1)[table.row_offsets[:-1], 0]

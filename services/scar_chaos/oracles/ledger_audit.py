@@ -17,6 +17,7 @@ import numpy as np
 from scar.placement import END, BlockSource, Epoch
 from scar.tables import Job
 from scar.v1.recovery_pb2 import FailureRecord
+from scar_chaos.core.counting_job import pushed_elements
 from scar_chaos.oracles.history import History, PullRecord, ReturnedBlocks
 from scar_chaos.oracles.violation import require
 
@@ -180,7 +181,7 @@ def _squared_distances(job: Job, returned: Sequence[ReturnedBlocks], history: Hi
     found = set()
     for pull in _last_pulls(history, table.name, epoch):
         far = pull.values[ids].astype(np.float64) - values
-        found.add(float((far * far * table.layout.sizes[ids]).sum()))
+        found.add(float((far * far * pushed_elements(table)[ids]).sum()))
     return found
 
 
