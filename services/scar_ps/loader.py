@@ -78,7 +78,7 @@ class Loader:
         try:
             job = self._require_job()
             sources = self._sources_of(job, load.epoch)
-            with self._computing if load.source is BlockSource.INITIAL else nullcontext():
+            with self._computing if sources.draws(load) else nullcontext():
                 return BlocksLoaded(load, read_load(job, sources, load))
         except ScarError as error:
             about = {"table": load.table, "blocks": len(load.ids), "reason": str(error)}
@@ -116,6 +116,13 @@ class _Sources:
         if manifest is None or manifest.number != load.manifest:
             manifest = self.manifest = read_manifest(self.headers.store, load.manifest)
         return _named_object(manifest, load)
+
+    def draws(self, load: BlockLoad) -> bool:
+        """Whether x(0) has to be drawn for it, also as what some rows have changed of."""
+        if load.source is BlockSource.INITIAL:
+            return True
+        sections = self.read_header(self.find_object(load)).sections
+        return any(one.counts is not None and one.baseline is None for one in sections)
 
     def read_header(self, ref: ObjectRef) -> ObjectHeader:
         """The pieces that come from one object wait for the first to read it."""

@@ -145,7 +145,7 @@ class RoundRunner:
             raise InvalidRequest(f"round {number} is of what has changed, not of {request.selection!r}")
         selected = [(one.store, one.positions[_chosen_mask(job, request, one)]) for one in candidates]
         size = sum(_copied_bytes(store, positions) for store, positions in selected)
-        arrays = sum(1 + len(store.slots) for store, _ in selected)
+        arrays = sum(2 + len(store.slots) for store, _ in selected)
         memory = TouchedMemory(size, arrays)  # the copy fills all of it
         made = [make_snapshots(store, positions, memory.allocate) for store, positions in selected]
         begun = BlocksChosen(epoch, number, list(chain.from_iterable(made)), _listed_keys(request), timer)
@@ -214,9 +214,11 @@ def _chosen_mask(job: Job, request: ps_pb2.SaveRequest, one: Candidates) -> Mask
 
 
 def _copied_bytes(store: BlockStore, positions: Positions) -> int:
-    """Of a copy of the values and slots of these blocks."""
+    """Of a copy of the values and slots of these blocks, and of the marks of their rows."""
     layouts = [store.layout, *map(store.slot_layout, store.slots)]
-    return sum(layout.count_elements(positions) for layout in layouts) * store.table.dtype.itemsize
+    elements = sum(layout.count_elements(positions) for layout in layouts)
+    marks = 0 if store.row_changes is None else store.row_counts.count_elements(positions)
+    return elements * store.table.dtype.itemsize + marks
 
 
 def _known_distances(one: Candidates) -> BlockDistances:

@@ -72,7 +72,7 @@ class BlockMemory:
     """Values, saved values and slots of a table: of the blocks ``ids``, back to back. ``lasting``: others may
     come later, where all blocks of the table are of one size, but for a shorter last one.
 
-    ``changed``: a flag for each row, where rows may be saved alone (:mod:`scar_ps.core.row_changes`).
+    ``marks``: one for each row, where rows may be saved alone (:mod:`scar_ps.core.row_changes`).
     ``place_rows``: rows of a place; 0: no others can come. ``end``: places from here on were never given.
     """
 
@@ -84,7 +84,7 @@ class BlockMemory:
         self.values = reserve(self._rows * table.row_elements, table.dtype)
         self.saved = reserve(self._rows * table.row_elements, table.dtype)
         self.slots = {name: reserve(self._rows * table.slot_width(name), table.dtype) for name in table.slots}
-        self.changed = reserve(self._rows, np.dtype(np.bool_)) if _tracks_rows(table) else None
+        self.marks = reserve(self._rows, np.dtype(np.uint8)) if _tracks_rows(table) else None
         self.end = 0
         self._free: Positions = np.empty(0, np.int64)  # ascending
         self.released: deque[Positions] = deque()  # by whatever thread dropped the last store that had them

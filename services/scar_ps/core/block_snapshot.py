@@ -8,7 +8,7 @@ copy is of the moment at which it was begun.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -20,6 +20,8 @@ from scar.row_copies import gather_rows, scatter_rows
 from scar_ps.core.block_arrays import COPIED_ELEMENTS, RUN_ELEMENTS, split_runs
 from scar_ps.core.block_data import BlockContents
 from scar_ps.core.block_store import Allocate, BlockStore, Mask
+from scar_ps.core.row_changes import CopiedChanges
+from scar_runtime.checkpoint.manifest import ObjectRef
 
 
 class StallTimer:
@@ -145,6 +147,11 @@ class BlockSnapshot:
         values = self._add_array(store.values, store.layout)
         slots = {name: self._add_array(slot, store.slot_layout(name)) for name, slot in store.slots.items()}
         self.contents = BlockContents(values, slots)
+        self._marks: Array = np.empty(0, np.uint8)
+        self._changed_counts = np.empty(0, np.int64)
+        if store.row_changes is not None:
+            self._marks = self._add_array(store.row_changes.marks, store.row_counts)
+            self._changed_counts = store.row_changes.count_changed(positions)
         self._waiting: Mask = np.ones(len(positions), np.bool_)  # blocks
         self._copied: Mask = np.zeros(self._row_counts.elements, np.bool_)  # rows of waiting blocks
         self._begun: Mask = np.zeros(len(positions), np.bool_)  # blocks of which rows are copied
@@ -166,6 +173,14 @@ class BlockSnapshot:
         self._timer = timer
         self.contents.steps = self.store.steps[self.positions]
         self.store.before_change.append(self)
+
+    def begin_changes(self, baselines: Mapping[int, ObjectRef | None]) -> CopiedChanges | None:
+        """Which rows are to be saved, as it is begun; None: all. ``baselines``: that may be used."""
+        changes = self.store.row_changes
+        if changes is None:
+            return None
+        marks = self._marks.view(np.uint8)
+        return changes.begin_copy(self.positions, self._changed_counts, marks, baselines)
 
     def _add_array(self, source: Array, layout: Layout) -> Array:
         packed = layout.take(self.positions)

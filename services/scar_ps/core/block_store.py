@@ -120,8 +120,8 @@ class BlockStore(BlockArrays):
         self.replay_from: NDArray[np.int64] | None = None
         self.marks: PullMarks | None = None
         self.blocked = False  # some block is loading or frozen
-        flags = self.memory.changed
-        self.row_changes = None if flags is None else RowChanges(self, self._view(flags, self.row_counts))
+        marks = self.memory.marks
+        self.row_changes = None if marks is None else RowChanges(self, self._view(marks, self.row_counts))
         self.before_change: list[ChangeObserver] = [] if self.row_changes is None else [self.row_changes]
         self._where: NDArray[np.int32] = np.full(table.blocks, -1, np.int32)
         self._where[ids] = np.arange(len(ids), dtype=np.int32)

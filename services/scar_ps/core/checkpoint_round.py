@@ -162,9 +162,7 @@ class CheckpointRound:
                 store = snapshot.store
                 at = snapshot.positions
                 state = BlockState(store.table.name, snapshot.ids, clock, contents_of(snapshot.origin))
-                tracked = store.row_changes
-                changes = None if tracked is None else tracked.begin_copy(at, usable)
-                copied.append(CopiedBlocks(state, snapshot.contents, changes))
+                copied.append(CopiedBlocks(state, snapshot.contents, snapshot.begin_changes(usable)))
                 whole = len(at) == len(store)
                 store.unsaved[at] = False
                 self._saving.append(StoreSlice(store, None if whole else at, snapshot.contents.values))

@@ -20,24 +20,32 @@ from scar_runtime.checkpoint.manifest import ObjectRef
 
 RowFlags = NDArray[np.bool_]
 Baselines = NDArray[np.int32]
+Marks = NDArray[np.uint8]
 
 UNKNOWN = 0  # only the whole block can be saved
 SAVING = 1  # the whole block is being saved
 INITIAL = 2  # it was at x(0)
 FIRST_OBJECT = 3  # numbers of objects begin here
+GENERATIONS = 255  # of a block, before they come again; 0: never
 
 
 @dataclass(frozen=True, eq=False)
 class CopiedChanges:
     """Which rows of a copy are to be saved: all of a block whose number in ``baselines`` is
-    :data:`UNKNOWN`; of the others those in ``changed``, which has the rows of all blocks of the copy.
+    :data:`UNKNOWN`; of the others those whose mark is the block's in ``generations``.
 
-    ``objects``: what those numbers are; None: x(0).
+    ``marks``: of all rows of the copy, in which they come as values do. ``objects``: what the numbers of
+    baselines are; None: x(0).
     """
 
     baselines: Baselines
-    changed: RowFlags
+    generations: Marks
+    marks: Marks
     objects: Mapping[int, ObjectRef | None]
+
+    def find_rows(self, rows: Layout) -> Positions:
+        """Rows of the copy that have changed since their block's baseline. ``rows``: of its blocks."""
+        return np.flatnonzero(are_changed(self.marks, self.generations, rows))
 
 
 class ChangeObserver(Protocol):
@@ -51,14 +59,16 @@ class ChangeObserver(Protocol):
 class RowChanges:
     """Of the blocks of a store, by their positions; it hears of changes before they happen.
 
-    ``baselines``: number of that of each block. ``changed``: a flag for each row of its memory, which says
-    nothing where that is :data:`UNKNOWN`.
+    ``baselines``: number of that of each block. ``marks``: of each row of its memory, the generation in which
+    it changed last. A block's generation is another one with each baseline, so no mark has to be taken away;
+    where one comes again after 255 a row may count as changed that is not.
     """
 
-    def __init__(self, blocks: BlockArrays, changed: Array) -> None:
+    def __init__(self, blocks: BlockArrays, marks: Array) -> None:
         self._blocks = blocks
-        self.changed = changed
+        self.marks: Marks = marks.view(np.uint8)
         self.baselines: Baselines = np.full(len(blocks), UNKNOWN, np.int32)
+        self._generations: Marks = np.ones(len(blocks), np.uint8)
         self._spent: NDArray[np.int64] = np.zeros(len(blocks), np.int64)  # rows saved since the baseline
 
     def preserve_blocks(self, positions: Positions) -> None:
@@ -67,54 +77,53 @@ class RowChanges:
 
     def preserve_rows(self, rows: Positions) -> None:
         """These rows of the store are about to change."""
-        self.changed[self._blocks.find_in_memory(rows)] = True
+        blocks = self._blocks.row_counts.find_blocks(rows)
+        self.marks[self._blocks.find_in_memory(rows)] = self._generations[blocks]
 
     def begin(self, positions: Positions, baseline: int) -> None:
         """These blocks are as this baseline has them."""
         self.baselines[positions] = baseline
         self._spent[positions] = 0
-        layout = self._blocks.row_counts
-        nothing = np.zeros(layout.count_elements(positions), np.bool_)
-        self._blocks.scatter(self.changed, layout, positions, nothing)
+        self._generations[positions] = self._generations[positions] % GENERATIONS + 1
 
     def follow(self, old: RowChanges, target: Positions, kept: Positions | slice) -> None:
         """What is known of the blocks of a former store: those at ``kept`` are at ``target`` here."""
         self.baselines[target] = old.baselines[kept]
+        self._generations[target] = old._generations[kept]
         self._spent[target] = old._spent[kept]
         if self._blocks.memory is not old._blocks.memory and len(target):
             at = np.arange(len(old._blocks)) if isinstance(kept, slice) else kept
-            flags = old._blocks.gather(old.changed, old._blocks.row_counts, at)
-            self._blocks.scatter(self.changed, self._blocks.row_counts, target, flags)
+            marks = old._blocks.gather(old.marks, old._blocks.row_counts, at)
+            self._blocks.scatter(self.marks, self._blocks.row_counts, target, marks)
+
+    def count_changed(self, positions: Positions) -> NDArray[np.int64]:
+        """Rows of each of these blocks that have changed since its baseline; beside pushes about so many."""
+        rows = self._blocks.row_counts.take(positions)
+        marks = self._blocks.gather(self.marks, self._blocks.row_counts, positions).view(np.uint8)
+        return count_flags(are_changed(marks, self._generations[positions], rows), rows)
 
     def begin_copy(
-        self, positions: Positions, objects: Mapping[int, ObjectRef | None]
+        self,
+        positions: Positions,
+        counts: NDArray[np.int64],
+        marks: Marks,
+        objects: Mapping[int, ObjectRef | None],
     ) -> CopiedChanges | None:
-        """These blocks are copied, to be saved as they are. ``objects``: baselines that may be used. None:
-        all blocks are to be saved whole.
+        """These blocks are copied as they are, ``marks`` with them, to be saved. ``counts``: of
+        :meth:`count_changed`; ``objects``: baselines that may be used. None: all blocks are to be saved
+        whole.
 
-        A block is saved whole once what its changes have taken since is as much.
+        A block is saved whole once what its changes have taken since its baseline is as much.
         """
-        usable = np.isin(self.baselines[positions], list(objects))
-        rows = self._blocks.row_counts.take(positions)
-        some = np.flatnonzero(usable)
-        if not len(some):
-            self.begin(positions, SAVING)
-            return None
-        kept = self._blocks.gather(self.changed, self._blocks.row_counts, positions[some])
-        flags: RowFlags = kept.astype(np.bool_, copy=False)
-        counts = count_flags(flags, rows.take(some))
-        spent = self._spent[positions[some]] + counts
-        alone = spent < rows.sizes[some]
-        self._spent[positions[some[alone]]] = spent[alone]
-        usable[some] = alone
-        self.begin(positions[~usable], SAVING)
+        spent = self._spent[positions] + counts
+        alone = np.isin(self.baselines[positions], list(objects))
+        alone &= spent < self._blocks.row_counts.take(positions).sizes
+        self._spent[positions[alone]] = spent[alone]
+        self.begin(positions[~alone], SAVING)
         if not alone.any():
             return None
-        changed = flags
-        if len(some) < len(positions):
-            changed = np.zeros(rows.elements, np.bool_)
-            rows.scatter(changed, some, flags)
-        return CopiedChanges(np.where(usable, self.baselines[positions], UNKNOWN), changed, objects)
+        baselines = np.where(alone, self.baselines[positions], UNKNOWN)
+        return CopiedChanges(baselines, self._generations[positions], marks, objects)
 
     def end_copy(self, positions: Positions, baseline: int) -> bool:
         """The round is committed: those of these blocks that were saved whole, and not pushed to as a whole
@@ -125,8 +134,17 @@ class RowChanges:
         return len(saved) > 0
 
 
+def are_changed(marks: Marks, generations: Marks, rows: Layout) -> RowFlags:
+    """Of packed rows, those whose mark is their block's."""
+    if rows.width:
+        return np.equal(marks.reshape(-1, rows.width), generations[:, None]).reshape(-1)
+    return np.equal(marks, np.repeat(generations, rows.sizes))
+
+
 def count_flags(flags: RowFlags, rows: Layout) -> NDArray[np.int64]:
     """How many are set of the rows of each block (at least one row each)."""
+    if not len(rows):
+        return np.zeros(0, np.int64)
     if rows.width:
         wide = np.uint16 if rows.width < 1 << 16 else np.int64  # the narrow sum is six times as fast
         return np.asarray(flags.view(np.uint8).reshape(-1, rows.width).sum(axis=1, dtype=wide), np.int64)

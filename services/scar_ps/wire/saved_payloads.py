@@ -22,7 +22,7 @@ def split_payloads(table: Table, copied: CopiedBlocks) -> Iterator[tuple[BlockSt
         yield _whole_blocks(table, copied, np.arange(len(copied.state.ids)))
         return
     rows = table.row_counts.take(copied.state.ids.astype(np.int64))
-    changed = np.flatnonzero(changes.changed)
+    changed = changes.find_rows(rows)
     blocks = rows.find_blocks(changed)
     for baseline in np.unique(changes.baselines).tolist():
         at = np.flatnonzero(changes.baselines == baseline)

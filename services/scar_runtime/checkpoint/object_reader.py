@@ -230,9 +230,14 @@ class _Reading:
         self._arrays = arrays
 
     def place(self, to: Positions, blocks: BlockPayload) -> None:
-        """Whole blocks."""
-        self.place_arrays(to, [blocks.values, *(blocks.slots[name] for name in self.table.slots)])
-        self.payload.steps[to] = blocks.steps
+        """Whole blocks, which are not copied where they are all."""
+        arrays = [blocks.values, *(blocks.slots[name] for name in self.table.slots)]
+        if len(to) == len(self.payload.steps):
+            self.payload = blocks
+            self._arrays = arrays
+        else:
+            self.place_arrays(to, arrays)
+            self.payload.steps[to] = blocks.steps
 
     def place_arrays(self, to: Positions, arrays: Sequence[Array]) -> None:
         """Those of whole blocks, packed, or rows of a matrix."""
