@@ -14,8 +14,8 @@ BREAKS = (
     Break(
         "rows-unmarked",
         CHANGES,
-        "        self.changed[self._blocks.find_in_memory(rows)] = True\n",
-        "        self.changed[rows] = True\n",
+        "        self.marks[self._blocks.find_in_memory(rows)] = ",
+        "        self.marks[rows] = ",
         f"{TESTS}::test_blocks_come_back_as_they_were_copied_whatever_happens_between",
     ),
     Break(
@@ -27,16 +27,16 @@ BREAKS = (
         f"{TESTS}::test_blocks_come_back_as_they_were_copied_whatever_happens_between",
     ),
     Break(
-        "rows-flags-stay",
+        "rows-marks-stay",
         CHANGES,
-        "        self._blocks.scatter(self.changed, layout, positions, nothing)\n",
+        "        self._generations[positions] = self._generations[positions] % GENERATIONS + 1\n",
         "",
         f"{TESTS}::test_rows_that_changed_are_saved_alone_until_that_takes_as_much_as_their_block",
     ),
     Break(
-        "rows-flags-left-behind",
+        "rows-marks-left-behind",
         CHANGES,
-        "            self._blocks.scatter(self.changed, self._blocks.row_counts, target, flags)\n",
+        "            self._blocks.scatter(self.marks, self._blocks.row_counts, target, marks)\n",
         "",
         f"{TESTS}::test_blocks_come_back_as_they_were_copied_whatever_happens_between",
     ),
@@ -50,8 +50,8 @@ BREAKS = (
     Break(
         "rows-never-whole",
         CHANGES,
-        "        alone = spent < rows.sizes[some]\n",
-        "        alone = spent < (1 << 60)\n",
+        "        alone &= spent < self._blocks.row_counts.take(positions).sizes\n",
+        "",
         f"{TESTS}::test_rows_that_changed_are_saved_alone_until_that_takes_as_much_as_their_block",
     ),
     Break(
@@ -109,5 +109,26 @@ BREAKS = (
         "        if header is None or not header.baselines.isdisjoint(running.unreadable):\n",
         "        if header is None:\n",
         f"{TESTS}::test_changes_of_what_has_a_damaged_header_hold_nothing",
+    ),
+    Break(
+        "rows-expanded",
+        RUNNING,
+        "        dead = (used > 0) & (2 * used < size)\n",
+        "        dead = used > 0\n",
+        f"{LISTED}::test_changes_are_not_rewritten_whole_where_that_takes_more_than_it_gives_back",
+    ),
+    Break(
+        "rows-pinned-rewritten",
+        RUNNING,
+        "if self.objects[index].key not in kept]\n",
+        "]\n",
+        f"{LISTED}::test_an_object_of_which_others_stay_that_have_its_changes_is_not_rewritten",
+    ),
+    Break(
+        "rows-never-unpinned",
+        RUNNING,
+        "        dead[[index for key, index, _ in pins if dead[at[key]]]] = True\n",
+        "",
+        f"{LISTED}::test_what_has_changes_of_a_mostly_dead_object_is_rewritten_and_then_that_goes",
     ),
 )

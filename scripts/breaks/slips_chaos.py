@@ -126,7 +126,7 @@ BREAKS = (
     Break(
         "ch-delta",
         CHAOS + "oracles/ledger_audit.py",
-        "far * far * table.layout.sizes[ids]",
+        "far * far * pushed_elements(table)[ids]",
         "far * far",
         f"{CHAOS_LEDGER_AUDIT}::test_what_is_true_is_accepted",
     ),

@@ -9,8 +9,10 @@ import pytest
 
 from scar_checkpoint.core.events import BlocksSaved, CopyBlocks, MeasureDistances, ObjectsCompacted, RoundDone
 from scar_checkpoint.core.rounds import Rewrite, SavedObject
+from scar_runtime.checkpoint import running_checkpoint
 from scar_runtime.checkpoint.manifest import ObjectRef
 from scar_runtime.checkpoint.objects import ObjectHeader
+from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
 from scar_runtime.store.layout import object_key
 from tests.unit.checkpoint_play import A, B, Play, entry, job_with
 
@@ -84,3 +86,59 @@ def test_a_compaction_that_nothing_needs_the_old_objects_of_is_listed() -> None:
     listed = [one.key for one in play.commit().objects]
     assert "objects/compact" in listed
     assert not set(keys) & set(listed)
+
+
+def listed(*objects: tuple[str, list[int], int, str]) -> RunningCheckpoint:
+    """Of objects with keys, blocks, stored bytes, and the key of their baseline ("": whole). A whole block
+    has 12 bytes.
+    """
+    running = RunningCheckpoint(job_with())
+    for key, ids, size, baseline in objects:
+        ref, header = entry(key, ids, 2, A.key)
+        if baseline:
+            section = replace(header.sections[0], counts=np.ones(len(ids), np.int64))
+            header = ObjectHeader((replace(section, baseline=ObjectRef(baseline)),))
+        running.append(replace(ref, bytes=size), header)
+    return running
+
+
+@pytest.fixture
+def one_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running_checkpoint, "FEW", 1)
+
+
+@pytest.mark.usefixtures("one_is_enough")
+def test_changes_are_not_rewritten_whole_where_that_takes_more_than_it_gives_back() -> None:
+    every = [*range(12)]
+    few_left = ("b", every, 144, ""), ("c", [0, 1, 2, 3], 30, "b"), ("d", [0, 1], 20, "b")
+    assert listed(*few_left).plan_compaction() == [], "24 bytes in place of the 30 of c"
+    larger = (
+        ("b", every, 144, ""),
+        ("c", [0, 1, 2, 3], 50, "b"),
+        ("d", [0, 1, 2], 20, "b"),
+        ("e", [4], 30, "b"),
+    )
+    assert listed(*larger).plan_compaction() == [1, 3]
+
+
+@pytest.mark.usefixtures("one_is_enough")
+def test_what_has_changes_of_a_mostly_dead_object_is_rewritten_and_then_that_goes() -> None:
+    whole = ("b", [*range(8)], 96, "")
+    newer = ("n", [2, 3, 4, 5, 6, 7], 72, "")
+    running = listed(whole, ("c", [0], 5, "b"), ("d", [1], 5, "b"), newer)
+    assert running.live().tolist() == [0, 1, 1, 6]
+    assert running.plan_compaction() == [1, 2]
+    assert running.baselines() == {"b"}
+    ref, header = entry("compact", [0, 1], 2, "me@aa")
+    after = running.rewritten({"c", "d"}, {"b", "c", "d", "n"}, ref, header)
+    assert [one.key for one in after.objects] == ["n", "compact"]
+
+
+@pytest.mark.usefixtures("one_is_enough")
+def test_an_object_of_which_others_stay_that_have_its_changes_is_not_rewritten() -> None:
+    whole = ("b", [*range(12)], 144, "")
+    newer = ("n", [*range(2, 11)], 108, "")
+    running = listed(whole, ("c", [0], 5, "b"), ("d", [1], 5, "b"), newer)
+    assert running.live().tolist() == [1, 1, 1, 9]
+    assert running.plan_compaction() == [0, 1, 2], "all of it"
+    assert running.plan_compaction(limit=24) == [], "not without d, as that needs the rest"

@@ -12,7 +12,7 @@ changed, so headers are cached by key for as long as a manifest names them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -144,13 +144,21 @@ class RunningCheckpoint:
 
     def baselines(self) -> set[str]:
         """Keys of objects of which the newest copy of some block has only what has changed since."""
-        return {
-            section.baseline.key
-            for index, header in enumerate(self.headers)
-            for section in header.sections
-            if section.baseline is not None
-            and (self._source[section.group.table][section.group.ids] == index).any()
-        }
+        return {key for key, _, _ in self._pins()}
+
+    def _pins(self) -> Iterator[tuple[str, int, int]]:
+        """Of each such object the index of one that has its changes, and whole bytes of their blocks."""
+        for index, header in enumerate(self.headers):
+            for section in header.sections:
+                if section.baseline is not None:
+                    group = section.group
+                    live = group.ids[self._source[group.table][group.ids] == index]
+                    if len(live):
+                        yield section.baseline.key, index, self._whole_bytes(group.table, live)
+
+    def _whole_bytes(self, table: str, ids: Ids) -> int:
+        of = self.job.table(table)
+        return int(block_format(of).record_sizes(of.layout.sizes[ids]).sum())
 
     def covered_by(self, keys: set[str]) -> bool:
         """True when every block comes from one of these objects."""
@@ -159,30 +167,40 @@ class RunningCheckpoint:
         return all(bool(inside[source].all()) for source in self._source.values())
 
     def plan_compaction(self, limit: int = REWRITE_BYTES) -> list[int]:
-        """Objects whose live blocks should be rewritten as one, by index, ascending; empty: nothing to do.
+        """Objects whose live blocks should be rewritten as one, whole, by index, ascending; empty: nothing to
+        do.
 
-        Mostly dead objects when there are enough of them; else, when the manifest is long, its smaller half.
-        Never more than ``limit`` live bytes, and none that stays listed as others have only what has changed
-        since: it goes when they do.
+        Mostly dead objects when there are enough of them, and those that have changes of one that is mostly
+        dead; else, when the manifest is long, its smaller half. Never more than ``limit`` live bytes, and
+        none that stays listed, as others have only what has changed since.
         """
         live = self.live_bytes()
-        kept = self.baselines()
-        live[[ref.key in kept for ref in self.objects]] = 0
-        size = np.array([self._whole_bytes(header) for header in self.headers], dtype=np.int64)
-        picked = np.flatnonzero((live > 0) & (2 * live < size))
+        pins = list(self._pins())
+        picked = self._mostly_dead(live, pins)
         if len(picked) < FEW:
             picked = np.flatnonzero(live > 0)
             picked = picked[np.argsort(live[picked], kind="stable")][
                 : len(picked) // 2 if len(self.objects) > MANY else 0
             ]
         picked = picked[np.argsort(live[picked], kind="stable")]
-        picked = np.sort(picked[np.cumsum(live[picked]) <= limit])
-        return picked.tolist() if len(picked) > 1 else []
+        chosen = set(picked[np.cumsum(live[picked]) <= limit].tolist())
+        kept = {key for key, index, _ in pins if index not in chosen}
+        found = [index for index in sorted(chosen) if self.objects[index].key not in kept]
+        return found if len(found) > 1 else []
 
-    def _whole_bytes(self, header: ObjectHeader) -> int:
-        """Of the blocks of an object, were they all whole."""
-        tables = [(self.job.table(group.table), group.ids) for group in header.groups]
-        return sum(int(block_format(of).record_sizes(of.layout.sizes[ids]).sum()) for of, ids in tables)
+    def _mostly_dead(self, live: NDArray[np.int64], pins: list[tuple[str, int, int]]) -> NDArray[np.intp]:
+        """Those with live blocks, whose bytes are ``live``; and what has changes of one that is mostly dead,
+        which goes when they do.
+        """
+        at = {ref.key: index for index, ref in enumerate(self.objects)}
+        pins = [pin for pin in pins if pin[0] in at]
+        used = live.copy()
+        for key, _, needed in pins:
+            used[at[key]] += needed
+        size = np.array([ref.bytes - ref.header_bytes for ref in self.objects], dtype=np.int64)
+        dead = (used > 0) & (2 * used < size)
+        dead[[index for key, index, _ in pins if dead[at[key]]]] = True
+        return np.flatnonzero(dead & (live > 0))
 
     def rewritten(
         self, old: set[str], base: set[str], ref: ObjectRef, header: ObjectHeader
