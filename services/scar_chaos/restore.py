@@ -65,7 +65,7 @@ def restore_table(
             try:
                 values = read_blocks(store, ref, header, running.job, table.name, ids).values
             except CorruptCheckpoint:
-                if ref.key not in damaged:
+                if header.baselines.isdisjoint(damaged) and ref.key not in damaged:
                     raise
         table.layout.scatter(flat, ids.astype(np.int64), values)
     return flat

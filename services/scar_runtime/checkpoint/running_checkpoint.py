@@ -308,9 +308,9 @@ def _load_readable_objects(
 ) -> RunningCheckpoint:
     running = RunningCheckpoint(job, manifest)
     for ref, header in zip(manifest.objects, headers.get_readable(manifest.objects), strict=True):
-        if header is None or not header.baselines.isdisjoint(running.unreadable):
+        if header is None:
             running.unreadable.append(ref.key)
-        else:
+        elif header.baselines.isdisjoint(running.unreadable):  # else what has not changed is missing
             running.append(ref, header)
     if running.unreadable and not running.objects:
         raise CorruptCheckpoint(f"no object of manifest {manifest.number} can be read")
