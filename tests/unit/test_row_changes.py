@@ -23,7 +23,7 @@ from scar_ps.core.block_data import BlockContents, CopiedBlocks
 from scar_ps.core.block_store import BlockStore, Mask, StoreSlice
 from scar_ps.core.distances import block_distances
 from scar_ps.core.requests import StagedPush
-from scar_ps.core.row_changes import INITIAL, UNKNOWN
+from scar_ps.core.row_changes import INITIAL, MOST_ROUNDS, UNKNOWN
 from scar_ps.epoch_sync import prepare_memory
 from scar_ps.wire.saved_payloads import split_payloads
 from scar_runtime.checkpoint.header_cache import HeaderCache
@@ -300,6 +300,15 @@ def test_rows_that_changed_are_saved_alone_until_that_takes_as_much_as_their_blo
     assert saved_rows(saving, round_of(saving, 2)) == [([0], None)], "one, two and three rows are six of four"
     assert saved_rows(saving, round_of(saving, 3, 4)) == [([1], None), ([0], [1])]
     saving.check()
+
+
+def test_however_few_rows_change_a_block_is_saved_whole_now_and_then(tmp_path: Path) -> None:
+    """So that what is damaged in the store is not built on for ever."""
+    table = Table("w", (2048, 1), rule=tables.add(), blocks=tables.rows(1024))
+    saving = Saving(table, tmp_path, lasting=False)
+    whole = [saved_rows(saving, round_of(saving, 5)) == [([0], None)] for _ in range(2 * MOST_ROUNDS)]
+    assert 1 <= sum(whole) <= 3
+    assert np.diff(np.flatnonzero(whole)).max(initial=np.flatnonzero(whole)[0]) <= MOST_ROUNDS
 
 
 def test_a_round_that_came_to_nothing_is_no_baseline_and_rows_that_it_had_are_saved_again(

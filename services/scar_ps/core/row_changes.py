@@ -26,6 +26,7 @@ UNKNOWN = 0  # only the whole block can be saved
 SAVING = 1  # the whole block is being saved
 INITIAL = 2  # it was at x(0)
 FIRST_OBJECT = 3  # numbers of objects begin here
+MOST_ROUNDS = 64  # that save changes from one baseline
 GENERATIONS = 255  # of a block, before they come again; 0: never
 
 
@@ -69,7 +70,8 @@ class RowChanges:
         self.marks: Marks = marks.view(np.uint8)
         self.baselines: Baselines = np.full(len(blocks), UNKNOWN, np.int32)
         self._generations: Marks = np.ones(len(blocks), np.uint8)
-        self._spent: NDArray[np.int64] = np.zeros(len(blocks), np.int64)  # rows saved since the baseline
+        # rows saved since the baseline, and a share of the block for each round
+        self._spent: NDArray[np.float32] = np.zeros(len(blocks), np.float32)
 
     def preserve_blocks(self, positions: Positions) -> None:
         """These blocks are about to change as a whole."""
@@ -113,11 +115,12 @@ class RowChanges:
         :meth:`count_changed`; ``objects``: baselines that may be used. None: all blocks are to be saved
         whole.
 
-        A block is saved whole once what its changes have taken since its baseline is as much.
+        A block is saved whole once what its changes have taken since its baseline is as much, and after
+        :data:`MOST_ROUNDS`, however few they are: what is damaged shall not be built on for ever.
         """
-        spent = self._spent[positions] + counts
-        alone = np.isin(self.baselines[positions], list(objects))
-        alone &= spent < self._blocks.row_counts.take(positions).sizes
+        sizes = self._blocks.row_counts.take(positions).sizes
+        spent = self._spent[positions] + counts + sizes / MOST_ROUNDS
+        alone = np.isin(self.baselines[positions], list(objects)) & (spent < sizes)
         self._spent[positions[alone]] = spent[alone]
         self.begin(positions[~alone], SAVING)
         if not alone.any():
