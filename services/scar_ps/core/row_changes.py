@@ -116,16 +116,17 @@ class RowChanges:
         whole.
 
         A block is saved whole once what its changes have taken since its baseline is as much, and after
-        :data:`MOST_ROUNDS`, however few they are: what is damaged shall not be built on for ever.
+        :data:`MOST_ROUNDS`, however few they are: an object that is damaged shall not be built on for ever.
         """
+        known = self.baselines[positions]
         sizes = self._blocks.row_counts.take(positions).sizes
-        spent = self._spent[positions] + counts + sizes / MOST_ROUNDS
-        alone = np.isin(self.baselines[positions], list(objects)) & (spent < sizes)
+        spent = self._spent[positions] + counts + np.where(known == INITIAL, 0.0, sizes / MOST_ROUNDS)
+        alone = np.isin(known, list(objects)) & (spent < sizes)
         self._spent[positions[alone]] = spent[alone]
         self.begin(positions[~alone], SAVING)
         if not alone.any():
             return None
-        baselines = np.where(alone, self.baselines[positions], UNKNOWN)
+        baselines = np.where(alone, known, UNKNOWN)
         return CopiedChanges(baselines, self._generations[positions], marks, objects)
 
     def end_copy(self, positions: Positions, baseline: int) -> bool:
