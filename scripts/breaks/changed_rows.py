@@ -113,7 +113,7 @@ BREAKS = (
     Break(
         "rows-expanded",
         RUNNING,
-        "        dead = (used > 0) & (2 * used < size)\n",
+        "        dead = (used > 0) & (times * used < size)\n",
         "        dead = used > 0\n",
         f"{LISTED}::test_changes_are_not_rewritten_whole_where_that_takes_more_than_it_gives_back",
     ),

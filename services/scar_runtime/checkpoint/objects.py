@@ -180,6 +180,11 @@ class ObjectHeader:
     def blocks(self) -> int:
         return sum(len(section.group.ids) for section in self.sections)
 
+    @property
+    def has_changes(self) -> bool:
+        """Of some blocks it has changed rows alone."""
+        return any(one.counts is not None for one in self.sections)
+
     @cached_property
     def baselines(self) -> frozenset[str]:
         """Keys of the objects without which not all of this one can be read."""

@@ -32,6 +32,7 @@ from scar_runtime.store import Store
 from scar_runtime.store.layout import MANIFESTS
 from scar_runtime.store.records import numbers, reread
 
+CHANGES_DEAD = 8  # times its live blocks, whole, that an object of changed rows has to have: they soon go
 FEW = 8  # mostly dead objects that are worth rewriting
 MANY = 128  # objects that make a manifest long
 REREAD_SECONDS = 0.2  # before a damaged header is read again
@@ -179,9 +180,8 @@ class RunningCheckpoint:
         picked = self._mostly_dead(live, pins)
         if len(picked) < FEW:
             picked = np.flatnonzero(live > 0)
-            picked = picked[np.argsort(live[picked], kind="stable")][
-                : len(picked) // 2 if len(self.objects) > MANY else 0
-            ]
+            half = len(picked) // 2 if len(self.objects) > MANY else 0
+            picked = picked[np.argsort(live[picked], kind="stable")][:half]
         picked = picked[np.argsort(live[picked], kind="stable")]
         chosen = set(picked[np.cumsum(live[picked]) <= limit].tolist())
         kept = {key for key, index, _ in pins if index not in chosen}
@@ -198,7 +198,8 @@ class RunningCheckpoint:
         for key, _, needed in pins:
             used[at[key]] += needed
         size = np.array([ref.bytes - ref.header_bytes for ref in self.objects], dtype=np.int64)
-        dead = (used > 0) & (2 * used < size)
+        times = np.array([CHANGES_DEAD if header.has_changes else 2 for header in self.headers])
+        dead = (used > 0) & (times * used < size)
         dead[[index for key, index, _ in pins if dead[at[key]]]] = True
         return np.flatnonzero(dead & (live > 0))
 
