@@ -111,12 +111,12 @@ def one_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_changes_are_not_rewritten_whole_where_that_takes_more_than_it_gives_back() -> None:
     every = [*range(12)]
     few_left = ("b", every, 144, ""), ("c", [0, 1, 2, 3], 30, "b"), ("d", [0, 1], 20, "b")
-    assert listed(*few_left).plan_compaction() == [], "24 bytes in place of the 30 of c"
+    assert listed(*few_left).plan_compaction() == [], "24 bytes in place of the 30 of c, and they soon go"
     larger = (
         ("b", every, 144, ""),
-        ("c", [0, 1, 2, 3], 50, "b"),
+        ("c", [0, 1, 2, 3], 97, "b"),
         ("d", [0, 1, 2], 20, "b"),
-        ("e", [4], 30, "b"),
+        ("e", [4], 97, "b"),
     )
     assert listed(*larger).plan_compaction() == [1, 3]
 
