@@ -21,9 +21,8 @@ BREAKS = (
     Break(
         "rows-whole-push",
         CHANGES,
-        '        """These blocks are about to change as a whole."""\n'
-        "        self.baselines[positions] = UNKNOWN\n",
-        '        """These blocks are about to change as a whole."""\n',
+        '        """These blocks change as a whole."""\n        self.baselines[positions] = UNKNOWN\n',
+        '        """These blocks change as a whole."""\n',
         f"{TESTS}::test_blocks_come_back_as_they_were_copied_whatever_happens_between",
     ),
     Break(
@@ -53,13 +52,6 @@ BREAKS = (
         "list(objects)) & (spent < sizes)\n",
         "list(objects))\n",
         f"{TESTS}::test_rows_that_changed_are_saved_alone_until_that_takes_as_much_as_their_block",
-    ),
-    Break(
-        "rows-restored-known",
-        "services/scar_ps/core/block_store.py",
-        "        self.note_change(positions)\n        self._forget_baselines(positions)\n",
-        "        self.note_change(positions)\n",
-        f"{TESTS}::test_what_is_put_in_its_place_has_no_baseline",
     ),
     Break(
         "rows-baseline-dropped",

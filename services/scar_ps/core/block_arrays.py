@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,14 @@ RUN_ELEMENTS = 1 << 18
 COPIED_ELEMENTS = 1 << 20  # of a copy by the thread that writes: enough for several processors
 StoreRows = NDArray[np.integer[Any]]  # rows of a store, or uint64 images of keys
 OnProgress = Callable[[], None]  # called during long work, about every millisecond
+
+
+class ChangeObserver(Protocol):
+    """Hears what is about to change, by ascending positions."""
+
+    def preserve_blocks(self, positions: Positions) -> None: ...
+
+    def preserve_rows(self, rows: Positions) -> None: ...
 
 
 class BlockArrays:

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from scar.blocks import Array, Ids, Layout, Positions, RowNames, drop_repeats
 from scar.errors import BlockOutOfRange
 from scar.tables import Table
-from scar_ps.core.block_arrays import BlockArrays, OnProgress, StoreRows, copy_arrays
+from scar_ps.core.block_arrays import BlockArrays, ChangeObserver, OnProgress, StoreRows, copy_arrays
 from scar_ps.core.block_data import BlockContents, differing_values
 from scar_ps.core.block_memory import BlockMemory
 from scar_ps.core.pull_marks import PullMarks
-from scar_ps.core.row_changes import INITIAL, ChangeObserver, RowChanges
+from scar_ps.core.row_changes import INITIAL, UNKNOWN, RowChanges
 from scar_ps.core.segments import Segments
 
 # of values that one load brings: what is installed at once holds up everything else
@@ -122,7 +122,7 @@ class BlockStore(BlockArrays):
         self.blocked = False  # some block is loading or frozen
         marks = self.memory.marks
         self.row_changes = None if marks is None else RowChanges(self, self._view(marks, self.row_counts))
-        self.before_change: list[ChangeObserver] = [] if self.row_changes is None else [self.row_changes]
+        self.before_change: list[ChangeObserver] = []
         self._where: NDArray[np.int32] = np.full(table.blocks, -1, np.int32)
         self._where[ids] = np.arange(len(ids), dtype=np.int32)
 
@@ -222,10 +222,15 @@ class BlockStore(BlockArrays):
         """How many of these blocks wait for what workers owe them."""
         return 0 if self.replay_from is None else int(np.count_nonzero(self.replay_clocks(positions) >= 0))
 
-    def note_change(self, positions: Positions | None) -> None:
-        """These blocks (None: all) are not what copies of them hold any more."""
+    def note_change(self, positions: Positions | None, rows: StoreRows | None = None) -> None:
+        """These blocks (None: all), or of them these rows of the store, are not what copies hold any more."""
         at = slice(None) if positions is None else positions
         self.changed[at] = self.unsaved[at] = True
+        if self.row_changes is not None:
+            if rows is None:
+                self.row_changes.note_blocks(at)
+            else:
+                self.row_changes.note_rows(rows.astype(np.int64, copy=False))
         if self.marks is not None:
             self.marks.note_change(at)
 
@@ -243,11 +248,8 @@ class BlockStore(BlockArrays):
             used = self.memory.end * self.places.rows * self.table.row_elements
         self.saved[:used] = differing_values(self.values[:used])
         self.unsaved[:] = True
-        self._forget_baselines(np.arange(len(self)))
-
-    def _forget_baselines(self, positions: Positions) -> None:
         if self.row_changes is not None:
-            self.row_changes.preserve_blocks(positions)
+            self.row_changes.baselines[:] = UNKNOWN
 
     def update_blocked(self) -> None:
         """Call it after ``loading`` or ``frozen`` were written."""
@@ -280,7 +282,6 @@ class BlockStore(BlockArrays):
         """Write packed contents to these blocks. Absent slots and steps start at zero."""
         saved = contents.values if contents.saved is None else contents.saved
         self.note_change(positions)
-        self._forget_baselines(positions)
         self.scatter(self.values, self.layout, positions, contents.values)
         self.scatter(self.saved, self.layout, positions, saved)
         self.unsaved[positions] = contents.saved is not None

@@ -179,6 +179,8 @@ class KeyedBlockStore(BlockStore):
 
     def _announce_rows(self, at: Positions) -> None:
         """These rows, in any order, are about to change."""
+        if self.row_changes is not None:
+            self.row_changes.note_rows(at)
         if self.before_change and len(at):
             announce_change(self, np.sort(at), by_row=True)
 
@@ -275,7 +277,7 @@ class KeyedBlockStore(BlockStore):
         """Given rows are not as they were given any more: their age was renewed."""
         super().note_initial(positions)
         if self.row_changes is not None and self.table.init.kind == "given":
-            self.row_changes.preserve_blocks(positions)
+            self.row_changes.note_blocks(positions)
 
     def allocate_for(self, ids: Ids, _memory: BlockMemory | None) -> BlockStore:
         return KeyedBlockStore(self.table, ids, self.lock, self._seed, self.tally)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,16 +48,8 @@ class CopiedChanges:
         return np.flatnonzero(are_changed(self.marks, self.generations, rows))
 
 
-class ChangeObserver(Protocol):
-    """Hears what is about to change, by ascending positions."""
-
-    def preserve_blocks(self, positions: Positions) -> None: ...
-
-    def preserve_rows(self, rows: Positions) -> None: ...
-
-
 class RowChanges:
-    """Of the blocks of a store, by their positions; it hears of changes before they happen.
+    """Of the blocks of a store, by their positions.
 
     ``baselines``: number of that of each block. ``marks``: of each row of its memory, the generation in which
     it changed last. A block's generation is another one with each baseline, so no mark has to be taken away;
@@ -73,12 +64,12 @@ class RowChanges:
         # rows saved since the baseline, and a share of the block for each round
         self._spent: NDArray[np.float32] = np.zeros(len(blocks), np.float32)
 
-    def preserve_blocks(self, positions: Positions) -> None:
-        """These blocks are about to change as a whole."""
+    def note_blocks(self, positions: Positions | slice) -> None:
+        """These blocks change as a whole."""
         self.baselines[positions] = UNKNOWN
 
-    def preserve_rows(self, rows: Positions) -> None:
-        """These rows of the store are about to change."""
+    def note_rows(self, rows: Positions) -> None:
+        """These rows of the store change."""
         blocks = self._blocks.row_counts.find_blocks(rows)
         self.marks[self._blocks.find_in_memory(rows)] = self._generations[blocks]
 

@@ -52,7 +52,7 @@ def apply_push(
         if cut < len(blocks):
             _apply_in_two(store, blocks, cut, pushed, progress, rule)
             return
-    store.note_change(positions)
+    store.note_change(positions, rows)
     step = _PushStep(store, rule, by_row)
     at = positions if rows is None else rows.astype(np.int64, copy=False)
     if by_row and rows is None and positions is not None:
