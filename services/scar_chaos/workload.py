@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 
 import scar
-from scar_chaos.core.counting_job import PAIRS, make_job, per_block, push_amount, torn_blocks
+from scar_chaos.core.counting_job import (
+    PAIRS,
+    make_job,
+    per_block,
+    push_amount,
+    pushed_elements,
+    torn_blocks,
+)
 from scar_chaos.recorder import RecorderClient
 
 # seconds of "computing" in a clock: a few hundred clocks a minute, and cores left for the cluster
@@ -78,13 +85,13 @@ class CountingWorker:
         for table, ids in chosen:
             self._pushes += 1
             value = push_amount(self._worker.member.key, self._pushes)
-            if table.name == PAIRS and ids is not None:
-                gradient = np.full((len(ids), *table.shape[1:]), value, dtype=table.dtype)
-                self._worker.push(table.name, gradient, rows=2 * ids)
-                continue
-            rows = table.shape[0] if ids is None else table.layout.count_elements(ids) // table.row_elements
+            elements = pushed_elements(table) if ids is None else pushed_elements(table)[ids]
+            rows = int(elements.sum()) // table.row_elements
             gradient = np.full((rows, *table.shape[1:]), value, dtype=table.dtype)
-            self._worker.push(table.name, gradient, ids=ids)
+            if table.name == PAIRS and ids is not None:
+                self._worker.push(table.name, gradient, rows=2 * ids)
+            else:
+                self._worker.push(table.name, gradient, ids=ids)
 
 
 def train(worker: scar.Worker) -> None:

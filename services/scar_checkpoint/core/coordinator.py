@@ -294,7 +294,7 @@ class Coordinator:
         if current.stage in (RoundStage.MEASURING, RoundStage.SEARCHING):
             return self._choose_blocks(current, now)
         if current.stage is RoundStage.SAVING:
-            if current.find_objects(self.chain.running):
+            if current.keep_listed(self.chain.running):
                 return self._commit(current)
             if current.missed:
                 return self._fail_round(current, current.missed_text, now)

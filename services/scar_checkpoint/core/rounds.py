@@ -226,8 +226,8 @@ class ActiveRound:
         self.copy_seconds = max(self.copy_seconds, copy_seconds)
         self.stall_seconds = max(self.stall_seconds, stall_seconds)
 
-    def find_objects(self, running: RunningCheckpoint) -> list[SavedObject]:
-        """What was saved so far, without what cannot be read behind ``running``: a compaction has come."""
+    def keep_listed(self, running: RunningCheckpoint) -> list[SavedObject]:
+        """What was saved so far. Shards whose objects cannot be read behind ``running`` miss the round."""
         for key, found in list(self.saved.items()):
             if found is not None and not running.lists_all(found[1].baselines):
                 self.drop_shard(key, "what its object has the changes of is not listed any more")

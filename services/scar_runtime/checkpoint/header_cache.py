@@ -9,11 +9,10 @@ from scar.errors import CorruptCheckpoint, ObjectNotFound
 from scar.tables import Job
 from scar_runtime.checkpoint.header_reader import read_header
 from scar_runtime.checkpoint.manifest import ObjectRef
+from scar_runtime.checkpoint.object_reader import THREADS
 from scar_runtime.checkpoint.objects import ObjectHeader
 from scar_runtime.store import Store
 from scar_runtime.store.records import reread
-
-THREADS = 8
 
 
 class HeaderCache:
