@@ -11,18 +11,21 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from benchmarks.measure import BenchRow
 from scar.errors import ConfigError
+from scar.parallel import count_processors
 
 RECORD = Path("docs/results/bench.json")
+TCP_CONTROL = Path("/proc/sys/net/ipv4/tcp_congestion_control")  # on Linux
 
 
 @dataclass(frozen=True)
 class RecordedRow:
     """``benchmark``: the name by which it is measured again; ``made``: the day, as YYYY-MM-DD; ``load``:
-    processes that wanted a core in the minute before that run began; ``cores``: of its machine.
+    processes that wanted a core in the minute before that run began; ``cores``: of its machine; ``tcp``: how
+    that controls congestion, by which plain TCP may be twice as fast.
     """
 
     benchmark: str
@@ -34,6 +37,7 @@ class RecordedRow:
     made: str
     load: float
     cores: int
+    tcp: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -41,13 +45,24 @@ class RecordedRow:
         return self.benchmark, self.name
 
 
+@dataclass(frozen=True)
+class BenchMachine:
+    """Where it is measured: see :class:`RecordedRow`."""
+
+    cores: int
+    tcp: str
+
+    @classmethod
+    def this(cls) -> Self:
+        return cls(count_processors(), TCP_CONTROL.read_text().strip() if TCP_CONTROL.exists() else "")
+
+
 BenchRecord = Mapping[tuple[str, str], RecordedRow]
 
 
-def recorded(benchmark: str, row: BenchRow, made: str, load: float, cores: int) -> RecordedRow:
-    return RecordedRow(
-        benchmark, row.name, row.ours, row.yardstick, row.ratio, row.unit, made, round(load, 2), cores
-    )
+def recorded(benchmark: str, row: BenchRow, made: str, load: float, machine: BenchMachine) -> RecordedRow:
+    figures = row.ours, row.yardstick, row.ratio, row.unit
+    return RecordedRow(benchmark, row.name, *figures, made, round(load, 2), machine.cores, machine.tcp)
 
 
 def ratio_change(today: float, before: float) -> float:
@@ -88,6 +103,7 @@ def _row_from_json(data: Any) -> RecordedRow:
         made=str(data["made"]),
         load=float(data["load"]),
         cores=int(data["cores"]),
+        tcp=str(data.get("tcp", "")),
     )
     if not all(math.isfinite(one) for one in (row.ours, row.yardstick, row.load)) or not (
         0 < row.ratio < math.inf

@@ -22,6 +22,7 @@ from benchmarks import bare, blocks, calls, dense, distance, dump, persist, reco
 from benchmarks.measure import BenchRow
 from benchmarks.record import (
     RECORD,
+    BenchMachine,
     BenchRecord,
     RecordedRow,
     ratio_change,
@@ -29,7 +30,6 @@ from benchmarks.record import (
     recorded,
     write_record,
 )
-from scar.parallel import count_processors
 from scar.version import __version__
 from scar_cli.output import make_console
 
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
     console = make_console()
     known = read_record(options.record or RECORD)
-    load, began = os.getloadavg()[0], time.monotonic()
+    load, began, machine = os.getloadavg()[0], time.monotonic(), BenchMachine.this()
     found = {}
     for name in options.names or BENCHMARKS:
         with console.status(f"{name} ..."):
@@ -64,12 +64,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not found[name]:
             console.print(f"{name}: left out, what it compares with is not installed")
     console.print(report_table(found, known))
-    told = f"{time.monotonic() - began:.0f} s; load before: {load:.1f}"
+    tcp = f", TCP by {machine.tcp}" if machine.tcp else ""
+    told = f"{time.monotonic() - began:.0f} s; load before: {load:.1f}{tcp}"
     console.print(f"{told}. {describe_record(known)}")
     write_report(found)
     if options.record:
-        made, cores = time.strftime("%Y-%m-%d", time.gmtime()), count_processors()
-        new = [recorded(name, row, made, load, cores) for name, some in found.items() for row in some]
+        made = time.strftime("%Y-%m-%d", time.gmtime())
+        new = [recorded(name, row, made, load, machine) for name, some in found.items() for row in some]
         write_record(options.record, known, new)
     return 0
 
@@ -110,19 +111,24 @@ def describe_record(known: BenchRecord) -> str:
     made = sorted({row.made for row in known.values()})
     loads = [row.load for row in known.values()]
     cores = sorted({row.cores for row in known.values()})
+    controls = sorted({row.tcp for row in known.values()} - {""})
     return (
         f"Recorded: {' to '.join(dict.fromkeys((made[0], made[-1])))}, on {', '.join(map(str, cores))} cores,"
         f" load before {min(loads):.1f} to {max(loads):.1f}"
+        + ", TCP by " * bool(controls)
+        + " or ".join(controls)
     )
 
 
 def describe_machine() -> dict[str, object]:
     """What the figures were measured on."""
+    machine = BenchMachine.this()
     return {
         "version": __version__,
         "python": platform.python_version(),
         "machine": platform.machine(),
-        "cores": count_processors(),
+        "cores": machine.cores,
+        "tcp": machine.tcp,
     }
 
 

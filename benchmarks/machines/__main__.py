@@ -2,7 +2,7 @@
 from one machine to eight; what it costs that some rows are hot.
 
     sudo python -m benchmarks.machines peers [--ray PYTHON] [--rounds 3] [--steps 9]
-    sudo python -m benchmarks.machines rows [--rounds 3] [--steps 100]
+    sudo python -m benchmarks.machines rows [--gigabits 10] [--rounds 3] [--steps 100]
     sudo python -m benchmarks.machines growth [--megabits 40] [--most 8] [--steps 9]
     sudo python -m benchmarks.machines hot [--megabits 40] [--rounds 3] [--steps 120]
 
@@ -36,6 +36,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=3, help="turns of all systems")
     parser.add_argument("--steps", type=int, default=9, help="that are measured, after two others")
     parser.add_argument("--megabits", type=float, default=40, help="of each link, each way; for growth, hot")
+    gigabits = "of each link, each way; for rows; 0: as fast as memory"
+    parser.add_argument("--gigabits", type=float, default=10, help=gigabits)
     parser.add_argument("--most", type=int, default=8, help="growth: machines")
     return parser
 
@@ -65,7 +67,7 @@ def _show_rows(options: argparse.Namespace) -> None:
     for law in rows.LAWS:
         ratios = []
         for turn in range(options.rounds):
-            found = rows.measure_rows(law, WARM_UPS + options.steps)[WARM_UPS:]
+            found = rows.measure_rows(law, WARM_UPS + options.steps, options.gigabits or None)[WARM_UPS:]
             ours, plain = map(statistics.median, zip(*found, strict=True))
             ratios.append(plain / ours)
             times = f"{1000 * ours:.1f} ms a step, plain TCP {1000 * plain:.1f} ms"

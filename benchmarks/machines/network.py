@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OURS = re.compile(r"scar(\d+)-\w+")  # names of namespaces and links, by the process that made them
 DEVICE = "eth0"  # of each machine
 BURST = "128kb"  # more than what a kernel hands over at once
+CONGESTION = "cubic"  # of nearly all Linux; others move the same bytes in up to three times the time
 END_SECONDS = 3.0
 
 
@@ -83,6 +84,8 @@ class Machines:
             "link set lo up",
         ):
             _ip(f"-n {name} {setting}")
+        control = f"echo {CONGESTION} > /proc/sys/net/ipv4/tcp_congestion_control"
+        _run(["ip", "netns", "exec", name, "sh", "-c", control])
         if self._megabits is not None:
             limit = f"root tbf rate {self._megabits:g}mbit burst {BURST} latency 1s"
             _run(["tc", "qdisc", "add", "dev", name, *limit.split()])

@@ -12,7 +12,15 @@ from rich.console import Console
 
 from benchmarks import run
 from benchmarks.measure import BenchRow, Pair, rate_row
-from benchmarks.record import RECORD, RecordedRow, ratio_change, read_record, recorded, write_record
+from benchmarks.record import (
+    RECORD,
+    BenchMachine,
+    RecordedRow,
+    ratio_change,
+    read_record,
+    recorded,
+    write_record,
+)
 from scar.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,10 +39,11 @@ def test_a_change_is_of_speed_by_the_yardstick(today: float, before: float, chan
 def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
     file = tmp_path / "new" / "bench.json"
     assert read_record(file) == {}
-    new = [recorded("dense", row(0.5), "2026-11-25", 1.2512, 2), replace(ROW, benchmark="torch_rpc")]
+    machine = BenchMachine(2, "cubic")
+    new = [recorded("dense", row(0.5), "2026-11-25", 1.2512, machine), replace(ROW, benchmark="torch_rpc")]
     write_record(file, {}, new)
     assert read_record(file) == {("dense", "push"): new[0], ("torch_rpc", "push"): new[1]}
-    assert new[0].load == 1.25
+    assert (new[0].load, new[0].cores, new[0].tcp) == (1.25, 2, "cubic")
 
 
 def test_what_is_not_measured_again_stays(tmp_path: Path) -> None:
@@ -97,6 +106,16 @@ def test_when_a_record_was_made_is_said() -> None:
     assert run.describe_record(known) == (
         "Recorded: 2026-11-20 to 2026-11-25, on 2, 4 cores, load before 1.2 to 3.0"
     )
+    controlled = {key: replace(one, tcp="bbr") for key, one in known.items()}
+    assert run.describe_record(controlled) == run.describe_record(known) + ", TCP by bbr"
+
+
+def test_a_record_of_an_older_version_has_no_control_of_congestion(tmp_path: Path) -> None:
+    file = tmp_path / "bench.json"
+    written = asdict(replace(ROW, tcp="bbr"))
+    del written["tcp"]
+    file.write_text(json.dumps({"rows": [written]}))
+    assert read_record(file) == {ROW.key: ROW}
 
 
 def test_the_record_of_the_repository_is_one_of_benchmarks_that_exist() -> None:
