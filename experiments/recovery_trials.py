@@ -28,7 +28,7 @@ from experiments.simulation import (
 from experiments.workloads import TrainingRun, Workload
 from scar.errors import ConfigError
 from scar.strategies import variant_options
-from scar.tables import Checkpoint, Job
+from scar.tables import Checkpoint, Job, Table, rows
 from scar_compare.records import TrialRecord
 from scar_compare.trial_plans import recorded_as
 
@@ -62,7 +62,7 @@ class TrajectoryTrials:
     iteration, as a share of the iterations that the undisturbed run needs. ``gain``: the share of the
     horizon's gain that counts as converged; None: what suits the model. ``pending``: a failure finds the
     round that is due at that moment not done yet. ``unweighted``: distances are compared without the weights
-    of the model's tables.
+    of the model's tables. ``block_rows``: so many rows are one block, and are saved and lost together.
     """
 
     panel: str
@@ -76,6 +76,7 @@ class TrajectoryTrials:
     gain: float | None = None
     pending: bool = False
     unweighted: bool = False
+    block_rows: int = 1
 
 
 def run_trials(trials: TrajectoryTrials) -> Iterator[TrialRecord]:
@@ -124,6 +125,8 @@ def prepare_job(model: Workload, trials: TrajectoryTrials) -> tuple[Job, Converg
     job = replace(model.job, seed=seed_of(trials, "trajectory", trials.trajectory))
     if trials.unweighted:
         job = replace(job, tables=tuple(table.unweighted for table in job.tables))
+    if trials.block_rows > 1:
+        job = replace(job, tables=tuple(join_rows(table, trials.block_rows) for table in job.tables))
     run = TrainingRun(initial_state(job), stream=job.seed)
     losses = np.array([model.advance_runs([run])[0] for _ in range(trials.horizon)])
     gain = trials.gain or (GAIN_OF_RANDOM if model.random else 1.0)
@@ -134,6 +137,34 @@ def prepare_job(model: Workload, trials: TrajectoryTrials) -> tuple[Job, Converg
             f"{trials.panel} has converged after one iteration", "Choose a larger gain or a longer horizon"
         )
     return job, ConvergenceCriterion(epsilon, tuple(losses[:undisturbed].tolist()))
+
+
+def join_rows(table: Table, count: int) -> Table:
+    """The same table with blocks of so many rows, the last may have fewer. A block's weight is the root of
+    the mean of its rows' squares, as its squared distance is the sum of theirs.
+
+    Raises :class:`ConfigError` for a table whose blocks are no rows.
+    """
+    if not table.has_row_blocks:
+        raise ConfigError(
+            f"the blocks of table {table.name} are no rows",
+            "Leave --block-rows out, or choose panels of mlr or mf",
+        )
+    weights = None
+    if table.weights is not None:
+        starts = np.arange(0, len(table.weights), count)
+        sizes = np.diff(np.append(starts, len(table.weights)))
+        weights = np.sqrt(np.add.reduceat(table.weights.astype(np.float64) ** 2, starts) / sizes)
+    return Table(
+        table.name,
+        table.shape,
+        dtype=table.dtype_name,
+        rule=table.rule,
+        init=table.init,
+        blocks=rows(count),
+        norm=table.norm,
+        weights=weights,
+    )
 
 
 def failure_iteration(trials: TrajectoryTrials, number: int, undisturbed: int) -> int:

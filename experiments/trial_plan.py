@@ -50,6 +50,7 @@ def trials_of(
         gain=options.gain,
         pending=options.pending,
         unweighted=options.unweighted,
+        block_rows=options.block_rows,
     )
 
 

@@ -16,8 +16,8 @@ class ExperimentOptions:
     """What a user asks for. ``trials`` 0, empty ``panels``, ``lost`` or ``fractions``: the experiment's own.
 
     ``lost``: fractions of the blocks that a failure takes. ``fractions``: r, the share that a round saves.
-    ``period``: C, in iterations. ``mean``, ``gain``, ``horizon``, ``pending`` and ``unweighted`` as for
-    :class:`experiments.recovery_trials.TrajectoryTrials`. ``recorded``: run nothing, report what is recorded.
+    ``period``: C, in iterations. ``mean``, ``gain``, ``horizon``, ``pending``, ``unweighted`` and
+    ``block_rows`` as for :class:`experiments.recovery_trials.TrajectoryTrials`. ``recorded``: run nothing, report what is recorded.
     """
 
     trials: int = 0
@@ -34,6 +34,7 @@ class ExperimentOptions:
     horizon: int = 60
     pending: bool = False
     unweighted: bool = False
+    block_rows: int = 1
     recorded: bool = False
 
 

@@ -73,10 +73,10 @@ def command_line(name: str, options: ExperimentOptions) -> str:
     if options.trials:
         words += ["--trials", str(options.trials)]
     words += [f"--{flag}" for flag in ("quick", "pending", "unweighted") if getattr(options, flag)]
-    for field in ("period", "mean", "gain", "horizon"):
+    for field in ("period", "mean", "gain", "horizon", "block_rows"):
         value = getattr(options, field)
         if value != getattr(ExperimentOptions, field):
-            words += [f"--{field}", f"{value:g}"]
+            words += [f"--{field.replace('_', '-')}", f"{value:g}"]
     repeated: dict[str, Sequence[str | float]] = {
         "--panel": options.panels,
         "--lost": options.lost,
