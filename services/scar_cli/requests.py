@@ -201,8 +201,6 @@ class ExperimentRequest:
     unweighted: Annotated[
         bool, typer.Option("--unweighted", help="Compare distances without weights of blocks.")
     ] = False
-    block_rows: Annotated[
-        int, typer.Option(min=1, help="Rows that are one block (fig7, fig8: MLR, MF).")
-    ] = 1
+    block_rows: Annotated[int, typer.Option(min=1, help="Rows that are one block (fig7, fig8: MLR, MF).")] = 1
     recorded: RecordedOnly = False
     output: OutputOption = OutputFormat.text

@@ -72,7 +72,7 @@ def test_every_option_reaches_the_experiment(stub: Stub, tmp_path: Path) -> None
         "--trials 2 --seed 7 --jobs 1 --quick --panel mlr-fashion-mnist --lost 0.3 --lost 0.6 --fraction 0.2"
         " --period 5"
     )
-    more = "--mean 0.3 --gain 0.9 --horizon 40 --pending --unweighted"
+    more = "--mean 0.3 --gain 0.9 --horizon 40 --pending --unweighted --block-rows 8"
     done = invoke("stub", *words.split(), *more.split(), "--out", tmp_path)
     assert done.exit_code == 0, done.output
     assert stub.asked == ExperimentOptions(
@@ -89,11 +89,14 @@ def test_every_option_reaches_the_experiment(stub: Stub, tmp_path: Path) -> None
         horizon=40,
         pending=True,
         unweighted=True,
+        block_rows=8,
     )
     command = json.loads((tmp_path / "stub.json").read_text())["command"]
     again = invoke(*command.split()[2:], "--out", tmp_path, "--recorded")
     assert again.exit_code == 0, again.output
-    assert stub.asked.horizon == 40, "the command in the summary asks for the same"
+    assert (stub.asked.horizon, stub.asked.block_rows) == (40, 8), (
+        "the command in the summary asks for the same"
+    )
     assert json.loads((tmp_path / "stub.json").read_text())["command"] == command
 
 

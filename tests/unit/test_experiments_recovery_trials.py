@@ -11,7 +11,7 @@ import pytest
 import scar
 from experiments import fig7, fig8, recovery_trials
 from experiments.convergence import passage_time
-from experiments.recovery_trials import RecoveryCase, TrajectoryTrials, run_trials
+from experiments.recovery_trials import RecoveryCase, TrajectoryTrials, join_rows, run_trials
 from experiments.simulation import no_progress
 from experiments.workloads import TrainingRun
 from scar.errors import ConfigError
@@ -112,6 +112,31 @@ def test_a_failure_may_find_the_round_that_is_due_not_done() -> None:
     """The last checkpoint is then 1 to C iterations old, not 0 to C - 1."""
     for record in run_trials(replace(trials(RecoveryCase("full", FULL, "full", 1.0)), pending=True)):
         assert record["costs"]["full"] == pytest.approx((record["failed"] - 1) % 8 + 1)
+
+
+def test_rows_of_one_block_are_lost_together() -> None:
+    """Half of ten blocks of four rows, of values that were all 1 once and are 0.8^k now."""
+    case = RecoveryCase("all", FULL, "partial", 0.5)
+    many = list(run_trials(replace(trials(case), block_rows=4)))
+    few = list(run_trials(replace(trials(case), block_rows=40)))
+    for alike, other in zip(many, list(run_trials(trials(case))), strict=True):
+        assert alike["norms"] == pytest.approx(other["norms"]), "as many rows are lost"
+    assert {round(one["norms"]["all"], 6) == 0 for one in few} == {True, False}, "everything, or nothing"
+
+
+def test_a_block_of_rows_has_the_weight_of_its_squared_distances() -> None:
+    weights = [1.0, 2.0, 3.0, 4.0, 5.0]
+    table = scar.Table("w", (5, 2), rule=scar.assign(), init=scar.constant(3), weights=weights, norm="l2")
+    joined = join_rows(table, 2)
+    assert (joined.blocks, joined.row_counts.sizes.tolist()) == (3, [2, 2, 1])
+    assert joined.weights == pytest.approx([np.sqrt(2.5), np.sqrt(12.5), 5.0])
+    assert (joined.rule, joined.init, joined.norm) == (table.rule, table.init, table.norm)
+    assert join_rows(table.unweighted, 2).weights is None
+
+
+def test_blocks_that_are_no_rows_are_not_joined() -> None:
+    with pytest.raises(ConfigError, match="the blocks of table w are no rows"):
+        join_rows(scar.Table("w", (9,), blocks=scar.ragged([0, 2, 3, 9])), 2)
 
 
 def test_a_training_that_is_over_at_once_cannot_fail() -> None:

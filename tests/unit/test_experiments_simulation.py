@@ -30,9 +30,9 @@ from scar_ps.core.update_rules import apply_push
 FULL = Checkpoint("full", 1.0, 4)
 
 
-def job(checkpoint: Checkpoint = FULL, recovery: str = "partial", seed: int = 3) -> Job:
+def job(checkpoint: Checkpoint = FULL, recovery: str = "partial", seed: int = 3, block_rows: int = 1) -> Job:
     tables = [
-        scar.Table("w", (12, 3), init=scar.normal(0.0, 1.0)),
+        scar.Table("w", (12, 3), init=scar.normal(0.0, 1.0), blocks=scar.rows(block_rows)),
         scar.Table("v", (9,), rule=scar.adam(), blocks=scar.ragged([0, 2, 3, 9])),
     ]
     return Job("job", tables, seed=seed, checkpoint=checkpoint, recovery=recovery)
@@ -60,22 +60,24 @@ def trained(spec: Job, clocks: int, seed: int) -> tuple[ModelState, CheckpointSi
     lost=st.floats(0, 1),
     clocks=st.integers(0, 13),
     seed=st.integers(0, 99),
+    block_rows=st.sampled_from([1, 5]),
 )
 def test_partial_recovery_never_perturbs_more_than_putting_all_of_the_checkpoint_back(
-    selection, fraction, lost, clocks, seed
+    selection, fraction, lost, clocks, seed, block_rows
 ):
     """Theorem 4.1."""
-    spec = job(Checkpoint(selection, fraction, 4))
+    spec = job(Checkpoint(selection, fraction, 4), block_rows=block_rows)
     state, saver = trained(spec, clocks, seed)
     part = saver.recover_lost(BlockLoss(lost).draw_lost(spec, np.random.default_rng(seed)))
     whole = saver.recover_lost(BlockLoss(1.0).draw_lost(spec, np.random.default_rng(seed)))
     assert perturbation_norm(state, part) <= perturbation_norm(state, whole) * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("block_rows", [1, 5])
 @pytest.mark.parametrize("fraction", [0.2, 0.5, 0.77])
-def test_the_expected_square_of_the_perturbation_is_the_lost_fraction(fraction):
+def test_the_expected_square_of_the_perturbation_is_the_lost_fraction(fraction, block_rows):
     """Theorem 4.2."""
-    spec = job()
+    spec = job(block_rows=block_rows)
     state, saver = trained(spec, 6, seed=1)
     whole = (
         perturbation_norm(state, saver.recover_lost(BlockLoss(1.0).draw_lost(spec, np.random.default_rng(0))))
