@@ -17,7 +17,8 @@ class ExperimentOptions:
 
     ``lost``: fractions of the blocks that a failure takes. ``fractions``: r, the share that a round saves.
     ``period``: C, in iterations. ``mean``, ``gain``, ``horizon``, ``pending``, ``unweighted`` and
-    ``block_rows`` as for :class:`experiments.recovery_trials.TrajectoryTrials`. ``recorded``: run nothing, report what is recorded.
+    ``block_rows`` as for :class:`experiments.recovery_trials.TrajectoryTrials`. ``recorded``: run nothing,
+    report what is recorded.
     """
 
     trials: int = 0

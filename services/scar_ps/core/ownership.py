@@ -215,18 +215,21 @@ class BlockOwnership:
     def install_load(self, load: BlockLoad, contents: BlockContents) -> None:
         """The load is there. Blocks that moved on in the meantime are left out."""
         at, waiting = self._waiting_blocks(load)
+        store = self.tables[load.table]
         if waiting.any():
-            store = self.tables[load.table]
-            arrived = select_contents(store.table, load.ids, contents, np.flatnonzero(waiting))
-            store.install_blocks(at[waiting], arrived)
-            store.loading[at[waiting]] = 0
+            if not waiting.all():
+                contents = select_contents(store.table, load.ids, contents, np.flatnonzero(waiting))
+                at = at[waiting]
+            store.install_blocks(at, contents)
+            store.loading[at] = 0
             if load.source is BlockSource.INITIAL:
-                store.note_initial(at[waiting])
-            store.update_blocked()
+                store.note_initial(at)
         others = [one for one in self.loads if one is not load]
         self.loads = tuple(
             one for one in others if not _may_share(one, load) or self._remaining_load(one) is not None
         )
+        if not any(one.table == load.table for one in self.loads):  # each waits for some block
+            store.update_blocked()
 
     def _remaining_load(self, load: BlockLoad) -> BlockLoad | None:
         """What still waits for this load; None: nothing."""

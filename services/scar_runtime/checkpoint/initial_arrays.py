@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,8 @@ from scar.initial_values import GivenRows
 from scar.tables import Job, Table
 from scar.wire.table_messages import INITIAL_PART_BYTES, part_count
 from scar_runtime.store import Store
+
+_drawing = Lock()  # threads that wait for no store only keep others waiting
 
 
 def read_initial(store: Store, table: Table, ids: Ids) -> Array | GivenRows | None:
@@ -50,7 +53,8 @@ def initial_contents(store: Store, job: Job, name: str, ids: Ids) -> tuple[Array
     given = read_initial(store, table, ids)
     sizes = {slot: table.slot_layout(slot).count_elements(ids) for slot in table.slots}
     zeros = {slot: np.zeros(elements, table.dtype) for slot, elements in sizes.items()}
-    return table.initial(job.seed, ids, given), {**zeros, **table.initial_slots(ids, given)}
+    with _drawing:
+        return table.initial(job.seed, ids, given), {**zeros, **table.initial_slots(ids, given)}
 
 
 def _parts_of(table: Table, ids: Ids, parts: int) -> NDArray[np.int64]:

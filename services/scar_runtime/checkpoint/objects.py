@@ -51,7 +51,7 @@ FORMAT = 3
 WHOLE_FORMAT = 2  # of an object without changed rows, which versions before that can read
 MAX_JSON_BYTES = 16 << 20
 # records with one digest, which are read together; a block that is larger has a digest of its own
-SEGMENT_BYTES = 16 << 10
+SEGMENT_BYTES = 64 << 10  # a digest of less costs more calls than bytes, and other threads wait for each
 PIECE_BYTES = 8 << 20  # records encoded at once
 
 PREFIX_BYTES = len(MAGIC) + 4
