@@ -118,7 +118,8 @@ def verify_object(store: Store, ref: ObjectRef, job: Job) -> ObjectHeader:
     """Read all of it. Raises what :func:`read_header` and :func:`read_blocks` raise."""
     header = read_header(store, ref, job)
     for section in header.sections:
-        read_blocks(store, ref, ObjectHeader((section,)), job, section.group.table, section.group.ids)
+        part = ObjectHeader((section,), header.baseline_headers)
+        read_blocks(store, ref, part, job, section.group.table, section.group.ids)
     return header
 
 
