@@ -9,7 +9,7 @@ from scar.tables import Job
 from scar_checkpoint.core.rounds import Rewrite
 from scar_runtime.checkpoint.header_reader import read_header
 from scar_runtime.checkpoint.object_reader import read_blocks
-from scar_runtime.checkpoint.objects import BlockPayload, EncodedObject, object_ref
+from scar_runtime.checkpoint.objects import BlockPayload, EncodedObject, ObjectHeader, object_ref
 from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint
 from scar_runtime.store import Store
 from scar_runtime.store.layout import compact_key
@@ -52,11 +52,12 @@ class Compactor:
     ) -> list[tuple[BlockState, BlockPayload]]:
         """Of the objects with these indices."""
         groups: list[tuple[BlockState, BlockPayload]] = []
+        baselines: dict[str, ObjectHeader] = {}  # read once for all, and kept no longer than this
         for table in self._job.tables:
             for origin in running.origins(table.name, np.arange(table.blocks, dtype=np.uint32)):
                 if origin.index in picked:
                     ref = running.objects[origin.index]
-                    header = running.headers[origin.index]
+                    header = ObjectHeader(running.headers[origin.index].sections, baselines)
                     payload = read_blocks(self._store, ref, header, self._job, table.name, origin.group.ids)
                     groups.append((origin.group, payload))
         return groups

@@ -26,13 +26,14 @@ from scar_ps.core.requests import StagedPush
 from scar_ps.core.row_changes import INITIAL, MOST_ROUNDS, UNKNOWN
 from scar_ps.epoch_sync import prepare_memory
 from scar_ps.wire.saved_payloads import split_payloads
+from scar_runtime.checkpoint import object_reader
 from scar_runtime.checkpoint.header_cache import HeaderCache
 from scar_runtime.checkpoint.header_reader import read_header
 from scar_runtime.checkpoint.initial_arrays import initial_contents
 from scar_runtime.checkpoint.manifest import Manifest, ObjectRef
 from scar_runtime.checkpoint.manifest_codec import create_manifest
 from scar_runtime.checkpoint.object_reader import damaged_blocks, read_blocks, verify_object
-from scar_runtime.checkpoint.objects import BlockPayload, EncodedObject, object_ref
+from scar_runtime.checkpoint.objects import BlockPayload, EncodedObject, ObjectHeader, object_ref
 from scar_runtime.checkpoint.running_checkpoint import RunningCheckpoint, load_readable
 from scar_runtime.store import Store, open_store
 from tests.unit.ps_support import ME, DrivenShard, first_epoch, group, next_epoch, sender
@@ -371,6 +372,26 @@ def test_a_compaction_leaves_what_a_newer_round_needs(saving: Saving) -> None:
     saving.running = after
     saving.check()
     assert 0 not in after.plan_compaction()
+
+
+def test_a_compaction_reads_a_baseline_once_and_does_not_keep_it(
+    saving: Saving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator has the headers of all objects for as long as they are listed."""
+    baseline = round_of(saving, *range(8))
+    round_of(saving, 0)
+    round_of(saving, 4)
+    read, headers = object_reader.read_header, list[str]()
+
+    def counted(store: Store, ref: ObjectRef, job: Job) -> ObjectHeader:
+        headers.append(ref.key)
+        return read(store, ref, job)
+
+    monkeypatch.setattr(object_reader, "read_header", counted)
+    monkeypatch.setattr(saving.running, "plan_compaction", lambda: [1, 2])
+    assert Compactor(saving.store, saving.job, "me@aa").compact_objects(saving.running, 1) is not None
+    assert headers == [baseline.key]
+    assert [one.baseline_headers for one in saving.running.headers] == [{}, {}, {}]
 
 
 def test_changes_of_what_has_a_damaged_header_hold_nothing(saving: Saving) -> None:
