@@ -10,6 +10,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -25,7 +26,7 @@ from scar_ps.core.core_state import CoreState
 from scar_ps.core.events import BlocksLoaded, Event, LoadFailed
 from scar_runtime.checkpoint.damage import unreadable_in
 from scar_runtime.checkpoint.header_cache import HeaderCache
-from scar_runtime.checkpoint.initial_arrays import initial_contents
+from scar_runtime.checkpoint.initial_arrays import read_initial
 from scar_runtime.checkpoint.manifest import Manifest, ObjectRef
 from scar_runtime.checkpoint.manifest_codec import read_manifest
 from scar_runtime.checkpoint.object_reader import read_blocks
@@ -49,6 +50,7 @@ class Loader:
         self._fail = fail
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="load")
         self._lock = Lock()
+        self._computing = Lock()  # of x(0): threads that wait for no store only keep others waiting
         self._closed = False
         self._sources: _Sources | None = None  # shared by the loads of one epoch
 
@@ -76,7 +78,8 @@ class Loader:
         try:
             job = self._require_job()
             sources = self._sources_of(job, load.epoch)
-            return BlocksLoaded(load, read_load(job, sources, load))
+            with self._computing if sources.draws(load) else nullcontext():
+                return BlocksLoaded(load, read_load(job, sources, load))
         except ScarError as error:
             about = {"table": load.table, "blocks": len(load.ids), "reason": str(error)}
             _log.warning("load.failed", extra=about)
@@ -114,6 +117,13 @@ class _Sources:
             manifest = self.manifest = read_manifest(self.headers.store, load.manifest)
         return _named_object(manifest, load)
 
+    def draws(self, load: BlockLoad) -> bool:
+        """Whether x(0) has to be drawn for it, also as what some rows have changed of."""
+        if load.source is BlockSource.INITIAL:
+            return True
+        sections = self.read_header(self.find_object(load)).sections
+        return any(one.counts is not None and one.baseline is None for one in sections)
+
     def read_header(self, ref: ObjectRef) -> ObjectHeader:
         """The pieces that come from one object wait for the first to read it."""
         with self.reading[ref.key]:
@@ -124,7 +134,9 @@ def read_load(job: Job, sources: _Sources, load: BlockLoad) -> BlockContents:
     """The contents of a load. Raises errors of the store, and :class:`CorruptCheckpoint`."""
     headers = sources.headers
     if load.source is BlockSource.INITIAL:
-        return BlockContents(*initial_contents(headers.store, job, load.table, load.ids))
+        table = job.table(load.table)
+        given = read_initial(headers.store, table, load.ids)
+        return BlockContents(table.initial(job.seed, load.ids, given), table.initial_slots(load.ids, given))
     ref = sources.find_object(load)
     payload = read_blocks(headers.store, ref, sources.read_header(ref), job, load.table, load.ids)
     return BlockContents(payload.values, payload.slots, payload.steps)

@@ -7,18 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from queue import Queue
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-import scar
 from scar.blocks import BlockState, Ids
 from scar.errors import DeadlineExceeded, StoreUnavailable
 from scar.placement import BlockSource, Epoch
-from scar.tables import Job, Table
 from scar_ps import loader as module
 from scar_ps.apply_thread import ApplyThread
 from scar_ps.core import ownership
@@ -32,9 +28,9 @@ from scar_ps.epoch_sync import EpochSync
 from scar_ps.loader import Loader
 from scar_runtime.checkpoint.manifest import Manifest
 from scar_runtime.checkpoint.manifest_codec import create_manifest
-from scar_runtime.checkpoint.objects import BlockPayload, ChangedRows, EncodedObject, object_ref
+from scar_runtime.checkpoint.objects import BlockPayload, EncodedObject, object_ref
 from scar_runtime.liveness.progress_monitor import ProgressMonitor
-from scar_runtime.store import Store, open_store
+from scar_runtime.store import open_store
 from scar_runtime.store.directory import DirectoryStore
 from scar_runtime.store.layout import numbered, object_key
 from tests.unit.ps_support import DrivenShard, first_epoch, group, ids, job, next_epoch, started, values
@@ -236,17 +232,13 @@ def test_a_shard_that_has_just_started_has_nothing_to_load(follow):
 
 def saved(scene: Following, number: int, blocks: Ids, value: float) -> str:
     """Manifest ``number`` with one object that has this value in these blocks; returns its key."""
+    store = scene.store.under(SPEC.name)
     saved_group = BlockState("w", blocks, number, {}, "ps-1@1")
     payload = BlockPayload(np.full(2 * len(blocks), value, "f4"), {}, np.zeros(len(blocks), np.int64))
-    return put_object(scene.store.under(SPEC.name), SPEC, number, [(saved_group, payload)])
-
-
-def put_object(store: Store, spec: Job, number: int, groups: list[tuple[BlockState, BlockPayload]]) -> str:
-    """It and its manifest; returns its key."""
-    encoded, key = EncodedObject(spec, groups), object_key(1, "ps-1@1", number)
+    encoded, key = EncodedObject(SPEC, [(saved_group, payload)]), object_key(1, "ps-1@1", number)
     store.put_pieces(key, encoded.pieces())
-    ref = object_ref(key, encoded, [one for one, _ in groups], "ps-1@1", 1, number)
-    create_manifest(store, Manifest(number=number, job=spec.name, objects=(ref,)))
+    ref = object_ref(key, encoded, [saved_group], "ps-1@1", 1, number)
+    create_manifest(store, Manifest(number=number, job=SPEC.name, objects=(ref,)))
     return key
 
 
@@ -269,36 +261,6 @@ def test_pieces_of_a_load_read_their_manifest_together(follow, monkeypatch):
     scene.loaded()
     assert values(shard) == [0.0] * 2 + [7.0] * 10
     assert 1 <= len(made) <= threads
-
-
-def test_a_load_that_draws_values_holds_up_none_that_only_reads_the_store(tmp_path, monkeypatch):
-    spec = scar.Job("job", [scar.Table("w", (6, 1), blocks=scar.rows(2), init=scar.constant(1))])
-    store, arrived = open_store(f"file://{tmp_path}"), Queue[Any]()
-    drawing, go = threading.Event(), threading.Event()
-    whole, some = (BlockState("w", blocks, 1, {}, "ps-1@1") for blocks in (ids(0, 1), ids(2)))
-    one_row = ChangedRows(np.ones(1, np.int64), np.zeros(1, np.int64), None)
-    payloads = (
-        BlockPayload(np.full(4, 7, "f4"), {}, np.zeros(2, np.int64)),
-        BlockPayload(np.full(1, 9, "f4"), {}, np.zeros(1, np.int64), one_row),
-    )
-    key = put_object(store.under(spec.name), spec, 1, list(zip((whole, some), payloads, strict=True)))
-    draw = Table.initial
-
-    def wait_and_draw(self: Table, *arguments: Any) -> Any:
-        drawing.set()
-        assert go.wait(SECONDS)
-        return draw(self, *arguments)
-
-    monkeypatch.setattr(Table, "initial", wait_and_draw)
-    loader = Loader(SimpleNamespace(job=spec), store, 2, arrived.put)
-    for blocks in (some.ids, whole.ids):
-        load = BlockLoad(1, 1, "w", blocks, BlockSource.OBJECT, key)
-        loader.start_load(StartLoad(load), SimpleNamespace(post=arrived.put))
-        assert drawing.wait(SECONDS)
-    assert arrived.get(timeout=SECONDS).contents.values.tolist() == [7] * 4
-    go.set()
-    assert arrived.get(timeout=SECONDS).contents.values.tolist() == [9, 1]
-    loader.close()
 
 
 def test_a_load_that_an_epoch_has_cut_down_is_over_with_the_one_before():

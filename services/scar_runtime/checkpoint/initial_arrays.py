@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +14,6 @@ from scar.initial_values import GivenRows
 from scar.tables import Job, Table
 from scar.wire.table_messages import INITIAL_PART_BYTES, part_count
 from scar_runtime.store import Store
-
-_making = Lock()  # of x(0): several at a time are no faster, and each has given arrays in memory
 
 
 def read_initial(store: Store, table: Table, ids: Ids) -> Array | GivenRows | None:
@@ -50,11 +47,10 @@ def initial_contents(store: Store, job: Job, name: str, ids: Ids) -> tuple[Array
     job's. Raises as :func:`read_initial`.
     """
     table = job.table(name)
-    with _making:
-        given = read_initial(store, table, ids)
-        sizes = {slot: table.slot_layout(slot).count_elements(ids) for slot in table.slots}
-        zeros = {slot: np.zeros(elements, table.dtype) for slot, elements in sizes.items()}
-        return table.initial(job.seed, ids, given), {**zeros, **table.initial_slots(ids, given)}
+    given = read_initial(store, table, ids)
+    sizes = {slot: table.slot_layout(slot).count_elements(ids) for slot in table.slots}
+    zeros = {slot: np.zeros(elements, table.dtype) for slot, elements in sizes.items()}
+    return table.initial(job.seed, ids, given), {**zeros, **table.initial_slots(ids, given)}
 
 
 def _parts_of(table: Table, ids: Ids, parts: int) -> NDArray[np.int64]:
