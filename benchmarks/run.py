@@ -13,7 +13,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rich.table import Table
@@ -64,8 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not found[name]:
             console.print(f"{name}: left out, what it compares with is not installed")
     console.print(report_table(found, known))
-    tcp = f", TCP by {machine.tcp}" if machine.tcp else ""
-    told = f"{time.monotonic() - began:.0f} s; load before: {load:.1f}{tcp}"
+    told = f"{time.monotonic() - began:.0f} s; load before: {load:.1f}{_tcp_words([machine.tcp])}"
     console.print(f"{told}. {describe_record(known)}")
     write_report(found)
     if options.record:
@@ -111,13 +110,16 @@ def describe_record(known: BenchRecord) -> str:
     made = sorted({row.made for row in known.values()})
     loads = [row.load for row in known.values()]
     cores = sorted({row.cores for row in known.values()})
-    controls = sorted({row.tcp for row in known.values()} - {""})
     return (
         f"Recorded: {' to '.join(dict.fromkeys((made[0], made[-1])))}, on {', '.join(map(str, cores))} cores,"
-        f" load before {min(loads):.1f} to {max(loads):.1f}"
-        + ", TCP by " * bool(controls)
-        + " or ".join(controls)
+        f" load before {min(loads):.1f} to {max(loads):.1f}{_tcp_words(row.tcp for row in known.values())}"
     )
+
+
+def _tcp_words(controls: Iterable[str]) -> str:
+    """By which control of congestion TCP was measured; empty: it is not known."""
+    known = sorted({*controls} - {""})
+    return f", TCP by {' or '.join(known)}" if known else ""
 
 
 def describe_machine() -> dict[str, object]:
